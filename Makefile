@@ -26,10 +26,11 @@ GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
-# What tests run of Kubernetes' own; built from Go modules into .cache, once.
+# What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
+E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
 
-.PHONY: help install peers programs up observe test fuzz fresh lint format bench bench-gate model image e2e faults soak e2e-up e2e-down requirements crds monitoring pictures golden clean
+.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e faults soak e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -103,6 +104,9 @@ model: install ## Train the appearance network anew from labelled pictures in DA
 image: install ## Build the image that every component runs, tagged as the chart wants it
 	e2e/cluster/build-image $(IMAGE)
 
+release: install ## Put all that a release consists of into dist/VERSION, for you to upload; ARGS="--without-image"
+	@$(BIN)/python deploy/release.py $(ARGS)
+
 e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; results in e2e/results
 	$(BIN)/pytest $(wildcard e2e/test_*.py)
 
@@ -115,7 +119,7 @@ soak: install ## Let a steady load, fires and faults run for HOURS=1 on this mac
 
 e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
 	e2e/cluster/up >/dev/null
-	e2e/cluster/binaries helm >/dev/null
+	e2e/cluster/binaries helm $(E2E_PROGRAMS) >/dev/null
 	e2e/cluster/build-image $(IMAGE) >/dev/null
 	e2e/cluster/load $(IMAGE)
 
@@ -136,8 +140,9 @@ monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew fr
 pictures: install ## Draw the dashboards of docs/grafana.md anew, from what a real Prometheus answers (make peers installs one)
 	cd operator && ../$(BIN)/python -m tests.monitoring.draw ../docs/grafana --only fleet-overview --only sensor-shard
 
-golden: install programs ## Write what the chart makes of its main values anew, for charts/tests
+golden: install programs ## Write what the chart makes of its main values, for charts/tests, and its README anew
 	$(BIN)/python charts/tests/golden.py
+	$(BIN)/python charts/tests/readme.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml

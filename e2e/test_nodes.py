@@ -25,7 +25,7 @@ def measured(diary: Diary, name: str, value: float, unit: str, limit: float | No
     return number.text() if number.within else f"{number.text()}, more than {limit:g}"
 
 
-def fleet() -> Json:
+def fleet(expose: Json) -> Json:
     return {
         "apiVersion": "embereye.dev/v1alpha1",
         "kind": "SensorFleet",
@@ -34,6 +34,7 @@ def fleet() -> Json:
             "sensors": [{"id": name, "zone": zone} for name, zone in DEVICES.items()],
             "shards": 1,
             "autoscaling": {"mode": "none"},
+            "expose": expose,
         },
     }
 
@@ -80,12 +81,10 @@ async def emptied(site: Site, node: str) -> float:
 async def test_one_shard_and_a_hub_without_a_volume(site: Site) -> None:
     with site.diary.step("installed, a fleet of one shard"):
         await site.install("hub.persistence.enabled=false")
-        await site.apply_fleets(fleet())
-        await site.open_doors("sensors")
+        await site.apply_fleets(fleet(site.node_ports))
         site.witness = Witness(await site.hub(), site.diary, token=site.token)
         site.start(site.witness.run(), "witness")
-        for name, zone in DEVICES.items():
-            site.add_text_device(name, zone)
+        await site.start_text_devices(DEVICES)
         await site.covered("sf", SENSORS, 90)
         await until(site.witness.connected, bool, "the witness is connected", 20)
         await site.text_in("before").fire(ADC1=3600)

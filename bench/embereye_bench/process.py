@@ -94,7 +94,7 @@ class CameraShardProcess:
 
     def reasons(self) -> dict[str, str]:
         """Why each camera is not covered, or what is missing there; '' where nothing is."""
-        with grpc.insecure_channel(self.grpc) as link:
+        with grpc.insecure_channel(self._control) as link:
             status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
         return {device.id: device.reason or device.degraded for device in status.devices}
 

@@ -361,3 +361,24 @@ def test_one_operator_alone_has_no_disruption_budget() -> None:
 
     assert budgets() == ["embereye-operator"]
     assert budgets("--set", "operator.replicas=1") == []
+
+
+def test_shards_are_pulled_with_the_releases_secrets() -> None:
+    def arguments(*values: str) -> list[str]:
+        deployments = [manifest for manifest in render(*values) if manifest["kind"] == "Deployment"]
+        (operator,) = [one for one in deployments if one["metadata"]["name"] == "embereye-operator"]
+        found: list[str] = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+        return [argument for argument in found if "pull-secrets" in argument]
+
+    names = ("--set", "imagePullSecrets[0].name=pull", "--set", "imagePullSecrets[1].name=mirror")
+    assert arguments(*names) == ["--image-pull-secrets=pull,mirror"]
+    assert arguments() == []
+
+
+def test_only_several_hubs_have_a_disruption_budget() -> None:
+    def budgets(*values: str) -> set[str]:
+        found = [manifest for manifest in render(*values) if manifest["kind"] == "PodDisruptionBudget"]
+        return {manifest["metadata"]["name"] for manifest in found}
+
+    assert budgets() == {"embereye-operator"}
+    assert budgets(*VALUE_SETS["two hubs"]) == {"embereye-operator", "embereye-hub"}

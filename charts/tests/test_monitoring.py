@@ -173,3 +173,18 @@ def test_arguments_and_variables_reach_the_commands() -> None:
     for expected in ("--namespace=site", "--scaling-trace=/var/lib/embereye/scaling", "EMBEREYE_LOG_LEVEL",
                      "--prometheus=http://prometheus:9090", "mountPath: /var/lib/embereye/scaling"):  # fmt: skip
         assert expected in result.stdout
+
+
+@pytest.mark.parametrize("component", ["operator", "hub"])
+def test_a_network_policy_lets_prometheus_in_to_what_it_scrapes(component: str) -> None:
+    (endpoint,) = of_kind("PodMonitor")[f"embereye-{component}"]["spec"]["podMetricsEndpoints"]
+    rules = of_kind("NetworkPolicy")[f"embereye-{component}"]["spec"]["ingress"]
+    everybodys = {port["port"] for rule in rules if "from" not in rule for port in rule["ports"]}
+    assert endpoint["port"] in everybodys
+
+
+def test_who_reads_the_hubs_metrics_can_be_narrowed() -> None:
+    narrowed = ("--set", "networkPolicy.metrics[0].namespaceSelector.matchLabels.name=monitoring")
+    rules = of_kind("NetworkPolicy", *narrowed)["embereye-hub"]["spec"]["ingress"]
+    (rule,) = [rule for rule in rules if {"port": "metrics", "protocol": "TCP"} in rule["ports"]]
+    assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]

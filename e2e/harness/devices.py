@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -102,7 +102,6 @@ class PushCamera:
     zone: str
     home: str
     film: Film
-    reroute: Callable[[str], str]
     diary: Diary
     analysed: int = 0
     frozen: bool = False  # it sends the same picture over and over
@@ -134,7 +133,7 @@ class PushCamera:
         try:
             async for response in call:
                 if response.HasField("drain"):
-                    return self.reroute(response.drain.target) if response.drain.target else ""
+                    return response.drain.target
                 if response.HasField("rejected"):
                     self.diary.note(self.id, f"rejected: {response.rejected.reason}", "bad")
                 else:

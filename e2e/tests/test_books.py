@@ -22,7 +22,7 @@ def alarm(cursor: int, zone: str) -> Heard:
 
 
 def prober(diary: Diary, acks: list[float]) -> IngestProber:
-    return IngestProber("g-1", "", lambda _: "", diary, acks)
+    return IngestProber("g-1", "", diary, acks)
 
 
 def test_a_lost_and_a_doubled_alarm_are_told_apart(diary: Diary) -> None:

@@ -11,7 +11,7 @@ from lightkube import AsyncClient
 from lightkube.types import PatchType
 
 from embereye.process.lifecycle import UserError
-from embereye_cli.cluster import report
+from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.explain import fleet as explain
 from embereye_cli.explain.fleet import add_fleet_arguments, select
@@ -57,6 +57,8 @@ def build_parser() -> argparse.ArgumentParser:
     bundle = commands.add_parser("report", help="all that the cluster says of EmberEye, for who is to help; no secrets")
     add_target_arguments(bundle)
     report.add_arguments(bundle)
+    migrate = commands.add_parser("migrate-storage", help="store every fleet in the version that is stored by now")
+    add_target_arguments(migrate)
     return parser
 
 
@@ -72,6 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "resume": _pause,
         "rollout": _rollout,
         "report": report.run,
+        "migrate-storage": storage.run,
     }
     try:
         if parsed.command == "explain":

@@ -45,6 +45,7 @@ class OperatorOptions:
     fleet_selector: str = ""  # labels of the fleets that it looks after; empty: all
     take_over_after: float = TAKE_OVER  # seconds that another operator's Lease must not have changed
     image_pull_policy: str = ""  # empty: Kubernetes' default
+    image_pull_secrets: tuple[str, ...] = ()  # of the shards, in their fleets' namespaces
     shard_host: str = ""  # that shards listen on; empty: every address
     lease: str = ""  # [namespace/]name; empty: it is the only operator
     hub_names: tuple[str, ...] = ()  # by which people dial the hub, for its certificate
@@ -76,6 +77,7 @@ async def serve(
         image=options.image,
         hub=options.hub,
         image_pull_policy=options.image_pull_policy,
+        image_pull_secrets=options.image_pull_secrets,
         host=options.shard_host,
         prometheus=options.prometheus,
         log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),

@@ -85,12 +85,14 @@ class Numbers:
         self.alarms = 0  # signs of fire that cameras reported which show none
         self.came: dict[str, tuple[float, float]] = {}  # of a device's first alarm: seconds of its sign, and of coming
 
-    async def serve(self, introduction: dict[str, Any]) -> None:
-        """Until standard input is closed."""
+    async def serve(self, introduction: dict[str, Any], sending: "asyncio.Task[None] | None" = None) -> None:
+        """Until standard input is closed. Where `sending` has failed so does this: whoever asks next is told."""
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         print(json.dumps(introduction), flush=True)
         while line := await reader.readline():
+            if sending and sending.done():
+                sending.result()
             if line == b"start\n":
                 self.schedule.start()
                 self._sending.set()
@@ -126,8 +128,8 @@ async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) ->
         head = PushRequest(camera=f"camera-{camera}", sequence=number + 1, time_ns=time.time_ns())
         return cameras[camera].offer(head.SerializeToString(), images.frame(camera, number))
 
-    async with beside(numbers.send(frame), name="send"):
-        await numbers.serve({})
+    async with beside(numbers.send(frame), name="send") as sending:
+        await numbers.serve({}, sending)
     for camera in cameras:
         camera.close()
 
@@ -162,6 +164,9 @@ async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -
                 sent = client.send(data)
             except BlockingIOError:
                 sent = 0
+            except OSError:  # it was closed at the other end, which connects again
+                clients.pop(camera).close()
+                return False
             if sent < len(data):  # the next frame's turn comes once this one is out
                 unsent[camera] = data[sent:] if sent or data is rest else memoryview(b"")
                 return data is whole and sent > 0
@@ -169,8 +174,8 @@ async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -
 
     with socket.create_server((HOST, 0), backlog=256) as listener:
         listener.setblocking(False)
-        async with beside(accept(listener), name="accept"), beside(numbers.send(frame), name="send"):
-            await numbers.serve({"port": listener.getsockname()[1]})
+        async with beside(accept(listener), name="accept"), beside(numbers.send(frame), name="send") as sending:
+            await numbers.serve({"port": listener.getsockname()[1]}, sending)
 
 
 def packets(frame: bytes) -> tuple[bytes, int]:
@@ -212,8 +217,8 @@ async def rtp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> 
     def frame(camera: int, number: int) -> bool:
         return cameras[camera].send(*made[films.frame(camera, number)], int(number * CLOCK / arguments.rate))
 
-    async with beside(numbers.send(frame), name="send"):
-        await numbers.serve({})
+    async with beside(numbers.send(frame), name="send") as sending:
+        await numbers.serve({}, sending)
 
 
 async def rtsp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:

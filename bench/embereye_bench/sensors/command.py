@@ -13,7 +13,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +28,14 @@ from embereye.process.tasks import beside
 from embereye.process.telemetry.series import exposition
 from embereye.process.tls.client import ClientTls, dial
 from embereye.sensor.shard import SensorShard
-from embereye.v1.evidence_pb2 import ReportRequest, ReportResponse
-from embereye.v1.evidence_pb2_grpc import EvidenceServicer, add_EvidenceServicer_to_server
+from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
 from embereye_bench import report
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.drain import drain
+from embereye_bench.sensors.evidence_hub import EvidenceHub
 from embereye_bench.sensors.load import (
     HOST,
     Server,
@@ -47,6 +47,7 @@ from embereye_bench.sensors.load import (
     paced,
     reading_line,
 )
+from embereye_bench.sensors.relay import relay_cost, relay_delay
 
 IDENTITY = (lambda message: message, lambda message: message)
 
@@ -269,24 +270,6 @@ def grpc_repeated(scale: Scale) -> Result:
     return _grpc("grpc-repeated", False, 1.5e6, scale)
 
 
-class EvidenceHub(EvidenceServicer):
-    """Takes evidence and notes when it came."""
-
-    def __init__(self) -> None:
-        self.seen: dict[str, float] = {}
-        self.more = asyncio.Event()
-
-    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
-        """Acknowledge everything."""
-        async for request in requests:
-            if request.HasField("evidence"):
-                self.seen.setdefault(request.evidence.device, time.perf_counter())
-                self.more.set()
-                yield ReportResponse(acknowledged=[request.evidence.id])
-            else:
-                yield ReportResponse()
-
-
 async def _crossings(samples: int) -> tuple[list[float], list[float]]:
     """Seconds from the send of a crossing to its evidence at the hub, and of a line to its echo."""
     hub = EvidenceHub()
@@ -453,6 +436,8 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "grpc-packed-tls": grpc_packed_tls,
     "grpc-repeated": grpc_repeated,
     "crossing-p99": crossing,
+    "relay-p99": relay_delay,
+    "relay-cost": relay_cost,
     "idle-10k-memory": idle_memory,
     "idle-10k-tls-memory": idle_tls_memory,
     "drain-100": drain,

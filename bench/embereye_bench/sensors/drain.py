@@ -22,7 +22,7 @@ from embereye.process.grpc_server import channel
 from embereye.process.tasks import start_task
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
-from embereye.v1.shard_pb2 import StatusRequest
+from embereye.v1.shard_pb2 import Assignment, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST, Server
@@ -42,22 +42,23 @@ class Shard:
 
     process: subprocess.Popen[bytes]
     grpc: str
+    tcp: str
     control: str
 
 
-async def start_shard(folder: Path, name: str, devices: int) -> Shard:
-    """A shard that owns `devices` devices, once it is ready."""
-    ports = free_ports(4)
+async def start_shard(folder: Path, task: Assignment, hub: str = f"{HOST}:1") -> Shard:
+    """A shard that works under `task`, once it is ready."""
+    ports, name = free_ports(4), task.shard
     path = folder / f"{name}.json"
-    path.write_text(json_format.MessageToJson(assignment(devices, name)))
+    path.write_text(json_format.MessageToJson(task))
     command = [
         sys.executable, "-m", "embereye_cli", "shard", "sensor",
-        "--shard", name, "--assignment", str(path), "--hub", f"{HOST}:1", "--host", HOST,
+        "--shard", name, "--assignment", str(path), "--hub", hub, "--host", HOST,
         "--grpc-port", str(ports[0]), "--tcp-port", str(ports[1]), "--metrics-port", str(ports[2]),
         "--control-port", str(ports[3]),
     ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
-    shard = Shard(process, f"{HOST}:{ports[0]}", f"{HOST}:{ports[3]}")
+    shard = Shard(process, f"{HOST}:{ports[0]}", f"{HOST}:{ports[1]}", f"{HOST}:{ports[3]}")
     async with channel(shard.control) as link:
         while shard.process.poll() is None:
             with contextlib.suppress(grpc.aio.AioRpcError):
@@ -158,7 +159,8 @@ class Handover:
 async def drain_once(streams: int) -> Handover:
     """Start two shards and `streams` senders, and end the first shard."""
     with tempfile.TemporaryDirectory() as name:
-        shards = await asyncio.gather(*(start_shard(Path(name), f"bench-{number}", streams) for number in range(2)))
+        tasked = [assignment(streams, f"bench-{number}") for number in range(2)]
+        shards = await asyncio.gather(*(start_shard(Path(name), task) for task in tasked))
         links = [channel(shard.grpc) for shard in shards]
         senders = [Sender(f"device-{number}") for number in range(streams)]
         tasks: list[asyncio.Task[None]] = []

@@ -8,7 +8,7 @@ import json
 import secrets
 import tempfile
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ import yaml
 from embereye.process.identity.authority import Authority
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity
+from harness.cluster.balancer import BALANCER, BALANCER_ROLES
 from harness.cluster.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
+from harness.cluster.enforcer import enforce_policies
 from harness.devices import Film, PushCamera, TextDevice
 from harness.records.diary import Diary, Level
 from harness.records.probers import EvidenceProber, IngestProber
@@ -37,7 +39,6 @@ OUTSIDE = "outside"  # end of the names of Services that let the tests in
 SIMULATED_SENSORS = {f"s-{number:02}": f"store-{(number + 1) // 2}" for number in range(1, 9)}
 SIMULATED_CAMERAS = {"c-1": "store-1", "c-2": "store-2"}
 CAMERA_PORT = 8093
-SHARDS = 3  # the most that a test scales to
 # What those set on a node who are about to remove it.
 TAINTS = ("ToBeDeletedByClusterAutoscaler=1700000000:NoSchedule", "karpenter.sh/disrupted:NoSchedule")
 
@@ -59,7 +60,6 @@ class Site:
         self.witness: Witness
         self.evidence: EvidenceProber
         self._fleets: dict[tuple[str, str], Json] = {}  # kind and name → as the API server told last
-        self._routes: dict[str, str] = {}  # address as shards name it → address from here
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._identities = tempfile.TemporaryDirectory(prefix="embereye-e2e-")
 
@@ -108,10 +108,10 @@ class Site:
         await cluster.kubectl(*gone, "persistentvolume", VOLUME)
         crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]
         known = (await cluster.kubectl("get", "customresourcedefinitions", "--output", "name")).split()
-        crds += [name.partition("/")[2] for name in known if name.endswith(".monitoring.coreos.com")]
-        await cluster.kubectl(*gone, "namespace", MONITORING)
+        crds += [name.partition("/")[2] for name in known if name.endswith((".monitoring.coreos.com", ".metallb.io"))]
+        await cluster.kubectl(*gone, "namespace", MONITORING, BALANCER)
         await cluster.kubectl(*gone, "customresourcedefinition", *crds)
-        await cluster.kubectl(*gone, "clusterrole,clusterrolebinding", *MONITORING_ROLES)
+        await cluster.kubectl(*gone, "clusterrole,clusterrolebinding", *MONITORING_ROLES, *BALANCER_ROLES)
         for node in await cluster.nodes():
             await cluster.kubectl("uncordon", node)
             for taint in TAINTS:
@@ -123,6 +123,7 @@ class Site:
     async def prepare(self) -> None:
         """Load the image; make the namespaces, where only restricted pods are admitted, and the hub's volume."""
         await script("load", IMAGE)
+        await enforce_policies(self.cluster, IMAGE)
         self.entrance = await self.cluster.entrance()
         self.home_node = min(await self.cluster.nodes())
         path = f"/var/lib/embereye-e2e/{self.diary.began_ns}"
@@ -184,39 +185,24 @@ class Site:
             return ""
 
         await until(applied, lambda problem: not problem, "the fleets are accepted", 30)
-        self.start(self._follow("sf", "sensorfleets.embereye.dev"), "follow-sensorfleets")
-        self.start(self._follow("cf", "camerafleets.embereye.dev"), "follow-camerafleets")
+        for kind, plural in (("sf", "sensorfleets"), ("cf", "camerafleets")):
+            if f"follow-{plural}" not in self._tasks:
+                self.start(self._follow(kind, f"{plural}.embereye.dev"), f"follow-{plural}")
 
-    async def open_doors(self, *kinds: str) -> None:
-        """NodePort Services beside the fleets' and the shards' own, so that devices outside can reach them."""
-        for fleet, kind, ports in ((SENSORS, "sensors", ("grpc", "tcp")), (CAMERAS, "cameras", ("grpc",))):
-            if kinds and kind not in kinds:
-                continue
-            name = f"{fleet}-{kind}"
-            service = await self.cluster.existing("service", name, SITE, 60)
-            shard = await self.cluster.existing("service", f"{name}-0", SITE, 60)
-            doors = [_door(service, name, service["spec"]["selector"], ports)]
-            for index in range(SHARDS):
-                selector = dict(shard["spec"]["selector"])
-                key = next(key for key, value in selector.items() if value == f"{name}-0")
-                doors.append(_door(service, f"{name}-{index}", {**selector, key: f"{name}-{index}"}, ports))
-            await self.cluster.apply(*doors)
-        for door in await self.cluster.items("services", "--namespace", SITE, "--selector", f"e2e={OUTSIDE}"):
-            name = door["metadata"]["name"].removesuffix(f"-{OUTSIDE}")
-            inside = {port["name"]: port["port"] for port in door["spec"]["ports"]}
-            for port, number in node_ports(door).items():
-                self._routes[f"{name}.{SITE}.svc:{inside[port]}"] = f"{self.entrance}:{number}"
+    async def exposed(self, kind: str, name: str, *, device: str = "") -> dict[str, str]:
+        """Where devices outside reach a fleet, whichever shard, by protocol; or where the camera `device` sends to."""
+        known = await self._addresses(kind, name)
+        mine = [entry for entry in known if not entry.get("shard") and entry.get("device", "") == device]
+        return {entry["protocol"]: entry["address"] for entry in mine}
 
-    def reroute(self, address: str) -> str:
-        """Where an in-cluster address can be dialled from here; "" where it is not known."""
-        route = self._routes.get(address, "")
-        if not route:
-            self.diary.note("harness", f"{address} has no door", "bad")
-        return route
+    async def advertised(self, kind: str, name: str) -> set[str]:
+        """Where senders over gRPC may be sent on to."""
+        return {entry["address"] for entry in await self._addresses(kind, name) if entry["protocol"] == "grpc"}
 
-    def door(self, name: str, port: int) -> str:
-        """The address, from here, of a Service in the fleets' namespace."""
-        return self._routes[f"{name}.{SITE}.svc:{port}"]
+    async def _addresses(self, kind: str, name: str) -> list[Json]:
+        await self.condition(kind, name, 60, Exposed=True)
+        found: list[Json] = self._fleets[kind, name]["status"]["addresses"]
+        return found
 
     async def hub(self) -> str:
         """The hub's gRPC address from here."""
@@ -324,6 +310,11 @@ class Site:
 
     # --- what is declared ---
 
+    @property
+    def node_ports(self) -> Json:
+        """How devices outside the pod network come in, as a fleet's `spec.expose`."""
+        return {"type": "NodePort", "advertisedHost": self.entrance}
+
     def sensor_fleet(self) -> Json:
         """All sensors: simulated in pods, text devices outside, the ingest probers."""
         zones = {**SIMULATED_SENSORS, **TEXTS, **INGEST}
@@ -333,6 +324,7 @@ class Site:
                 "sensors": [{"id": name, "zone": zone} for name, zone in zones.items()],
                 "shards": 1,
                 "autoscaling": {"mode": "none"},
+                "expose": self.node_ports,
             },
         }
 
@@ -350,6 +342,7 @@ class Site:
                 "detection": {"detectors": ["motion", "flame"]},
                 "shards": 1,
                 "autoscaling": {"mode": "none"},
+                "expose": self.node_ports,
             },
         }
 
@@ -368,23 +361,23 @@ class Site:
             },
         )  # fmt: skip
 
-    def add_text_device(self, name: str, zone: str) -> TextDevice:
-        """Start a text device of that name."""
-        host, _, port = self.door(f"{SENSORS}-sensors", 9001).rpartition(":")
-        device = self.texts[name] = TextDevice(name, zone, host, int(port))
-        self.start(device.run(), f"text-{name}")
-        return device
+    async def start_text_devices(self, devices: Mapping[str, str]) -> None:
+        """Start text devices, name → zone, of the fleet of sensors."""
+        host, _, port = (await self.exposed("sf", SENSORS))["tcp"].rpartition(":")
+        for name, zone in devices.items():
+            device = self.texts[name] = TextDevice(name, zone, host, int(port))
+            self.start(device.run(), f"text-{name}")
 
-    def start_devices(self, film: Film) -> None:
+    async def start_devices(self, film: Film) -> None:
         """Start the devices outside."""
-        for name, zone in TEXTS.items():
-            self.add_text_device(name, zone)
+        await self.start_text_devices(TEXTS)
+        sensors, cameras = await self.exposed("sf", SENSORS), await self.exposed("cf", CAMERAS)
         for name in INGEST:
-            prober = IngestProber(name, self.door(f"{SENSORS}-sensors", 50051), self.reroute, self.diary)
+            prober = IngestProber(name, sensors["grpc"], self.diary)
             self.ingest.append(prober)
             self.start(prober.run(), f"ingest-{name}")
         for name, zone in PUSHED.items():
-            camera = PushCamera(name, zone, self.door(f"{CAMERAS}-cameras", 50051), film, self.reroute, self.diary)
+            camera = PushCamera(name, zone, cameras["grpc"], film, self.diary)
             self.cameras.append(camera)
             self.start(camera.run(), f"camera-{name}")
 

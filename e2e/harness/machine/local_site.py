@@ -206,13 +206,12 @@ class LocalSite:
         victim = self.texts["victim"] = TextDevice("victim", "victim", HOST, self.ports["tcp"])
         self.begin(victim.run(), victim.id)
         for number in range(self.layout.probed):
-            prober = IngestProber(f"probed-{number}", f"{HOST}:{self.ports['grpc']}", lambda to: to, self.diary)
+            prober = IngestProber(f"probed-{number}", f"{HOST}:{self.ports['grpc']}", self.diary)
             self.ingest.append(prober)
             self.begin(prober.run(), prober.device)
         for number in range(self.layout.cameras):
             assert film is not None, "cameras have to show something"
-            camera = PushCamera(f"camera-{number}", f"camera-{number}", f"{HOST}:{self.ports['push']}", film,
-                                lambda to: to, self.diary)  # fmt: skip
+            camera = PushCamera(f"camera-{number}", f"camera-{number}", f"{HOST}:{self.ports['push']}", film, self.diary)  # fmt: skip
             self.cameras.append(camera)
             self.begin(camera.run(), camera.id)
         await self.well(START_SECONDS)

@@ -120,12 +120,12 @@ class IngestProber:
 
     device: str
     home: str  # host:port of the fleet's Service
-    reroute: Callable[[str], str]  # an address as shards name it → one that can be dialled from here; "": unknown
     diary: Diary
     acks: list[float] = field(default_factory=list)  # monotonic seconds at which the watermark rose
     watermark: int = 0
     taken_back: list[str] = field(default_factory=list)  # acknowledged readings that were asked for again
     drains: int = 0
+    targets: list[str] = field(default_factory=list)  # where shards have sent it
     rejections: list[str] = field(default_factory=list)
     _made: int = 0
     _waiting: deque[Reading] = field(default_factory=deque)
@@ -201,11 +201,12 @@ class IngestProber:
                         self._acknowledge(mark.epoch, mark.sequence)
                 case "drain":
                     self.drains += 1
-                    target = self.reroute(response.drain.target) if response.drain.target else ""
+                    if response.drain.target:
+                        self.targets.append(response.drain.target)
                     self.diary.note_change(
                         self.device, f"DRAIN to {response.drain.target or 'home'}: {response.drain.reason}"
                     )
-                    self._moves.append(target)
+                    self._moves.append(response.drain.target)
                 case "rejected":
                     self.rejections.append(response.rejected.reason)
                     self.diary.note(self.device, f"rejected: {response.rejected.reason}", "bad")

@@ -25,13 +25,16 @@ from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
+    FalseAlarmsRequest,
     HistoryRequest,
+    MarkFalseRequest,
     SubscribeRequest,
     Zone,
     ZonesRequest,
     ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.zone.false_alarms import summary
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
@@ -54,6 +57,7 @@ EVENT_WORDS = {
     AlarmEvent.TYPE_FAULT_CLEARED: ("fault cleared", "green"),
     AlarmEvent.TYPE_TEST: ("test", "magenta"),
     AlarmEvent.TYPE_EVIDENCE: ("sign", "dim"),
+    AlarmEvent.TYPE_FALSE_ALARM: ("false alarm", "magenta"),
 }
 
 
@@ -79,6 +83,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips: the first 8 digits or more")
     clip.add_argument("--output", type=Path, default=None, metavar="FILE",
                       help="where to; default: DEVICE-TIME.mkv or .jpg, here")  # fmt: skip
+    false = actions.add_parser("false", help="mark an alarm as false: what is like it needs more evidence from then on")
+    false.add_argument("alarm", help="a zone whose alarm is open, or an alarm's id")
+    false.add_argument("--reason", default="", help="what it was that looked like a fire")
+    false.add_argument("--take-back", action="store_true", help="it was no false alarm after all")
+    false.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
+                       help="who says so, where several share a token; recorded beside its name")  # fmt: skip
+    actions.add_parser("false-alarms", help="the alarms that are marked as false")
     for name, text in (("ack", "acknowledge a zone's alarm"), ("reset", "reset a zone whose alarm is acknowledged")):
         action = actions.add_parser(name, help=text)
         action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
@@ -118,9 +129,11 @@ class _Client:
                 if action in {"clips", "clip"}:
                     await ClipCommands(link, self._arguments, self._console).run(action)
                     return 0
-                await {"list": self._list, "history": self._history, "ack": self._act, "reset": self._act}[action](
-                    AlarmsStub(link)
-                )
+                perform = {
+                    "list": self._list, "history": self._history, "ack": self._act, "reset": self._act,
+                    "false": self._mark_false, "false-alarms": self._list_false,
+                }[action]  # fmt: skip
+                await perform(AlarmsStub(link))
             except grpc.aio.AioRpcError as error:
                 raise UserError(self._sentence(error)) from error
         return 0
@@ -150,6 +163,41 @@ class _Client:
         request = ActionRequest(namespace=zone.namespace, zone=zone.name, who=arguments.who, note=arguments.note)
         call = alarms.Acknowledge if arguments.action == "ack" else alarms.Reset
         self._event(await call(request, timeout=TIMEOUT))
+
+    async def _mark_false(self, alarms: "AlarmsAsyncStub") -> None:
+        arguments = self._arguments
+        if not (arguments.take_back or arguments.reason.strip()):
+            raise UserError("--reason is missing: say what it was that looked like a fire")
+        alarm = await self._alarm(alarms, arguments.alarm)
+        request = MarkFalseRequest(
+            alarm=alarm, who=arguments.who, reason=arguments.reason, take_back=arguments.take_back
+        )
+        self._event(await alarms.MarkFalse(request, timeout=TIMEOUT))
+
+    async def _list_false(self, alarms: "AlarmsAsyncStub") -> None:
+        marks = (await alarms.FalseAlarms(FalseAlarmsRequest(), timeout=TIMEOUT)).false_alarms
+        if self._json:
+            for mark in marks:
+                self._line(mark)
+            return
+        table = Table("Alarm", "Zone", "Marked", "By", "Seen", "Reason", box=None, header_style="dim", pad_edge=False)
+        for mark in marks:
+            seen = ", ".join(summary(item) for item in mark.signs)
+            where = f"{mark.namespace}/{mark.zone}"
+            table.add_row(*map(_plain, (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)))
+        if not marks:
+            table.add_row("no alarm is marked as false", "", "", "", "", "")
+        self._console.print(table)
+
+    async def _alarm(self, alarms: "AlarmsAsyncStub", name: str) -> str:
+        """The id of the open alarm of the zone `name`; where there is no such zone, `name` is an alarm's id."""
+        zones = (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones
+        if not any(name in {zone.name, f"{zone.namespace}/{zone.name}"} for zone in zones):
+            return name
+        zone = await self._find(alarms, name)
+        if not zone.alarm:
+            raise UserError(f"zone {name} has no open alarm: name an alarm by its id, `embereye alarms --json history`")
+        return zone.alarm
 
     @staticmethod
     async def _find(alarms: "AlarmsAsyncStub", name: str) -> Zone:

@@ -32,6 +32,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--metrics-port", type=int, default=int(env("METRICS_PORT", "0")), metavar="PORT",
                         help="port of /metrics and /healthz alone, for a Prometheus without a token; "
                         "default: none [EMBEREYE_METRICS_PORT]")  # fmt: skip
+    parser.add_argument("--association-port", type=int, default=int(env("ASSOCIATION_PORT", "0")), metavar="PORT",
+                        help="port of control loops that need the latency: delimited protobuf over TCP, and with --tls "
+                        "over TLS; default: none [EMBEREYE_ASSOCIATION_PORT]")  # fmt: skip
+    parser.add_argument("--association-socket", type=Path, default=env("ASSOCIATION_SOCKET") or None, metavar="PATH",
+                        help="a Unix socket of the same, for this user's own processes; default: none "
+                        "[EMBEREYE_ASSOCIATION_SOCKET]")  # fmt: skip
     parser.add_argument("--admin-token-file", type=Path, default=env("ADMIN_TOKEN_FILE") or None, metavar="FILE",
                         help="file with a token that may do everything, made where there is none and read again when "
                         "it changes; default: admin-token in the data folder [EMBEREYE_ADMIN_TOKEN_FILE]")  # fmt: skip
@@ -145,5 +151,7 @@ def run(arguments: Namespace) -> int:
         database=arguments.database,
         advertise=arguments.advertise,
         oidc=_provider(arguments),
+        association_port=arguments.association_port,
+        association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )
     return lifecycle.run(lambda stop: serve(options, stop))

@@ -62,6 +62,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="of the shards; empty: Kubernetes' default [EMBEREYE_IMAGE_PULL_POLICY]",
     )
     parser.add_argument(
+        "--image-pull-secrets",
+        default=env("IMAGE_PULL_SECRETS"),
+        metavar="NAME,…",
+        help="Secrets of each fleet's namespace that its shards' image is pulled with, beside the fleet's own "
+        "[EMBEREYE_IMAGE_PULL_SECRETS]",
+    )
+    parser.add_argument(
         "--shard-host",
         default=env("SHARD_HOST"),
         help="address that shards listen on; empty: every address, IPv4 and IPv6 [EMBEREYE_SHARD_HOST]",
@@ -168,6 +175,7 @@ def run(arguments: Namespace) -> int:
         fleet_selector=arguments.fleet_selector,
         take_over_after=arguments.take_over_after,
         image_pull_policy=arguments.image_pull_policy,
+        image_pull_secrets=split_names([arguments.image_pull_secrets]),
         shard_host=arguments.shard_host,
         lease=arguments.lease,
         release=arguments.release,

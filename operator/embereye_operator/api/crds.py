@@ -8,7 +8,7 @@ import yaml
 
 from embereye_operator.api.fleets import FLEET_TYPES, ROOT_RULES, FleetType
 from embereye_operator.api.schema import Manifest, openapi
-from embereye_operator.api.shared import GROUP, VERSION
+from embereye_operator.api.shared import GROUP, VERSION, VERSIONS
 from embereye_operator.api.status import FleetStatus
 
 HEADER = "# Written by `python -m embereye_operator.api.crds`; change operator/embereye_operator/api instead.\n"
@@ -29,10 +29,8 @@ def build_crd(fleet: FleetType) -> Manifest:
         },
         "x-kubernetes-validations": [rule.to_manifest() for rule in ROOT_RULES],
     }
-    version = {
-        "name": VERSION,
+    version: Manifest = {
         "served": True,
-        "storage": True,
         "schema": {"openAPIV3Schema": schema},
         "subresources": {
             "status": {},
@@ -66,7 +64,8 @@ def build_crd(fleet: FleetType) -> Manifest:
                 "shortNames": [fleet.short],
                 "categories": ["embereye"],
             },
-            "versions": [version],
+            "versions": [{"name": name, "storage": name == VERSION, **version} for name in VERSIONS],
+            "conversion": {"strategy": "None"},
         },
     }
 

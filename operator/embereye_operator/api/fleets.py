@@ -19,7 +19,7 @@ from embereye_operator.api.schema import (
     with_defaults,
 )
 from embereye_operator.api.sensors import Sensor, SensorFleetSpec
-from embereye_operator.api.shared import API_VERSION, DevicesFrom, device_list
+from embereye_operator.api.shared import API_VERSIONS, DevicesFrom, device_list
 
 FleetKind = Literal["sensors", "cameras"]
 
@@ -129,9 +129,9 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     wrote, wrong for what an API server with a newer schema sends.
     """
     resource = str(manifest.get("kind"))
-    if resource not in FLEET_TYPES or manifest.get("apiVersion") != API_VERSION:
+    if resource not in FLEET_TYPES or manifest.get("apiVersion") not in API_VERSIONS:
         what = f"{manifest.get('apiVersion')} {resource}"
-        raise FleetError("manifest", [f"kind: {what} is not {API_VERSION} {' or '.join(FLEET_TYPES)}"])
+        raise FleetError("manifest", [f"kind: {what} is not {' or '.join(API_VERSIONS)} {' or '.join(FLEET_TYPES)}"])
     fleet_type = FLEET_TYPES[resource]
     metadata = manifest.get("metadata") or {}
     name = str(metadata.get("name") or "")

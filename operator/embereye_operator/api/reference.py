@@ -9,16 +9,16 @@ from typing import Any
 
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.api.schema import openapi
-from embereye_operator.api.shared import API_VERSION
+from embereye_operator.api.shared import API_VERSION, API_VERSIONS
 from embereye_operator.api.status import FleetStatus
 
 HEADER = f"""# Reference: the fields of a fleet
 
 <!-- Written by `python -m embereye_operator.api.reference`; change operator/embereye_operator/api instead. -->
 
-Both kinds have `apiVersion: {API_VERSION}`; `kubectl explain sensorfleet.spec` shows the same fields. A duration is a
-number with a unit: `50ms`, `5s`, `1m`, `2h`, `7d`. The API server and `embereye up` reject an invalid value with a
-message that names the field.
+Both kinds have `apiVersion: {API_VERSION}` or, with the same fields, `{API_VERSIONS[-1]}` ([versions](versions.md));
+`kubectl explain sensorfleet.spec` shows them. A duration is a number with a unit: `50ms`, `5s`, `1m`, `2h`, `7d`. The
+API server and `embereye up` reject an invalid value with a message that names the field.
 """
 
 

@@ -10,8 +10,10 @@ from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 
 GROUP = "embereye.dev"
-VERSION = "v1alpha1"
+VERSION = "v1alpha1"  # that the operator speaks, and API servers store
+VERSIONS = (VERSION, "v1beta1")  # that are served; the same fields in each, so that nothing is lost between them
 API_VERSION = f"{GROUP}/{VERSION}"
+API_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
 GRPC_PORT = 50051  # of every shard's container
 METRICS_PORT = 9100  # of every shard's container
 CONTROL_PORT = 50055  # of every shard's container: for the operator and for other shards

@@ -5,6 +5,7 @@ import contextlib
 import getpass
 import json
 import logging
+import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -29,7 +30,7 @@ from embereye.process.tasks import Tasks, first_of
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls, dial
-from embereye.units import bracketed
+from embereye.units import SECOND, bracketed
 from embereye.v1.access_pb2 import CreateLinkRequest
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
@@ -65,6 +66,8 @@ SIMULATE_FIRE = "embereye.dev/simulate-fire"
 RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 READY_SECONDS = 30.0  # for the hub to answer
+DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
+OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
 
 
 def target(job: str, address: str, **labels: str) -> dict[str, Any]:
@@ -134,6 +137,7 @@ class Up:
         self._runtime: LocalRuntime
         self._display: Display
         self._zones: Sequence[Zone] = ()
+        self._cursor = 0  # of the newest event that was told
         self._dirty = asyncio.Event()
         self._connected = False
         self._metrics_port = options.metrics_port
@@ -267,14 +271,43 @@ class Up:
         async with self._dial_hub() as link:
             while True:
                 try:
-                    await AlarmsStub(link).Zones(ZonesRequest(), timeout=1.0)
+                    answer = await AlarmsStub(link).Zones(ZonesRequest(), timeout=1.0)
                 except grpc.aio.AioRpcError as error:
                     if time.monotonic() > deadline:
                         log = self._supervisor["hub"].log or "above"
                         raise UserError(f"the hub does not answer on {self._hub}: its log is {log}") from error
                     await asyncio.sleep(0.1)
                 else:
+                    self._cursor = answer.cursor
+                    self._tell_open_alarms(answer.zones)
                     return
+
+    def _tell_open_alarms(self, zones: Iterable[Zone]) -> None:
+        """Say which zones are in alarm from an earlier run: what burns there again is not a new alarm."""
+        found = [zone for zone in zones if ZoneState(zone.state) is not ZoneState.NORMAL]
+        for zone in found:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(zone.since_ns / SECOND))
+            state, where = ZoneState(zone.state), f"{zone.namespace}/{zone.name}"
+            text = f"{state.word.upper()} {where} since {since}, from an earlier run: {zone.why}"
+            self._display.say(text, style="bold white on red" if state is ZoneState.ALARM else "bold")
+        latched = [zone for zone in found if ZoneState(zone.state) is not ZoneState.PRE_ALARM]
+        if latched:
+            zone = latched[0]
+            steps = ["reset"] if ZoneState(zone.state) is not ZoneState.ALARM else ["ack", "reset"]
+            command = " && ".join(f"{self._alarms_command()} {step} {zone.namespace}/{zone.name}" for step in steps)
+            self._display.say(f"an alarm stays until somebody resets it: in the console, or with {command}")
+
+    def _alarms_command(self) -> str:
+        """`embereye alarms`, with what it needs to find this hub."""
+        words = ["embereye", "alarms"]
+        if self._hub != DEFAULT_HUB:
+            words += ["--hub", self._hub]
+        token = self._options.data / "hub" / "admin-token"
+        if token != OWN_TOKEN_FILE:
+            words += ["--token", f"@{token}"]
+        if self._options.reach.is_outer:
+            words += ["--ca", str(self._runtime.identities.authority), "--server-name", "localhost"]
+        return shlex.join(words)
 
     async def _reconcile(self, state: FleetState) -> None:
         key = state.fleet.key
@@ -444,8 +477,7 @@ class Up:
         await self._simulate()
 
     async def _follow_alarms(self) -> None:
-        backoff, first = Backoff(floor=0.2, cap=2.0), SubscribeRequest(live_only=True)
-        request = first
+        backoff, request = Backoff(floor=0.2, cap=2.0), SubscribeRequest(cursor=self._cursor)
         while True:
             try:
                 async with self._dial_hub() as link:
@@ -470,7 +502,8 @@ class Up:
                 word, style = (state.upper(), "bold white on red") if alarm else (state, "bold")
                 self._display.say(f"{word} {where}: {event.why}", style=style)
             case _:
-                self._display.say(f"{where}: {event.why}")
+                burns = event.type == AlarmEvent.TYPE_EVIDENCE and ZoneState(event.state) is ZoneState.ALARM
+                self._display.say(f"{where}: {event.why}", style="bold red" if burns else "")
 
     async def _keep_showing(self) -> None:
         while True:

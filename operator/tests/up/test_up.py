@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import socket
 import sys
@@ -224,6 +225,35 @@ async def test_a_killed_hub_comes_back_with_its_alarms_and_raises_none_twice(tmp
         assert running.zones()["hall"]["alarm"] == alarm
         writer.close()
         assert sum("ALARM default/hall" in line for line in running.printed) == 1
+
+
+async def smoke(running: House) -> None:
+    """What s-01 sends while it smells smoke."""
+    _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+    for _ in range(5):
+        writer.write(b"#Sensors-01:ADC1=4000,ADC2=1300,ADC3=2,DIO=0!\r\n")
+        await asyncio.sleep(0.1)
+    writer.close()
+
+
+async def test_an_alarm_that_nobody_reset_is_told_at_the_next_start_and_so_is_what_burns_there_again(
+    tmp_path: Path,
+) -> None:
+    async with house(tmp_path) as running:
+        await smoke(running)
+        await running.until(lambda: running.said("ALARM default/hall: smoke"))
+    async with house(tmp_path) as running:
+        await running.until(lambda: running.said("until somebody resets it"), 10)
+        assert running.said("ALARM default/hall since 20")
+        (how,) = [line for line in running.printed if "until somebody resets it" in line]
+        await smoke(running)
+        await running.until(lambda: running.said("default/hall: again: smoke"), 10)
+        for words in how.partition(" or with ")[2].split(" && "):
+            done = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "embereye_cli", *shlex.split(words)[1:], stdout=asyncio.subprocess.DEVNULL
+            )
+            assert await asyncio.wait_for(done.wait(), 30) == 0
+        assert running.zones()["hall"]["state"] == "ZONE_STATE_NORMAL"
 
 
 async def test_a_changed_manifest_is_applied_and_a_broken_one_is_not_taken(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from embereye.camera.decode import hardware
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
-from embereye.camera.device.view_store import ViewStore
+from embereye.camera.device.view_store import ViewStore, view_of
 from embereye.camera.hardware_decoding import HardwareDecoding
 from embereye.camera.metrics import camera_metrics, frame_metrics, latency_metrics
 from embereye.camera.model.host import ModelHost
@@ -32,7 +32,7 @@ from embereye.camera.sources.push.service import WINDOW, PushService, PushVerdic
 from embereye.camera.sources.source import Source, keep_playing
 from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
-from embereye.levels import Level
+from embereye.levels import Kind, Level
 from embereye.process.grpc_server import Service
 from embereye.process.heap import freeze_heap, keep_freed_memory
 from embereye.process.timing.aligned_sleep import aligned_sleep
@@ -43,7 +43,7 @@ from embereye.shard.evidence.episodes import Episodes
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import SECOND
-from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces, Region
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, Load
 from embereye.v1.types_pb2 import Device
@@ -81,6 +81,7 @@ class CameraShard:
             record=self._record_unit,
         )  # fmt: skip
         self._views: ViewStore | None = None  # None: there is no folder for them
+        self._marked: dict[str, list[Region]] = {}  # by camera, where people marked flames as none
         self._canary = CameraCanary(self._links, self._pool.withdraw)
         self._hardware = HardwareDecoding(hardware.wanted())
         self._retired = Totals()  # of cameras that were ours
@@ -125,10 +126,12 @@ class CameraShard:
                 self._cameras[name] = CameraDevice(device, settings, self._links)
                 if self._views and (familiar := self._views.load(device)):
                     self._cameras[name].analyser.recall(familiar)
+                self._tell_marked(self._cameras[name])
                 self._open_source(device)
                 continue
             reopened = _streams(camera.device) != _streams(device)
             camera.configure(device, settings)
+            self._tell_marked(camera)
             if reopened:
                 self._close_source(name)
                 self._open_source(device)
@@ -255,6 +258,21 @@ class CameraShard:
         """Add an access unit of a video to the clips of its camera."""
         if self._clips:
             self._clips.record_unit(camera.device.id, kept, now_ns())
+
+    def note_marked(self, places: MarkedPlaces) -> None:
+        """Have cameras know where people said that what looked like a flame was none."""
+        self._marked.clear()
+        for place in places.places:
+            if place.kind == Kind.FLAME.wire:
+                self._marked.setdefault(place.device, []).append(place.region)
+        for camera in self._cameras.values():
+            self._tell_marked(camera)
+
+    def _tell_marked(self, camera: CameraDevice) -> None:
+        view = view_of(camera.device)
+        regions = [region for region in self._marked.get(camera.device.id, ()) if region.view == view]
+        places = [((region.x, region.y, region.width, region.height), region.area) for region in regions]
+        camera.analyser.familiar.set_marks(places)
 
     async def light_canary(self, fire: Fire) -> None:
         """Have a fire grow before a camera that nobody declared."""

@@ -11,7 +11,9 @@ from embereye.hub.canaries import Canaries
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
 from embereye.hub.databases.interface import BeginAnewError, StoreError
-from embereye.hub.feed import Feed
+from embereye.hub.false_alarms import FalseAlarms
+from embereye.hub.feeds.feed import Feed
+from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.storage.committer import Committer, Step
 from embereye.hub.storage.history import History
@@ -33,8 +35,8 @@ class Hub:
     """`open` it, then `run` it until cancelled. Everything happens on the event loop's thread.
 
     Shards' evidence goes to `inbox`, their coverage and the operator's rosters to `coverage`, people's actions to
-    `actions`, and `access` knows who people are; they change `zones` in transactions of the `committer`, which
-    publishes to `feed`. `history` reads.
+    `actions`, what they call false to `false_alarms`, and `access` knows who people are; they change `zones` in
+    transactions of the `committer`, which publishes to `feed`. `history` reads.
     """
 
     def __init__(
@@ -67,6 +69,8 @@ class Hub:
             work=work,
         )
         self.actions = Actions(self.committer, self.zones)
+        self.subscriptions = Subscriptions(self.committer)
+        self.false_alarms = FalseAlarms(self.committer, self.zones, self.history)
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Go on with the traces that reports carry from now on."""
@@ -89,10 +93,12 @@ class Hub:
                 duration(abs(ahead)), "ahead of" if ahead > 0 else "behind",
             )  # fmt: skip
         self.committer.restore(stored.recent)
+        self.false_alarms.restore(stored.false_alarms)
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)
         self.access.restore(stored.access)
+        self.subscriptions.restore(stored.subscriptions)
         self.feed.latest = stored.cursor
         if self._store.failing:
             self.committer.note_failing(self._store.failing)

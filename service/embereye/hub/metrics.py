@@ -13,7 +13,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from embereye.hub.associations import Associations
 from embereye.hub.canaries import Canaries
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.storage.clip_store import ClipStore
@@ -28,12 +30,18 @@ class HubCollector(Collector):
     """Everything under embereye_hub_."""
 
     def __init__(
-        self, hub: Hub, evidence: EvidenceService, clips: ClipStore | None = None, data: Path | None = None
+        self,
+        hub: Hub,
+        evidence: EvidenceService,
+        clips: ClipStore | None = None,
+        data: Path | None = None,
+        control: "ControlMetrics | None" = None,
     ) -> None:
         self._hub = hub
         self._evidence = evidence
         self._clips = clips
         self._data = data
+        self._control = control
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""
@@ -75,6 +83,8 @@ class HubCollector(Collector):
         yield from _of_canaries(self._hub.canaries)
         if self._clips is not None:
             yield from self._of_clips(self._clips)
+        if self._control is not None:
+            yield from self._control.collect()
         yield from disk_metrics("hub", self._data)
 
     @staticmethod
@@ -110,6 +120,35 @@ class HubCollector(Collector):
             ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
+
+
+class ControlMetrics:
+    """Everything under embereye_hub_control_, and who is associated."""
+
+    def __init__(self, actuators: Actuators, associations: Associations) -> None:
+        self._actuators = actuators
+        self._associations = associations
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        counts, every, now = self._actuators.counts, self._actuators.all, self._actuators.steady()
+        steered = [one for one in every if one.controller is not None]
+        for name, text, value in (
+            ("control_actuators", "Actuators that are connected.", len(every)),
+            ("control_actuators_silent", "Of them, those that are not heard.", sum(one.silent(now) for one in every)),
+            ("control_controllers", "Controllers that steer an actuator.", len(steered)),
+            ("associations", "Associations that are open.", len(self._associations)),
+        ):
+            yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
+        for name, text, value in (
+            ("control_states", "States that actuators sent.", counts.states),
+            ("control_commands", "Commands that were put in force.", counts.commands),
+            ("control_missed", "Commands that did not come within their deadline.", counts.missed),
+            ("control_fallbacks", "Times that safe values took the place of a controller's.", counts.fallbacks),
+            ("control_refused", "Control sessions that ended for what was sent.", counts.refused),
+            ("associations_refused", "Associations that were refused.", self._associations.refused),
+        ):
+            yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
 
 
 def _of_canaries(canaries: Canaries) -> Iterator[Metric]:

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
+from embereye.hub.associations import Associations
+from embereye.hub.control.actuators import Actuators
+from embereye.hub.control.stream import CALL as CONTROL
+from embereye.hub.control.stream import control_call
 from embereye.hub.databases.interface import BeginAnewError, OwnedError
 from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
-from embereye.hub.metrics import HubCollector
+from embereye.hub.metrics import ControlMetrics, HubCollector
 from embereye.hub.oidc.options import ProviderOptions
-from embereye.hub.outputs import Outputs
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import ClipsService
-from embereye.hub.services.control import ControlService
+from embereye.hub.services.control import ControlService, began, worst_state
 from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.services.feed import add_alarms
 from embereye.hub.storage.clip_store import ClipStore
 from embereye.hub.storage.store import StoreThreads, read_address
 from embereye.hub.tracing import EvidenceTraces
@@ -37,7 +41,6 @@ from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.tls.folder import ServerTls
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
-from embereye.v1.alarms_pb2_grpc import add_AlarmsServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
@@ -70,13 +73,16 @@ class HubOptions:
     advertise: str = ""  # where other replicas on the same database reach this one; '': there are none
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
     oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
+    association_port: int = 0  # where who needs the latency comes by associations; 0: nobody does
+    association_socket: Path | None = None  # the same on this machine, by a Unix socket
 
     @property
     def place(self) -> str:
         """What other replicas are told of this one while it owns the database; '' where there are none."""
         if not self.advertise:
             return ""
-        ports = {"grpc": self.grpc_port, "control": self.control_port, "http": self.http_port}
+        ports = {"grpc": self.grpc_port, "control": self.control_port, "http": self.http_port,
+                 "association": self.association_port}  # fmt: skip
         return json.dumps({"host": self.advertise, "ports": ports})
 
 
@@ -106,6 +112,8 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
         Listen(control, options.control_port, "control"),
         Listen(options.host, options.http_port, "http"),
     ]
+    if options.association_port:
+        places.append(Listen(options.outer_host or options.host, options.association_port, "association"))
     registry, forwarder = CollectorRegistry(), Forwarder()
     runtime = RuntimeMetrics(registry)
     pages = metrics_pages(registry, not_ready=lambda: "" if forwarder.owner else "no hub owns the database yet")
@@ -150,33 +158,41 @@ def _provider(options: HubOptions) -> "Provider | None":
 
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
-    outputs, evidence = Outputs(), EvidenceService(hub)
+    evidence, note = EvidenceService(hub), began(hub)
+    actuators = Actuators(worst=worst_state(hub))
+    associations = Associations(hub.access, {CONTROL: control_call(actuators, note)})
     credentials = Credentials(options.identity) if options.identity else None
     services = [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
-        Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+        Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
         Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
         Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
-        Service(add_ControlServicer_to_server, ControlService(hub, outputs), "embereye.v1.Control"),
+        Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
     ]
     tls = ServerTls(options.tls) if options.tls else None
     grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
     control = GrpcServer(services, control=True, credentials=credentials)
     registry = CollectorRegistry()
-    registry.register(HubCollector(hub, evidence, clips, options.data))
+    registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations)))
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     outer = options.outer_host or options.host
     grpc_port = grpc.listen(f"{outer}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
-    api = Api(hub, outputs, clips, options.hosts, _provider(options))
+    api = Api(hub, actuators, clips, options.hosts, _provider(options))
     web = await serve_http(api.app(registry), outer, options.http_port, tls, connections=Connections())
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
+    if options.association_port:
+        await associations.listen(outer, options.association_port, tls)
+    if options.association_socket:
+        await associations.listen_here(options.association_socket)
     async with Tasks() as tasks:
         running = tasks.start(_run(hub), name="hub")
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
+        tasks.start(actuators.run(), name="actuators")
+        tasks.start(associations.run(), name="associations")
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
         if credentials:
             tasks.start(credentials.follow(), name="follow-identity")
@@ -194,6 +210,8 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         anew = running.result() if running.done() and not failed else None
         await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
+        hub.feed.close()
+        await associations.close("the hub stops: dial again")
         if metrics:
             metrics.close()
         await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup())

@@ -1,7 +1,7 @@
 """The zones' alarm state machines: every step of one becomes part of a transaction."""
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
 from google.protobuf.message import DecodeError
@@ -11,7 +11,7 @@ from embereye.hub.storage.committer import Draft, ZoneKey
 from embereye.levels import ZoneState
 from embereye.process.timing.clock import Timeline
 from embereye.units import DAY
-from embereye.v1.alarms_pb2 import AlarmEvent, Zone
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Zone
 from embereye.zone.state import ZoneMachine
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ class Zones:
         self._timeline = timeline
         self._steady = steady
         self._machines: dict[ZoneKey, ZoneMachine] = {}
+        self.marks: defaultdict[ZoneKey, dict[str, FalseAlarm]] = defaultdict(dict)  # by zone and alarm
         self.unreadable = 0  # zones that begin anew because what was stored of them cannot be read
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
@@ -39,6 +40,7 @@ class Zones:
                 self.unreadable += 1
                 logger.error("a stored zone cannot be read and begins anew: %s: %.200r", error, data)  # noqa: TRY400
                 continue
+            machine.marks = self.marks[machine.namespace, machine.name]
             self._machines[machine.namespace, machine.name] = machine
         self._cursor = cursor
 
@@ -82,7 +84,7 @@ class Zones:
         """The zone, which is about to step within `draft`; made where there is none."""
         machine = self._machines.get(key)
         if machine is None:
-            machine = self._machines[key] = ZoneMachine(*key)
+            machine = self._machines[key] = ZoneMachine(*key, marks=self.marks[key])
         draft.touched.setdefault(key, machine.revision)
         return machine
 
@@ -131,6 +133,8 @@ class Zones:
                 continue
             if machine.idle and draft.now_ns - machine.reset_ns > RESET_MEMORY_NS:
                 del self._machines[key]
+                if not self.marks[key]:
+                    del self.marks[key]
                 draft.transaction.zones[key] = None
             elif machine.revision != revision:
                 draft.transaction.zones[key] = machine.dump(draft.now_ns)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import resource
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -35,7 +36,8 @@ SERVER_OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_MS // 2),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.server_handshake_timeout_ms", 10_000),  # whoever connects and says nothing gives its descriptor back
-    ("grpc.max_connection_idle_ms", 300_000),  # as does a client that calls nothing; it dials again when it does
+    ("grpc.max_connection_idle_ms", 60_000),  # as does a client that calls nothing; it dials again when it does
+    ("grpc.max_concurrent_streams", 1_000),  # of one connection
 )
 # An attempt to connect, at the longest: to a machine that was powered off gRPC alone would try for 20 seconds, while
 # another one serves the same address.
@@ -63,6 +65,24 @@ class Service:
 CONTROL_OPTIONS = (("grpc.max_connection_age_ms", 12 * 3_600_000), ("grpc.max_connection_age_grace_ms", 30_000))
 
 
+def most_connections(*, control: bool) -> int:
+    """How many connections one server takes: whoever reaches its port must leave descriptors for everything else."""
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(64, min(4_000, descriptors // 16) if control else min(10_000, descriptors // 8))
+
+
+class _Health(health.aio.HealthServicer):  # type: ignore[misc]  # it has no types
+    """Answers who asks; changes have to be asked for.
+
+    The library's Watch holds a lock while it writes, without end to a client that reads nothing, and the next change of
+    the health waits for that lock: this process would never end. Clients take UNIMPLEMENTED as healthy.
+    """
+
+    async def Watch(self, request: health_pb2.HealthCheckRequest, context: Any) -> None:
+        """Refused."""
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the health is told by Check alone")
+
+
 class GrpcServer:
     """Serves `services` with health and reflection; SERVING only after `set_serving(True)`.
 
@@ -87,9 +107,10 @@ class GrpcServer:
         own += CONTROL_OPTIONS if credentials or (tls and tls.asks_clients) else ()
         self._credentials = credentials
         self._tls = tls
-        options = [*SERVER_OPTIONS, *own, ("grpc.so_reuseport", int(share_port))]
+        most = ("grpc.max_allowed_incoming_connections", most_connections(control=control))
+        options = [*SERVER_OPTIONS, *own, most, ("grpc.so_reuseport", int(share_port))]
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
-        self._health = health.aio.HealthServicer()
+        self._health = _Health()
         self.not_serving = "starting"  # why it does not serve; '' where it does
         registrar = Registrar(self._server, control=control, credentials=credentials)
         for service in services:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, cast
 
+from embereye.process.grpc_server import most_connections
 from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import BEGAN_NS, now_ns
@@ -42,7 +43,7 @@ from embereye.wire.device.rows import Shape
 
 logger = logging.getLogger(__name__)
 MAX_CONNECTIONS = 20_000  # a process has 1,048,576 file descriptors at best; a building has fewer devices
-KEPT_BACK = 256  # descriptors for everything else: operator, hub, other shards, gRPC senders, files
+KEPT_BACK = 256  # descriptors for everything else, beside those for gRPC: hub, other shards, files
 SPEAK_SECONDS = 30.0  # for a connection to say whose it is; a device says so with its first line
 OUTGOING_LIMIT = 4096  # bytes a device may leave unread before it is sent no more words
 CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for the calibration
@@ -113,7 +114,8 @@ class Sessions:
         self._owner = owner
         self._open: set[TextSession] = set()
         self._last = 0
-        self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_BACK)
+        kept_back = KEPT_BACK + most_connections(control=False) + most_connections(control=True)
+        self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - kept_back)
         self._unspoken: dict[TextSession, float] = {}  # that have not said whose they are → since, monotonic seconds
         self._denied: OrderedDict[str, str] = OrderedDict()  # address → why, as it was told
         self.refused = 0

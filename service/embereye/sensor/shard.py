@@ -37,7 +37,7 @@ from embereye.shard.links import Links, PeerAddress
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
 from embereye.units import MINUTE, SECOND
-from embereye.v1.evidence_pb2 import DeviceStatus
+from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces
 from embereye.v1.shard_pb2 import Assignment, Commands, Load, Peer, SensorSettings
 from embereye.v1.types_pb2 import Device
 from embereye.wire.device.commands import START
@@ -252,6 +252,9 @@ class SensorShard:
     def is_own(self, peername: tuple[str, int]) -> bool:
         """Whether a connection from `peername`, host and port, is this shard's canary's."""
         return peername == self._canary.address
+
+    def note_marked(self, places: MarkedPlaces) -> None:
+        """A sensor has no places: the hub weighs its signs."""
 
     async def light_canary(self, fire: Fire) -> None:
         """Have a device that nobody declared tell of smoke over the shard's own listener."""

@@ -12,6 +12,7 @@ import ipaddress
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 
 import grpc
 
-from embereye.process.addresses import peer_host
+from embereye.process.addresses import peer_host, place_of
 from embereye.v1.shard_pb2 import AccessRules, ClientCertificates
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ VARIABLE = "EMBEREYE_CREDENTIALS"  # the folder that Secrets are mounted in, one
 LOOK_SECONDS = 2.0  # between two looks at the files
 MAX_BYTES = 2 * 1024 * 1024  # of one file; a Secret has at most 1 MiB
 LEAST = 16  # characters of a token
+STREAMS = 10_000  # that are open at once: each takes 24 kB
+OF_ONE_ADDRESS = STREAMS // 2  # a gateway is one address for many devices
 
 
 class NotAdmittedError(Exception):
@@ -59,6 +62,7 @@ class DeviceAccess:
         self._networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
         self._grants: dict[bytes, Grant] = {}  # by digest
         self._admitted: set[asyncio.Task[Any]] = set()  # that serve streams by the rules of now
+        self._places: Counter[str] = Counter()  # that open streams come from
         self._looked = -LOOK_SECONDS
         self._seen: object = None  # which version of the files was read
         self._failing = ""
@@ -105,12 +109,18 @@ class DeviceAccess:
     async def admitted(self, context: Any) -> AsyncIterator[Grant]:
         """What the stream of a servicer's `context` may speak for; where that is nothing the stream is ended.
 
-        It is ended, too, once the rules change: its sender dials again, and is asked anew whether it may speak.
+        It is ended, too, where there are too many, and once the rules change: its sender dials again, and is asked anew
+        whether it may speak.
         """
         grant = await self._admit(context)
-        task = asyncio.current_task()
+        task, place = asyncio.current_task(), place_of(peer_host(context.peer()))
         assert task is not None
+        if self._places.total() >= STREAMS or self._places[place] >= OF_ONE_ADDRESS:
+            self.refused += 1
+            sentence = f"{self._places[place]} of {self._places.total()} streams are from {place}: one does for all"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence)
         self._admitted.add(task)
+        self._places[place] += 1
         try:
             yield grant
         except asyncio.CancelledError:
@@ -120,6 +130,9 @@ class DeviceAccess:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "who may speak here has changed: dial again")
         finally:
             self._admitted.discard(task)
+            self._places[place] -= 1
+            if not self._places[place]:
+                del self._places[place]
 
     async def _admit(self, context: Any) -> Grant:
         if self._rules.open:

@@ -28,7 +28,15 @@ from embereye.shard.evidence.reporter import Reporter
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
 from embereye.shard.tracing import EpisodeTraces
-from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, EvidenceItem, Ledger, ShardHello
+from embereye.v1.evidence_pb2 import (
+    ClosedLedger,
+    Coverage,
+    DeviceStatus,
+    EvidenceItem,
+    Ledger,
+    MarkedPlaces,
+    ShardHello,
+)
 from embereye.v1.shard_pb2 import (
     Assignment,
     AssignResponse,
@@ -107,6 +115,10 @@ class ShardCore(Protocol):
         """Its own metric families, read at scrape time."""
         ...
 
+    def note_marked(self, places: MarkedPlaces) -> None:
+        """These are all places where devices of the fleet saw what people marked as a false alarm."""
+        ...
+
     async def light_canary(self, fire: Fire) -> None:
         """Give the signs of `fire` as a device would, until it is reported."""
         ...
@@ -147,7 +159,12 @@ class ShardProcess(ShardServicer, Collector):
         self._assignments.subscribe(self._apply)
         self._spool = Spool(options.data / f"{options.shard}.spool" if options.data else None)
         self._reporter = Reporter(
-            self._links, self._spool, hello=self._hello, coverage=self._coverage, told=self._ledgers_told
+            self._links,
+            self._spool,
+            hello=self._hello,
+            coverage=self._coverage,
+            told=self._ledgers_told,
+            marked=core.note_marked,
         )
         self._canaries = Canaries(
             options.shard,

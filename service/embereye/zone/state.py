@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embereye.levels import Kind, Level, ZoneState
-from embereye.v1.alarms_pb2 import AlarmEvent, Fault, Zone
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Fault, Zone
 from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.zone.false_alarms import marks_like, resemblance
 from embereye.zone.fusion import WINDOW_NS, Verdict, judge
 from embereye.zone.sentences import duration, sign
 
 TEST_NS = 1_800_000_000_000  # a test that nobody ends ends by itself: half an hour
-FORMAT = 2  # of what `dump` writes
-FORMATS = (1, FORMAT)  # that `load` reads
+AGAIN_NS = 60_000_000_000  # at least between two times that a sign is told to be back; each time twice as long, …
+AGAIN_MOST_NS = 3_600_000_000_000  # … up to this
+FORMAT = 3  # of what `dump` writes
+FORMATS = (1, 2, FORMAT)  # that `load` reads
 REMEMBERED = 1_000  # episodes of one alarm, and of alarms that were reset
 
 
@@ -42,6 +45,8 @@ class Contribution:
     heard_ns: int  # when the hub heard it, on the hub's clock: a device's wrong clock must not end or prolong a sign
     ended: bool = False  # its end was reported
     peak: Level = Level.UNSPECIFIED
+    stored: bool = field(default=False, compare=False)  # it is from before the hub's start
+    returned: bool = False  # it is another one than was told of, which had ended; nobody was told yet
 
     def active(self, now_ns: int) -> bool:
         """Whether the sign still counts."""
@@ -66,7 +71,9 @@ class ZoneMachine:
     test_until_ns: int = 0
     contributions: dict[Key, Contribution] = field(default_factory=dict)
     told: dict[Key, int] = field(default_factory=dict)  # highest level announced within the open alarm
+    again: dict[Key, tuple[int, int]] = field(default_factory=dict)  # how often it was told to be back, and when last
     faults: dict[tuple[str, str], Fault] = field(default_factory=dict)  # by fleet and device
+    marks: dict[str, FalseAlarm] = field(default_factory=dict, compare=False)  # false alarms; the owner keeps them
     revision: int = 0  # grows with every change, so that its owner knows what to store
 
     @property
@@ -104,9 +111,11 @@ class ZoneMachine:
             kept = EvidenceItem()
             kept.CopyFrom(item)
             kept.ClearField("snapshot")
+            self._note_resemblance(kept)
             level = Level(item.level)
             peak = max(level, old.peak) if old is not None and same else level
-            self.contributions[key] = Contribution(kept, now_ns, peak=peak)
+            returned = old is not None and (old.returned or (not same and _is_over(old, now_ns)))
+            self.contributions[key] = Contribution(kept, now_ns, peak=peak, returned=returned)
             _remember(self.joined, item.episode)
         self.revision += 1
         return self._settle(now_ns, item)
@@ -187,6 +196,12 @@ class ZoneMachine:
             words = f"test begun by {who}"
         return [self._event(AlarmEvent.TYPE_TEST, now_ns, _with_note(words, note), who=who)]
 
+    def tell_false_alarm(self, alarm: str, who: str, why: str, now_ns: int) -> AlarmEvent:
+        """A person called an alarm of this zone, open or over, a false one, or took that back."""
+        event = self._event(AlarmEvent.TYPE_FALSE_ALARM, now_ns, why, who=who)
+        event.alarm = alarm
+        return event
+
     # What others see
 
     @property
@@ -208,6 +223,7 @@ class ZoneMachine:
             faults=sorted(self.faults.values(), key=lambda fault: fault.device),
             testing=self.testing,
             why=self.why,
+            false_alarm=self.marks.get(self.alarm),
         )
         for contribution in self.contributions.values():
             if contribution.active(now_ns):
@@ -224,6 +240,11 @@ class ZoneMachine:
 
     # How it steps
 
+    def _note_resemblance(self, item: EvidenceItem) -> None:
+        """Say of `item` that it is like a sign of a marked alarm, where it is."""
+        if self.marks and (like := marks_like(item, self.marks.values())):
+            item.note = "; ".join(filter(None, (item.note, resemblance(like[0]))))
+
     @property
     def _word(self) -> str:
         return self.state.word
@@ -235,7 +256,7 @@ class ZoneMachine:
         """Step to the state that the active signs ask for; `trigger` is the report that came just now."""
         if self.state == ZoneState.NORMAL and trigger is None:
             return []  # only a report opens an alarm
-        verdict = judge(self._active(now_ns))
+        verdict = judge(self._active(now_ns), self.marks.values())
         step = self._step(verdict, now_ns, trigger)
         if step is None:
             return self._joined(now_ns, trigger)
@@ -252,7 +273,7 @@ class ZoneMachine:
             case ZoneState.NORMAL | ZoneState.PRE_ALARM if level == Level.ALARM:
                 return self._raise(ZoneState.ALARM, why, now_ns, trigger)
             case ZoneState.NORMAL if level == Level.PRE_ALARM:
-                why += "; a second sign would confirm it"
+                why += f"; {verdict.wanting}"
                 return self._raise(ZoneState.PRE_ALARM, why, now_ns, trigger)
             case ZoneState.PRE_ALARM if level == Level.CLEAR:
                 return self._enter(ZoneState.NORMAL, now_ns, "the signs have ended unconfirmed")
@@ -288,17 +309,31 @@ class ZoneMachine:
             return []
         key = key_of(trigger)
         before = self.told.get(key, 0)
-        if trigger.level <= before:
+        if trigger.level > before:
+            words = "also" if before == 0 else "stronger:"
+        elif self._is_back(key, now_ns):
+            words = "again:"
+        else:
             return []
         self._mark_announced(now_ns)
-        words = "also" if before == 0 else "stronger:"
         return [self._event(AlarmEvent.TYPE_EVIDENCE, now_ns, f"{words} {sign(trigger)}")]
+
+    def _is_back(self, key: Key, now_ns: int) -> bool:
+        """Whether people are to be told that a sign they know of has ended and is back: less and less often."""
+        if not self.contributions[key].returned:
+            return False
+        times, last_ns = self.again.get(key, (0, 0))
+        if times and now_ns < last_ns + min(AGAIN_NS << min(times - 1, 10), AGAIN_MOST_NS):
+            return False
+        self.again[key] = times + 1, now_ns
+        return True
 
     def _mark_announced(self, now_ns: int) -> None:
         """Remember what the event under way announces."""
         for key, contribution in self.contributions.items():
             if contribution.active(now_ns):
                 self.told[key] = max(self.told.get(key, 0), contribution.item.level)
+                contribution.returned = False
 
     def _late(self, now_ns: int, verdict: Verdict) -> str:
         latest = max((item.until_ns for item in verdict.grounds), default=now_ns)
@@ -308,6 +343,7 @@ class ZoneMachine:
     def _close(self) -> None:
         self.alarm = self.cause = self.acknowledged_by = ""
         self.told.clear()
+        self.again.clear()
         self.joined.clear()
         self.revision += 1
 
@@ -356,10 +392,17 @@ class ZoneMachine:
             "tester": self.tester,
             "test_until_ns": self.test_until_ns,
             "contributions": [
-                {"item": _text(c.item), "heard_ns": c.heard_ns, "ended": c.ended, "peak": c.peak}
+                {
+                    "item": _text(c.item),
+                    "heard_ns": c.heard_ns,
+                    "ended": c.ended,
+                    "peak": c.peak,
+                    "returned": c.returned,
+                }
                 for c in self.contributions.values()
             ],
             "told": [[*key, level] for key, level in self.told.items()],
+            "again": [[*key, *told] for key, told in self.again.items()],
             "faults": [[fleet, _text(fault)] for (fleet, _), fault in self.faults.items()],
         }
         return json.dumps(document, separators=(",", ":")).encode()
@@ -376,13 +419,17 @@ class ZoneMachine:
         contributions, told, faults = (document.pop(name) for name in ("contributions", "told", "faults"))
         away_ns = now_ns - document.pop("now_ns", now_ns)
         over, joined = (dict.fromkeys(document.pop(name, ())) for name in ("over", "joined"))
+        again = document.pop("again", ())
         zone = cls(**{**document, "state": ZoneState(document["state"]), "over": over, "joined": joined})
         for entry in contributions:
             item = EvidenceItem.FromString(base64.b64decode(entry["item"]))
             heard_ns = min(entry["heard_ns"] + away_ns, now_ns)
-            zone.contributions[key_of(item)] = Contribution(item, heard_ns, entry["ended"], Level(entry["peak"]))
+            zone.contributions[key_of(item)] = Contribution(
+                item, heard_ns, entry["ended"], Level(entry["peak"]), stored=True, returned=entry.get("returned", False)
+            )
             _remember(zone.joined, item.episode)
         zone.told = {(fleet, device, Kind(kind)): level for fleet, device, kind, level in told}
+        zone.again = {(fleet, device, Kind(kind)): (times, last) for fleet, device, kind, times, last in again}
         for fleet, text in faults:
             fault = Fault.FromString(base64.b64decode(text))
             zone.faults[fleet, fault.device] = fault
@@ -391,6 +438,15 @@ class ZoneMachine:
 
 def _text(message: EvidenceItem | Fault) -> str:
     return base64.b64encode(message.SerializeToString()).decode()
+
+
+def _is_over(old: Contribution, now_ns: int) -> bool:
+    """Whether a new episode in place of `old` is a fire that came back, rather than one that flickers.
+
+    A shard that was started again within the window only goes on; so does the hub by itself. Where both were, nobody
+    knows what happened meanwhile, and people have to hear that it burns.
+    """
+    return old.stored or now_ns >= old.heard_ns + WINDOW_NS
 
 
 def _remember(episodes: dict[str, None], episode: str) -> None:

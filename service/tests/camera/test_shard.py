@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from embereye.camera.device.view_store import view_of
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level, Sense
@@ -15,6 +16,7 @@ from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.sim.scenes.fire import Fire
 from embereye.sim.scenes.scene import render
 from embereye.units import SECOND
+from embereye.v1.evidence_pb2 import MarkedPlace, MarkedPlaces, Region
 from embereye.v1.shard_pb2 import Peer
 from embereye.v1.types_pb2 import Mask
 from embereye.wire.radiometric import wrap
@@ -422,3 +424,26 @@ async def test_what_is_left_with_senders_is_load_and_stays_counted_when_its_came
     total = unread(running.shard)
     running.shard.apply(assignment(2, device("c2", source="push:")))
     assert unread(running.shard) == total
+
+
+async def test_a_camera_knows_the_places_of_its_view_that_were_marked_and_no_others(running):
+    shard, box, now = running.shard, (0.4, 0.5, 0.05, 0.08), time.time_ns()
+    gate, door = device("gate"), device("door")
+    shard.apply(assignment(1, gate, door))
+
+    def known(camera):
+        return shard._cameras[camera].analyser.familiar.of(box, 0.004, now)
+
+    def mark(view):
+        region = Region(x=0.4, y=0.5, width=0.05, height=0.08, area=0.004, view=view)
+        place = MarkedPlace(alarm="a", device="gate", kind=Kind.FLAME.wire, region=region)
+        shard.note_marked(MarkedPlaces(places=[place]))
+
+    mark(view_of(gate))
+    assert (known("gate"), known("door")) == (1.0, 0.0)
+    mark("before it was turned")
+    assert known("gate") == 0.0
+    mark(view_of(gate))
+    gate.view = "2"
+    shard.apply(assignment(2, gate, door))
+    assert known("gate") == 0.0, "another view shows other things there"

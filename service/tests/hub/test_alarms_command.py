@@ -164,3 +164,19 @@ async def test_tokens_are_made_listed_used_and_revoked_at_the_command_line(hub_p
     assert (await output(hub_process, "revoke", "ada", words="access"))[0] == 0
     code, _, err = await output(hub_process, "list", env=hers)
     assert (code, "does not let us in" in err) == (2, True)
+
+
+async def test_an_alarm_is_marked_as_false_listed_and_taken_back(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    await report(hub_process, "one", "s-01")
+    _, listed, _ = await output(hub_process, "--json", "history")
+    alarm = json.loads(listed.splitlines()[0])["alarm"]
+    code, _, err = await output(hub_process, "false", alarm)
+    assert (code, err) == (2, "embereye: --reason is missing: say what it was that looked like a fire\n")
+    code, out, _ = await output(hub_process, "false", alarm, "--reason", "steam")
+    assert (code, "FALSE ALARM" in out) == (0, True)
+    _, out, _ = await output(hub_process, "false-alarms")
+    assert "smoke at s-01" in out
+    assert (await output(hub_process, "false", alarm, "--take-back"))[0] == 0
+    assert "no alarm is marked as false" in (await output(hub_process, "false-alarms"))[1]

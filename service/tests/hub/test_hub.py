@@ -15,7 +15,7 @@ from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.store import Transaction
+from embereye.hub.storage.store import EventBounds, Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -346,7 +346,10 @@ def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(stored:
     zones = [("default", "hall"), ("default", "hall/east"), ("other", "hall")]
     events = [AlarmEvent(cursor=n, namespace=space, zone=zone) for n, (space, zone) in enumerate(zones, 1)]
     store.commit(Transaction(events=events))
-    found = {name: [event.cursor for event in store.events(0, 9, name)] for name in ("hall", "other/hall", "hall/east")}
-    assert found == {"hall": [1, 3], "other/hall": [3], "hall/east": [2]}
-    assert [event.cursor for event in store.events(0, 9, "default/hall/east")] == [2]
+
+    def found(*names: str) -> list[int]:
+        return [event.cursor for event in store.search(EventBounds(0, 9, zones=names), 9)]
+
+    assert (found("hall"), found("other/hall"), found("hall/east")) == ([1, 3], [3], [2])
+    assert (found("default/hall/east"), found("other/hall", "hall/east")) == ([2], [2, 3])
     store.close()

@@ -10,18 +10,31 @@ from pathlib import Path
 import grpc
 import pytest
 
-from embereye.hub import feed
-from embereye.hub.feed import LAG
+from embereye.hub.feeds import feed
+from embereye.hub.feeds.feed import LAG
 from embereye.hub.hub import Hub
 from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
+from embereye.hub.services.feed import add_alarms
 from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.units import SECOND
-from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZonesRequest
-from embereye.v1.alarms_pb2_grpc import AlarmsStub, add_AlarmsServicer_to_server
+from embereye.v1.alarms_pb2 import (
+    ActionRequest,
+    AlarmEvent,
+    FollowRequest,
+    FollowResponse,
+    HistoryRequest,
+    ListSubscriptionsRequest,
+    RemoveSubscriptionRequest,
+    Selection,
+    StoreSubscriptionRequest,
+    SubscribeRequest,
+    ZonesRequest,
+)
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
@@ -34,7 +47,7 @@ TOKEN = "an-admins-token-of-forty-characters-or-so"
 async def serve(hub: Hub, *, control: bool = False) -> tuple[GrpcServer, int]:
     server = GrpcServer(
         [
-            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+            Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
             Service(add_EvidenceServicer_to_server, EvidenceService(hub), "embereye.v1.Evidence"),
             Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
         ],
@@ -214,3 +227,41 @@ def test_a_report_is_as_old_as_it_was_when_it_was_sent_whatever_its_shards_clock
         assert (now - item.since_ns, now - item.until_ns) == (9 * SECOND, 2 * SECOND)
     else:
         assert item.since_ns == item.until_ns == now, "times that cannot be believed are now"
+
+
+async def test_what_a_stream_wants_changes_while_it_is_open(link: Hubs) -> None:
+    alarms = AlarmsStub(link.people)
+    hall, attic = Selection(zones=["hall"]), Selection(zones=["attic"])
+    await alarms.StoreSubscription(StoreSubscriptionRequest(name="attics", selection=attic), timeout=10)
+    call = alarms.Follow(timeout=20)
+
+    async def told() -> FollowResponse:
+        answer = await call.read()
+        assert isinstance(answer, FollowResponse)
+        return answer
+
+    await call.write(FollowRequest(start=SubscribeRequest(live_only=True, selection=hall)))
+    assert (await told()).selected.selection == hall
+    await report(link.control, smoke("e1"))
+    assert (await told()).event.zone == "hall"
+    await call.write(FollowRequest(subscription="attics"))
+    answer = await told()
+    assert (answer.selected.selection, answer.selected.cursor) == (attic, 1)
+    item = smoke("e2")
+    item.zone = "attic"
+    await report(link.control, item)
+    assert (await told()).event.zone == "attic"
+    await call.write(FollowRequest(selection=Selection(levels=[9])))  # type: ignore[list-item]
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert (caught.value.code(), caught.value.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "levels: 9 is not one of 1, 2, 3, 4",
+    )
+    (stored,) = (await alarms.ListSubscriptions(ListSubscriptionsRequest(), timeout=10)).subscriptions
+    assert (stored.name, stored.selection, stored.made_by) == ("attics", attic, "admin")
+    await alarms.RemoveSubscription(RemoveSubscriptionRequest(name="attics"), timeout=10)
+    with pytest.raises(grpc.aio.AioRpcError, match='no subscription "attics" is stored'):
+        await alarms.Subscribe(SubscribeRequest(subscription="attics"), timeout=10).read()
+    page = await alarms.History(HistoryRequest(selection=attic, newest=True, limit=1), timeout=10)
+    assert ([event.cursor for event in page.events], page.latest, page.next) == ([2], 2, 2)

@@ -11,7 +11,7 @@ from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, ReadingColumns
 from embereye.v1.ingest_pb2_grpc import IngestStub
-from embereye_bench.sensors.command import EvidenceHub
+from embereye_bench.sensors.evidence_hub import EvidenceHub
 from embereye_bench.sensors.load import Server, alarming_line, close, connect, flood, frame_lines, reading_line
 
 

@@ -285,3 +285,53 @@ def test_an_open_alarm_lists_the_signs_that_ended_as_clear() -> None:
     machine.evidence(sign("s-02", level=Level.CLEAR, at=2), at(2))
     levels = {item.device: item.level for item in machine.message(at(2)).contributions}
     assert levels == {"s-01": Level.ALARM, "s-02": Level.CLEAR}
+
+
+def test_a_fire_that_comes_back_in_a_zone_whose_alarm_nobody_reset_is_told() -> None:
+    machine = in_alarm()
+    machine.evidence(sign(level=Level.CLEAR, at=10), at(13))
+    events = machine.evidence(sign(at=300, episode="second"), at(300))
+    assert [(event.type, event.state) for event in events] == [(AlarmEvent.TYPE_EVIDENCE, ALARM)]
+    assert events[0].why.startswith("again: smoke")
+    assert machine.evidence(sign(at=301, episode="second"), at(301)) == [], "a sign that goes on is no news"
+
+
+def test_a_fire_that_burns_after_everything_was_started_again_is_told_at_once() -> None:
+    machine = in_alarm()
+    machine.evidence(sign(at=5), at(5))
+    machine = ZoneMachine.load(machine.dump(at(6)), at(600))
+    events = machine.evidence(sign(at=610, episode="second"), at(610))
+    assert [event.why.partition(":")[0] for event in events] == ["again"]
+
+
+def test_a_hub_that_was_started_again_does_not_tell_anew_of_what_went_on_meanwhile() -> None:
+    machine = in_alarm()
+    machine = ZoneMachine.load(machine.dump(at(5)), at(6))
+    assert machine.evidence(sign(at=7), at(7)) == []
+
+
+def test_a_sign_that_comes_and_goes_all_day_does_not_flood_people() -> None:
+    machine, told = in_alarm(), 0
+    for number in range(1, 1000):
+        machine.evidence(sign(level=Level.CLEAR, at=80 * number), at(80 * number))
+        told += len(machine.evidence(sign(at=80 * number + 40, episode=f"e{number}"), at(80 * number + 40)))
+        if number % 7 == 0:
+            machine = ZoneMachine.load(machine.dump(at(80 * number + 41)), at(80 * number + 41))
+    assert 5 <= told <= 35, "more and more rarely, and never not at all"
+
+
+def test_a_sign_that_came_back_too_soon_to_be_told_is_told_when_it_lasts() -> None:
+    machine = in_alarm()
+    for number in (1, 2):
+        machine.evidence(sign(level=Level.CLEAR, at=100 * number), at(100 * number))
+        machine.evidence(sign(at=100 * number + 40, episode=f"e{number}"), at(100 * number + 40))
+    machine.evidence(sign(level=Level.CLEAR, at=250), at(250))
+    told = [second for second in range(290, 900) if machine.evidence(sign(at=second, episode="e3"), at(second))]
+    assert len(told) == 1
+
+
+def test_what_was_stored_by_the_version_before_is_read() -> None:
+    stored = in_alarm().dump(at(1)).replace(b'"format":3', b'"format":2').replace(b'"again":[],', b"")
+    stored = stored.replace(b',"returned":false', b"")
+    assert b"again" not in stored
+    assert ZoneMachine.load(stored, at(2)).state == ALARM

@@ -119,8 +119,9 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         pod["tolerations"] = own if plain else [*own, *(each for each in ABSENCES if not _bears(own, each))]
     if template.priority_class_name:
         pod["priorityClassName"] = template.priority_class_name
-    if template.image_pull_secrets:
-        pod["imagePullSecrets"] = [{"name": secret.name} for secret in template.image_pull_secrets]
+    own_secrets = [secret.name for secret in template.image_pull_secrets]
+    if pulled := dict.fromkeys([*own_secrets, *settings.image_pull_secrets]):
+        pod["imagePullSecrets"] = [{"name": name} for name in pulled]
     return pod
 
 

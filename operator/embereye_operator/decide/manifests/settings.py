@@ -15,6 +15,7 @@ class Settings:
     image: str
     hub: str  # host:port, as shards reach it
     image_pull_policy: str = ""  # empty: Kubernetes' own default
+    image_pull_secrets: tuple[str, ...] = ()  # of shards, in their fleets' namespaces
     host: str = ""  # that shards listen on; empty: every address, of both families
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
     log_format: str = ""  # of the shards; empty: text

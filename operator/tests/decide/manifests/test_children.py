@@ -267,6 +267,17 @@ def test_the_template_reaches_the_pod() -> None:
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
 
 
+def test_shards_are_pulled_with_the_releases_secrets_beside_the_fleets_own() -> None:
+    settings = replace(SETTINGS, image_pull_secrets=("mirror", "registry"))
+
+    def secrets(template: Any) -> list[str]:
+        pod = build_deployment(fleet(template=template), "hall-sensors-0", settings)["spec"]["template"]["spec"]
+        return [entry["name"] for entry in pod["imagePullSecrets"]]
+
+    assert secrets({}) == ["mirror", "registry"]
+    assert secrets({"imagePullSecrets": [{"name": "registry"}, {"name": "own"}]}) == ["registry", "own", "mirror"]
+
+
 def test_shards_listen_on_every_address_unless_told_otherwise_and_do_not_roll_for_it() -> None:
     def listens(host: str, before: dict[str, str]) -> set[str]:
         deployments = [

@@ -103,6 +103,7 @@ class Analyser:
         self.health = health
         health.patience_ns = self._deadline_ns
         device, setup = self._device, self.setup
+        phase = zlib.crc32(device.id.encode()) / 2**32
         flame = FlameThresholds(score_min=setup.flame_threshold)
         smoke = SmokeThresholds(score_min=setup.smoke_threshold)
         detector = Detector(
@@ -110,8 +111,9 @@ class Analyser:
             smoke if "smoke" in setup.detectors else None,
             device.masks,
             self.familiar,
+            phase,
         )
-        self._pictures = PictureAnalyst(detector, health, zlib.crc32(device.id.encode()) / 2**32, self._close_looks)
+        self._pictures = PictureAnalyst(detector, health, phase, self._close_looks)
         self._thermal = ThermalAnalyst(self._settings.heat, device.radiometry, device.masks)
 
     def _renew_model(self) -> None:

@@ -60,8 +60,12 @@ class ViewStore:
         return cameras[name]
 
     def _path(self, device: Device) -> Path:
-        view = "\n".join((device.source, device.detect_stream, device.view))
-        return self._folder / f"{_short(device.id)}-{_short(view)}.view"
+        return self._folder / f"{_short(device.id)}-{view_of(device)}.view"
+
+
+def view_of(device: Device) -> str:
+    """What tells the present view of `device` from earlier ones."""
+    return _short("\n".join((device.source, device.detect_stream, device.view)))
 
 
 def _short(text: str) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.networks.appearance import Look
+from embereye.detect.vision.networks.appearance import Look, Looks
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
@@ -28,7 +28,7 @@ CLEAR, FLAME_KIND, SMOKE_KIND = Level.CLEAR, Kind.FLAME, Kind.SMOKE
 class Detector:
     """The detectors of one camera and all they remember. Not safe for two threads at once.
 
-    A kind whose thresholds are None is not looked for.
+    A kind whose thresholds are None is not looked for. `phase` is that of the appearance network's looks.
     """
 
     def __init__(
@@ -37,8 +37,9 @@ class Detector:
         smoke: SmokeThresholds | None = SMOKE,
         masks: Iterable[Mask] = (),
         familiar: Familiar | None = None,
+        phase: float = 0.0,
     ) -> None:
-        self.flame = FlameDetector(flame, familiar=familiar) if flame else None
+        self.flame = FlameDetector(flame, Looks(phase), familiar) if flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)

@@ -9,7 +9,7 @@ class Role(IntEnum):
     """What somebody may do; each may do what those before it may."""
 
     VIEWER = 1  # see everything that happens and happened
-    OPERATOR = 2  # act on alarms: acknowledge, reset, test; drive outputs
+    OPERATOR = 2  # act on alarms: acknowledge, reset, test; steer actuators
     ADMIN = 3  # give and take access, read the audit trail
 
     @property

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from embereye.hub.access import records
+from embereye.hub.feeds import records as subscriptions
 
 VERSION = 1  # of the tables below; grows when one that exists is altered, and MIGRATIONS says how
 
@@ -16,6 +17,12 @@ CREATE TABLE IF NOT EXISTS zones (namespace TEXT NOT NULL, name TEXT NOT NULL, s
 CREATE TABLE IF NOT EXISTS events (cursor INTEGER PRIMARY KEY AUTOINCREMENT, time_ns INTEGER NOT NULL,
     namespace TEXT NOT NULL, zone TEXT NOT NULL, event BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS events_zone ON events (zone, cursor);
+CREATE INDEX IF NOT EXISTS events_time ON events (time_ns);
+CREATE TABLE IF NOT EXISTS alarms (alarm TEXT PRIMARY KEY, namespace TEXT NOT NULL, zone TEXT NOT NULL,
+    first_cursor INTEGER NOT NULL, last_cursor INTEGER NOT NULL, began_ns INTEGER NOT NULL, ended_ns INTEGER NOT NULL,
+    worst INTEGER NOT NULL, why TEXT NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS alarms_began ON alarms (began_ns);
+CREATE TABLE IF NOT EXISTS false_alarms (alarm TEXT PRIMARY KEY, mark BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rosters (fleet TEXT PRIMARY KEY, derived INTEGER NOT NULL, roster BLOB NOT NULL)
     WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS ledgers (fleet TEXT NOT NULL, device TEXT NOT NULL, shard TEXT NOT NULL,
@@ -31,6 +38,7 @@ CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, a
     delay_ns INTEGER NOT NULL, PRIMARY KEY (fleet, shard)) WITHOUT ROWID;
 """
     + records.TABLES
+    + subscriptions.TABLES
 )
 
 # Version → the statements that make the tables of the version before into its own. A table that is new needs none:

@@ -6,36 +6,37 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import web
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
-from embereye.hub.access.keeper import RevokedError
 from embereye.hub.actions import Action, UnknownZoneError, check_action
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
 from embereye.hub.databases.interface import StoreError
-from embereye.hub.feed import Subscription, TooManyError, TooSlowError
 from embereye.hub.http import runbooks
 from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
+from embereye.hub.http.actuators import describe_actuators
 from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
+from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes, selection_of
+from embereye.hub.http.feeds.websocket import FeedSocket
 from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.lists import Json, SharedList
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
-from embereye.hub.http.origin import AllowedHosts, check_origin, guard, is_own_name
+from embereye.hub.http.origin import AllowedHosts, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
+from embereye.hub.http.past import PastRoutes, listed_clip
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.replay import Replays, replay
+from embereye.hub.http.replay import Replays, frame_at, replay
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.history import MAX_EVENTS, history_limit
+from embereye.hub.storage.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.process.http.server import metrics_app
-from embereye.process.tasks import beside
 from embereye.v1.alarms_pb2 import HistoryResponse, Zone
 from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
@@ -92,12 +93,12 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 class Api:
-    """All routes: `Api(hub, outputs, clips).app(registry)`; without `clips` none are served."""
+    """All routes: `Api(hub, actuators, clips).app(registry)`; without `clips` none are served."""
 
     def __init__(
         self,
         hub: Hub,
-        outputs: Outputs,
+        actuators: Actuators,
         clips: ClipStore | None = None,
         hosts: AllowedHosts | None = None,
         provider: "Provider | None" = None,
@@ -107,8 +108,7 @@ class Api:
         self._hub = hub
         self._clips = clips
         self._replays = Replays()
-        self._outputs = outputs
-        self._sockets: set[web.WebSocketResponse] = set()
+        self._actuators = actuators
         self._entries = DeviceEntries(hub)
         self._device_list = SharedList("devices", self._entries.entries, self._entries.fields, period=DEVICES_SECONDS)
         self._zones_told: list[Zone] = []
@@ -121,13 +121,15 @@ class Api:
         app = metrics_app(registry)
         access = authenticate(self._hub.access, OPEN_PATHS, ROLES)
         app.middlewares.extend([_manners, guard(self._hosts), access])
-        app.on_shutdown.append(self._close_sockets)
+        app.on_shutdown.append(self._close_feed)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
         app.add_routes(
             [
                 *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
                 *self._oidc.routes(),
+                *SubscriptionRoutes(self._hub).routes(),
                 *runbooks.routes(),
+                *PastRoutes(self._hub, self._clips).routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
@@ -143,9 +145,10 @@ class Api:
                 web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4}", self._clip),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}/frame.jpg", self._frame),
                 web.get("/v1/history", self._history),
-                web.get("/v1/outputs", self._driven),
-                web.get("/v1/alarms/ws", self._websocket),
+                web.get("/v1/actuators", self._list_actuators),
+                web.get("/v1/alarms/ws", FeedSocket(self._hub).serve),
             ]
         )
         return app
@@ -241,11 +244,7 @@ class Api:
         """Newest first; each with the address of its content, and of what a browser can show of it."""
         episodes = await self._hub.history.episodes(request.match_info["alarm"])
         clips = self._clips.of_episodes(episodes) if self._clips else []
-        listed = []
-        for clip in clips[:MAX_CLIPS]:
-            address = f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}"
-            listed.append({**_fields(clip), "url": address, "view": address.replace(".mkv", ".mjpg")})
-        return web.json_response({"clips": listed})
+        return web.json_response({"clips": [listed_clip(clip) for clip in clips[:MAX_CLIPS]]})
 
     def _known_clip(self, request: web.Request) -> Clip:
         clip = self._clips.find(request.match_info["name"]) if self._clips else None
@@ -274,20 +273,37 @@ class Api:
         with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
 
-    async def _driven(self, _: web.Request) -> web.Response:
-        return web.json_response({"controllers": self._outputs.in_force()})
+    async def _list_actuators(self, _: web.Request) -> web.Response:
+        return web.json_response({"actuators": describe_actuators(self._actuators)})
+
+    async def _frame(self, request: web.Request) -> web.StreamResponse:
+        """One frame of a clip: the last at or before a moment, else its first."""
+        assert self._clips is not None
+        clip, at_ns = self._known_clip(request), number_of(request, "at", 0)
+        if clip.media != Clip.MEDIA_CLIP:
+            raise Refused(404, "it is no Motion JPEG: show it as it is")
+        with self._replays.enter(request.remote or "", clip.bytes):
+            jpeg = await frame_at(self._clips.path(clip), at_ns)
+        if not jpeg:
+            raise Refused(404, "the clip holds no frame")
+        return web.Response(
+            body=jpeg, content_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600", **SECURITY}
+        )
 
     # What was
 
     async def _history(self, request: web.Request) -> web.Response:
         latest = self._hub.feed.latest
-        newest, after, limit = (number_of(request, name, 0) for name in ("newest", "after", "limit"))
-        if newest:
-            events = await self._hub.history.latest_events(min(newest, MAX_EVENTS))
-        else:
-            events = await self._hub.history.events(after, history_limit(limit), request.query.get("zone", ""))
-        page = _fields(HistoryResponse(events=events, latest=latest))
-        return web.json_response({"events": [], "latest": "0", **page})
+        names = ("newest", "after", "before", "limit", "since", "until")
+        newest, after, before, limit, since, until = (number_of(request, name, 0) for name in names)
+        page = await self._hub.history.search(
+            EventQuery(
+                selection_of(request, self._hub.subscriptions), after, before, since, until,
+                bool(newest), min(newest, MAX_EVENTS) if newest else history_limit(limit),
+            )
+        )  # fmt: skip
+        fields = _fields(HistoryResponse(events=page.events, latest=latest, next=page.next))
+        return web.json_response({"events": [], "latest": "0", **fields})
 
     # What people do
 
@@ -309,53 +325,8 @@ class Api:
             raise Refused(503, str(error)) from error
         return web.json_response(_fields(event))
 
-    # What happens
-
-    async def _websocket(self, request: web.Request) -> web.StreamResponse:
-        check_origin(request)
-        feed = self._hub.feed
-        zones = [zone for zone in request.query.getall("zone", []) if zone]
-        after = number_of(request, "cursor", feed.latest)
-        socket = web.WebSocketResponse(heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=4096, timeout=0.5)
-        if not socket.can_prepare(request):
-            raise Refused(426, "this is a WebSocket: ask for the upgrade", {"Upgrade": "websocket"})
-        try:
-            with feed.subscribe(after, zones, request.remote or "") as subscription:
-                await socket.prepare(request)
-                try:
-                    async with self._hub.access.lasting(request[PRINCIPAL]):
-                        await self._serve_socket(socket, subscription)
-                except RevokedError as error:
-                    await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=str(error).encode()[:120])
-        except ValueError as error:
-            raise Refused(409, str(error)) from error
-        except TooManyError as error:
-            raise Refused(503, str(error)) from error
-        return socket
-
-    async def _serve_socket(self, socket: web.WebSocketResponse, subscription: Subscription) -> None:
-        self._sockets.add(socket)
-        try:
-            async with beside(self._send(socket, subscription), name="websocket-send"):
-                async for _ in socket:  # nothing is expected; reading answers pings and sees the end
-                    pass
-        finally:
-            self._sockets.discard(socket)
-
-    @staticmethod
-    async def _send(socket: web.WebSocketResponse, subscription: Subscription) -> None:
-        try:
-            while True:
-                for entry in await subscription.next():
-                    await subscription.hand_over(entry, socket.send_frame(entry.json, WSMsgType.TEXT))
-        except (TooSlowError, StoreError) as error:
-            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=str(error).encode()[:120])
-        except ConnectionError:
-            await socket.close()
-
-    async def _close_sockets(self, _: web.Application) -> None:
-        for socket in list(self._sockets):
-            await socket.close(code=WSCloseCode.GOING_AWAY, message=b"the hub stops")
+    async def _close_feed(self, _: web.Application) -> None:
+        self._hub.feed.close()
 
 
 def _plain(name: str) -> str:

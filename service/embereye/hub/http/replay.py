@@ -72,6 +72,20 @@ async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -
     return response
 
 
+async def frame_at(path: Path, at_ns: int) -> bytes:
+    """The JPEG in the clip at `path` that was taken last at or before `at_ns`, else its first one; b"": it has none."""
+
+    def find() -> bytes:
+        found = b""
+        for still in frames(path.read_bytes()):
+            if found and still.time_ns > at_ns:
+                break
+            found = still.jpeg
+        return found
+
+    return await asyncio.to_thread(find)
+
+
 def _pauses(stills: list[Still]) -> list[float]:
     steps = [(after.time_ns - before.time_ns) / 1e9 for before, after in pairwise(stills)]
     return [*(min(step, LONGEST_SECONDS) for step in steps), PAUSE_SECONDS]

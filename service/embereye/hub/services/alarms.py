@@ -7,22 +7,19 @@ import grpc
 from embereye.hub.access.roles import CALLER
 from embereye.hub.actions import Action, UnknownZoneError, check_action
 from embereye.hub.coverage.keeper import OutdatedError
-from embereye.hub.databases.interface import StoreError
-from embereye.hub.feed import Subscription, TooManyError, TooSlowError
+from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.hub import Hub
+from embereye.hub.services.feed import FeedCalls
 from embereye.hub.storage.committer import StoreFailingError
-from embereye.hub.storage.history import history_limit
-from embereye.process.addresses import peer_host
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
-    HistoryRequest,
-    HistoryResponse,
-    SubscribeRequest,
+    FalseAlarmsRequest,
+    FalseAlarmsResponse,
+    MarkFalseRequest,
     ZonesRequest,
     ZonesResponse,
 )
-from embereye.v1.alarms_pb2_grpc import AlarmsServicer
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest, RosterResponse
 from embereye.v1.roster_pb2_grpc import RosterServicer
 from embereye.zone.state import NotAllowedError
@@ -30,46 +27,8 @@ from embereye.zone.state import NotAllowedError
 AnyContext = grpc.aio.ServicerContext[object, object]
 
 
-class AlarmsService(AlarmsServicer):
+class AlarmsService(FeedCalls):
     """Feeds, history and people's actions."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-
-    # The stubs ask for a generator, whose slow readers could not be told so.
-    async def Subscribe(  # type: ignore[override]
-        self, request: SubscribeRequest, context: "grpc.aio.ServicerContext[SubscribeRequest, AlarmEvent]"
-    ) -> None:
-        """Send every event past the cursor, then live."""
-        feed = self._hub.feed
-        after = feed.latest if request.live_only else request.cursor
-        try:
-            with feed.subscribe(after, request.zones, peer_host(context.peer())) as subscription:
-                await context.send_initial_metadata(())  # tells the client that it is subscribed
-                await self._send(subscription, context)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.OUT_OF_RANGE, str(error))
-        except (TooSlowError, TooManyError) as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        except StoreError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-
-    @staticmethod
-    async def _send(
-        subscription: Subscription, context: "grpc.aio.ServicerContext[SubscribeRequest, AlarmEvent]"
-    ) -> None:
-        while True:
-            for entry in await subscription.next():
-                await subscription.hand_over(entry, context.write(entry.event))
-
-    async def History(self, request: HistoryRequest, context: AnyContext) -> HistoryResponse:
-        """A page of events."""
-        latest = self._hub.feed.latest
-        try:
-            events = await self._hub.history.events(request.after, history_limit(request.limit), request.zone)
-        except StoreError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        return HistoryResponse(events=events, latest=latest)
 
     async def Zones(self, request: ZonesRequest, context: object) -> ZonesResponse:
         """Every zone as it is now."""
@@ -86,6 +45,28 @@ class AlarmsService(AlarmsServicer):
     async def Test(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         """Begin a zone's test, or end the one that is on."""
         return await self._act(Action.TEST, request, context)
+
+    async def MarkFalse(self, request: MarkFalseRequest, context: AnyContext) -> AlarmEvent:
+        """A person calls an alarm a false one, or takes that back."""
+        if problem := check_action(request.who, request.reason):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        if not request.take_back and not request.reason.strip():
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "reason is empty: say what looked like a fire")
+        marks = self._hub.false_alarms
+        try:
+            if request.take_back:
+                return await marks.take_back(CALLER.get(), request.alarm, request.who)
+            return await marks.mark(CALLER.get(), request.alarm, request.reason.strip(), request.who)
+        except UnknownAlarmError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except NotMarkedError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def FalseAlarms(self, request: FalseAlarmsRequest, context: object) -> FalseAlarmsResponse:
+        """The alarms that are marked as false."""
+        return FalseAlarmsResponse(false_alarms=self._hub.false_alarms.all())
 
     async def _act(self, action: Action, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         if problem := check_action(request.who, request.note):

@@ -1,84 +1,95 @@
-"""The Control service: a controller drives named outputs in lockstep, and they fall to 0 when it falls silent."""
+"""The Control service over gRPC: the same sessions as by an association."""
 
-import math
-import time
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 
 import grpc
 
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.access.roles import CALLER, Principal
+from embereye.hub.control.actuators import Actuators, NotConnectedError, RefusedError, TakenError
+from embereye.hub.control.session import ControlSession
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Lease, Outputs
-from embereye.v1.control_pb2 import Command, ControlRequest, ControlResponse, Handshake, State, Welcome
+from embereye.hub.storage.committer import Step
+from embereye.process.tasks import beside
+from embereye.v1.alarms_pb2 import ZoneState
+from embereye.v1.control_pb2 import ControlRequest, ControlResponse, Handshake
 from embereye.v1.control_pb2_grpc import ControlServicer
 
-VERSION = 1
-MIN_TIMEOUT_NS = 1_000_000
-MAX_TIMEOUT_NS = 60_000_000_000
-MAX_OUTPUTS = 256
-
 Context = grpc.aio.ServicerContext[ControlRequest, ControlResponse]
+UNREAD = 64  # responses that wait for a client to read them
+CODES = {NotConnectedError: grpc.StatusCode.FAILED_PRECONDITION, TakenError: grpc.StatusCode.FAILED_PRECONDITION}
 
 
 class ControlService(ControlServicer):
-    """One State for every Command."""
+    """Any number of sessions."""
 
-    def __init__(self, hub: Hub, outputs: Outputs) -> None:
-        self._hub = hub
-        self._outputs = outputs
+    def __init__(self, actuators: Actuators, began: Callable[[Principal, Handshake], None]) -> None:
+        """`began` is told who has begun a session."""
+        self._actuators = actuators
+        self._began = began
 
     async def Session(
         self, request_iterator: AsyncIterator[ControlRequest], context: Context
     ) -> AsyncIterator[ControlResponse]:
         """A handshake, then lockstep until either side ends."""
-        requests = aiter(request_iterator)
-        first = await anext(requests, None)
-        if first is None:
-            return
-        if first.WhichOneof("body") != "handshake":
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be a handshake")
-        if problem := _check_handshake(first.handshake):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        waiting: asyncio.Queue[ControlResponse | None] = asyncio.Queue()
+        code, reason = grpc.StatusCode.OK, ""
+
+        def end(why: str, because: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
+            nonlocal code, reason
+            if not reason:
+                code, reason = because, why
+                waiting.put_nowait(None)
+
+        def send(response: ControlResponse) -> None:
+            if waiting.qsize() < UNREAD:
+                waiting.put_nowait(response)
+            else:
+                end(f"{UNREAD} responses have not been read", grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+        who = CALLER.get()
+        session = ControlSession(self._actuators, who, send, end, lambda handshake: self._began(who, handshake))
+
+        async def read() -> None:
+            try:
+                async for request in request_iterator:
+                    session.receive(request)
+            except RefusedError as error:
+                end(str(error), CODES.get(type(error), grpc.StatusCode.INVALID_ARGUMENT))
+            waiting.put_nowait(None)
+
         try:
-            lease = self._outputs.acquire(first.handshake)
-        except ValueError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"{error}: end that session first")
-        try:
-            welcome = Welcome(version=VERSION, period_ns=lease.timeout_ns // 2)
-            yield ControlResponse(welcome=welcome)
-            async for request in requests:
-                if request.WhichOneof("body") != "command":
-                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "after the handshake come commands")
-                if problem := _check_command(request.command, lease):
-                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
-                yield ControlResponse(state=self._step(lease, request.command))
+            async with beside(read(), name="control-session"):
+                while (response := await waiting.get()) is not None:
+                    yield response
+            if reason:
+                await context.abort(code, reason)
         finally:
-            self._outputs.release(lease)
-
-    def _step(self, lease: Lease, command: Command) -> State:
-        lease.command(command.outputs, self._outputs.steady())
-        return State(
-            sequence=command.sequence, time_ns=time.time_ns(), outputs=lease.values, worst=self._hub.zones.worst().wire
-        )
+            session.close()
 
 
-def _check_handshake(handshake: Handshake) -> str:
-    if not handshake.controller:
-        return "controller is empty: say who steers"
-    if handshake.version != VERSION:
-        return f"version {handshake.version} is not spoken here: this hub speaks {VERSION}"
-    if handshake.timeout_ns and not MIN_TIMEOUT_NS <= handshake.timeout_ns <= MAX_TIMEOUT_NS:
-        return f"timeout_ns {handshake.timeout_ns} is not between {MIN_TIMEOUT_NS} and {MAX_TIMEOUT_NS}"
-    if len(handshake.outputs) > MAX_OUTPUTS:
-        return f"{len(handshake.outputs)} outputs are too many for one session: at most {MAX_OUTPUTS}"
-    if len(set(handshake.outputs)) != len(handshake.outputs) or "" in handshake.outputs:
-        return "outputs must have names, each once"
-    return ""
+def began(hub: Hub) -> Callable[[Principal, Handshake], None]:
+    """Notes in the audit trail who has begun a session."""
+
+    def note(who: Principal, handshake: Handshake) -> None:
+        if handshake.WhichOneof("side") == "actuator":
+            action, subject, detail = "connect actuator", handshake.name, ""
+        else:
+            action, subject, detail = "steer", handshake.controller.actuator, f"as {handshake.name}"
+        hub.committer.enqueue(Step(lambda draft: add_entry(draft, who, action, subject, detail)))
+
+    return note
 
 
-def _check_command(command: Command, lease: Lease) -> str:
-    for name, value in command.outputs.items():
-        if name not in lease.values:
-            return f'output "{name}" was not named in the handshake'
-        if not math.isfinite(value):
-            return f'output "{name}": {value} is not a finite number'
-    return ""
+def worst_state(hub: Hub) -> Callable[[], ZoneState.ValueType]:
+    """Tells the most urgent state of any zone; it looks anew after events only, being asked at every turn of a loop."""
+    known: tuple[int, ZoneState.ValueType] = (-1, ZoneState.ZONE_STATE_UNSPECIFIED)
+
+    def worst() -> ZoneState.ValueType:
+        nonlocal known
+        if known[0] != hub.feed.latest:
+            known = hub.feed.latest, hub.zones.worst().wire
+        return known[1]
+
+    return worst

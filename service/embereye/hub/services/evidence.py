@@ -14,7 +14,14 @@ from embereye.process.identity.guard import caller
 from embereye.process.identity.names import Identity
 from embereye.process.tasks import beside
 from embereye.units import DAY, SECOND
-from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2 import (
+    Coverage,
+    EvidenceItem,
+    MarkedPlaces,
+    ReportRequest,
+    ReportResponse,
+    ShardHello,
+)
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
 logger = logging.getLogger(__name__)
@@ -58,11 +65,13 @@ class Stream:
     def __init__(self, hello: ShardHello, caller: Identity | None = None) -> None:
         """`caller` proved to be at the other end; None: it need not."""
         self.hello = hello
+        self.fleet = hello.fleet  # that it works for now
         self.caller = caller
         self.skew = Skew()
         self.owed = False  # reports were turned away while the store failed: the shard must send them again
         self._durable: list[str] = []
         self._ledgers_ns = 0
+        self._marked: MarkedPlaces | None = None  # to be told; None: nothing new
         self._over = False
         self._wake = asyncio.Event()
 
@@ -88,6 +97,11 @@ class Stream:
         self._ledgers_ns = max(self._ledgers_ns, time_ns)
         self._wake.set()
 
+    def tell_marked(self, places: MarkedPlaces) -> None:
+        """Have the shard know all places where its cameras saw what was marked as a false alarm."""
+        self._marked = places
+        self._wake.set()
+
     def end(self) -> None:
         """Let `responses` end once it has nothing more to say."""
         self._over = True
@@ -105,6 +119,9 @@ class Stream:
             if self._ledgers_ns:
                 yield ReportResponse(ledgers_ns=self._ledgers_ns)
                 self._ledgers_ns = 0
+            if self._marked is not None:
+                marked, self._marked = self._marked, None
+                yield ReportResponse(marked=marked)
 
 
 class EvidenceService(EvidenceServicer):
@@ -114,6 +131,7 @@ class EvidenceService(EvidenceServicer):
         self._hub = hub
         self._streams: set[Stream] = set()
         self._closing = asyncio.Event()
+        hub.false_alarms.subscribe(self._tell_marked)
 
     @property
     def streams(self) -> int:
@@ -143,6 +161,7 @@ class EvidenceService(EvidenceServicer):
         if problem := stream.foreign(first):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, problem)
         self._streams.add(stream)
+        self._tell_marked_to(stream)
         async with beside(self._acknowledge(stream, context), name="evidence-acknowledge") as writing:
             try:
                 async with (
@@ -165,6 +184,13 @@ class EvidenceService(EvidenceServicer):
                     # What was taken is stored by now; a shard that is told so need not send it again.
                     await asyncio.sleep(0.02)
 
+    def _tell_marked(self) -> None:
+        for stream in self._streams:
+            self._tell_marked_to(stream)
+
+    def _tell_marked_to(self, stream: Stream) -> None:
+        stream.tell_marked(self._hub.false_alarms.places(stream.fleet))
+
     @staticmethod
     async def _acknowledge(stream: Stream, context: Context) -> None:
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
@@ -181,6 +207,9 @@ class EvidenceService(EvidenceServicer):
                     await self._admit_report(stream, request.evidence, request.sent_ns)
                 case "coverage":
                     stream.skew.observe(request.coverage, time.time_ns())
+                    if stream.fleet != request.coverage.fleet:  # it had no assignment when it said hello
+                        stream.fleet = request.coverage.fleet
+                        self._tell_marked_to(stream)
                     put_statuses_on_timeline(request.coverage, self._hub.timeline.now_ns())
                     self._hub.coverage.report(request.coverage, stream.ledgers_durable)
                     self._hub.canaries.expect(request.coverage)

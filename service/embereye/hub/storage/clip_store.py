@@ -101,6 +101,10 @@ class ClipStore:
         wanted = set(episodes)
         return self._newest(clip for clip in self._clips.values() if clip.episode in wanted)
 
+    def between(self, from_ns: int, until_ns: int) -> list[Clip]:
+        """The clips that show anything of what was from `from_ns` to before `until_ns`, newest first."""
+        return self._newest(c for c in self._clips.values() if c.from_ns < until_ns and c.until_ns >= from_ns)
+
     def newest(self, limit: int) -> list[Clip]:
         """The newest `limit` of all."""
         return self._newest(self._clips.values())[:limit]

@@ -3,19 +3,48 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 from embereye.hub.access.records import AuditEntry
 from embereye.hub.databases.interface import StoreError
-from embereye.hub.feed import Feed
+from embereye.hub.feeds.feed import Feed
+from embereye.hub.feeds.selection import EVERYTHING, Selection
+from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.storage.committer import Committer
-from embereye.hub.storage.store import StoreThreads
+from embereye.hub.storage.store import EventBounds, Store, StoreThreads
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.zone.timeline import PastAlarm
 
 logger = logging.getLogger(__name__)
 DEFAULT_EVENTS = 100  # in one answer, where a request names no number
 MAX_EVENTS = 1_000  # in one answer
+PART = 500  # events read at once
+FEW_ZONES = 20  # that the database looks for by itself
+MAX_LOOKED_AT = 5_000  # events, for one answer
 PRUNE_SECONDS = 60.0  # between two rounds
 PAUSE_SECONDS = 0.05  # within one, so that pruning never delays an alarm
+
+
+@dataclass(frozen=True)
+class EventQuery:
+    """Which events of the past somebody asks for."""
+
+    selection: Selection = EVERYTHING
+    after: int = 0  # cursor, exclusive
+    before: int = 0  # cursor, exclusive; 0: up to the newest
+    since_ns: int = 0  # nanoseconds since the Unix epoch; 0: from the oldest
+    until_ns: int = 0  # nanoseconds since the Unix epoch, exclusive; 0: to the newest
+    newest: bool = False  # the newest of them, not the oldest
+    limit: int = DEFAULT_EVENTS
+
+
+@dataclass(frozen=True)
+class EventPage:
+    """What was found."""
+
+    events: list[AlarmEvent]  # ascending
+    next: int  # `after` of the next page, with `newest` its `before`; 0: there is none
 
 
 class History:
@@ -25,16 +54,48 @@ class History:
         self._store = store
         self._feed = feed
 
-    async def events(self, after: int, limit: int, zone: str = "") -> list[AlarmEvent]:
-        """Up to `limit` durable events past cursor `after`, ascending; `zone` as in `Store.events`."""
+    async def events(self, after: int, limit: int) -> list[AlarmEvent]:
+        """Up to `limit` durable events past cursor `after`, ascending."""
+        return (await self.search(EventQuery(after=after, limit=limit))).events
+
+    async def search(self, query: EventQuery) -> EventPage:
+        """A page of durable events. One that few events are wanted of may have none and go on all the same."""
+        latest, found, looked_at = self._feed.latest, list[AlarmEvent](), 0
+        before = min(query.before or latest + 1, latest + 1)
+        zones = query.selection.zones if len(query.selection.zones) <= FEW_ZONES else ()
+        bounds = EventBounds(query.after, before, query.since_ns, query.until_ns, tuple(zones))
+        while looked_at < MAX_LOOKED_AT and len(found) < query.limit:
+            events = await self._store.read(partial(Store.search, bounds=bounds, limit=PART, newest=query.newest))
+            if not events:
+                return EventPage(found[::-1] if query.newest else found, 0)
+            looked_at += len(events)
+            for event in events:
+                at = event.cursor
+                bounds = replace(bounds, before=at) if query.newest else replace(bounds, after=at)
+                if query.selection.wants(event):
+                    found.append(event)
+                    if len(found) == query.limit:
+                        break
+        following = bounds.before if query.newest else bounds.after
+        if (query.newest and following <= query.after + 1) or (not query.newest and following + 1 >= bounds.before):
+            following = 0
+        return EventPage(found[::-1] if query.newest else found, following)
+
+    async def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
+        """As `Store.events_between`, of durable events."""
         latest = self._feed.latest
-        events = await self._store.read(lambda store: store.events(after, limit, zone))
+        events = await self._store.read(lambda store: store.events_between(from_ns, until_ns, limit))
         return [event for event in events if event.cursor <= latest]
 
-    async def latest_events(self, limit: int) -> list[AlarmEvent]:
-        """The newest `limit` durable events, ascending."""
+    async def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that `wanted` names, newest first."""
+        return await self._store.read(lambda store: store.alarms(wanted))
+
+    async def alarm_events(self, alarm: str) -> list[AlarmEvent]:
+        """Every durable event of `alarm`, ascending."""
         latest = self._feed.latest
-        return await self._store.read(lambda store: store.latest_events(latest, limit))
+        events = await self._store.read(lambda store: store.alarm_events(alarm))
+        return [event for event in events if event.cursor <= latest]
 
     async def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """What `device` saw when its sign joined `alarm`: a JPEG."""

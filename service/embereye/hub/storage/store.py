@@ -19,10 +19,15 @@ from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.hub.databases.interface import DamagedError, Database, OwnedError, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
+from embereye.hub.feeds import records as subscription_records
+from embereye.hub.feeds.records import StoredSubscription
+from embereye.hub.storage import alarms
+from embereye.hub.storage.alarms import AlarmQuery
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
+from embereye.zone.timeline import PastAlarm
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -46,6 +51,17 @@ class StoredPicture:
     jpeg: bytes
 
 
+@dataclass(frozen=True)
+class EventBounds:
+    """Where events are looked for."""
+
+    after: int  # cursor, exclusive
+    before: int  # cursor, exclusive
+    since_ns: int = 0  # when they were recorded; 0: ever
+    until_ns: int = 0  # exclusive; 0: ever
+    zones: tuple[str, ...] = ()  # "name" or "namespace/name"; none: all
+
+
 @dataclass
 class Transaction:
     """Everything that takes effect together, or not at all."""
@@ -61,6 +77,8 @@ class Transaction:
     # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
     canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     access: AccessChanges = field(default_factory=AccessChanges)
+    subscriptions: dict[str, StoredSubscription | None] = field(default_factory=dict)  # None: removed
+    false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -80,6 +98,8 @@ class StoredState:
     access: StoredAccess = field(default_factory=StoredAccess)
     latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
+    subscriptions: list[StoredSubscription] = field(default_factory=list)
+    false_alarms: list[FalseAlarm] = field(default_factory=list)
 
 
 def lock_folder(folder: Path) -> int:
@@ -149,6 +169,10 @@ class Store:
                     lambda row: (str(row[0]), str(row[1]), int(row[2]), int(row[3])),
                 )
             ),
+            subscriptions=list(self._rows(subscription_records.QUERY, subscription_records.read)),
+            false_alarms=list(
+                self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
+            ),
         )
 
     def _latest_ns(self) -> int:
@@ -205,6 +229,7 @@ class Store:
             self._write_evidence(transaction, transaction.events[events:])
             self._write_coverage(transaction)
             records.write(self._db, transaction.access, entries)
+            subscription_records.write(self._db, transaction.subscriptions)
         self._tried = self._stored = (0, 0)
 
     def _write_evidence(self, transaction: Transaction, events: Sequence[AlarmEvent]) -> None:
@@ -224,6 +249,8 @@ class Store:
                 for e in events
             ],
         )
+        alarms.write_events(db, events)
+        alarms.write_marks(db, transaction.false_alarms)
         db.execute_many(
             "DELETE FROM pictures WHERE alarm = ? AND device = ? AND kind = ?",
             [(p.alarm, p.device, p.kind) for p in transaction.pictures],
@@ -287,6 +314,7 @@ class Store:
             )
             gone += records.prune(db, before_ns)
             gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,))
+            gone += alarms.prune(db)
             gone += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
                 (before_ns, KEPT_PICTURES),
@@ -298,19 +326,42 @@ class Store:
         if not self._db.failing:
             self._db.check()
 
-    def events(self, after: int, limit: int, zone: str = "") -> list[AlarmEvent]:
-        """Up to `limit` events past cursor `after`, ascending; `zone` is "name", "namespace/name" or '' for all."""
-        namespace, _, name = zone.partition("/")
-        # A zone's own name may contain a slash, a namespace's may not.
-        where = "AND (zone = ? OR (zone = ? AND namespace = ?))" if zone else ""
-        arguments = (zone, name, namespace) if zone else ()
-        query = f"SELECT event FROM events WHERE cursor > ? {where} ORDER BY cursor LIMIT ?"
-        return list(self._rows(query, _event, (after, *arguments, limit)))
+    def events(self, after: int, limit: int) -> list[AlarmEvent]:
+        """Up to `limit` events past cursor `after`, ascending."""
+        query = "SELECT event FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"
+        return list(self._rows(query, _event, (after, limit)))
 
-    def latest_events(self, before: int, limit: int) -> list[AlarmEvent]:
-        """The last `limit` events up to cursor `before`, ascending."""
-        query = "SELECT event FROM events WHERE cursor <= ? ORDER BY cursor DESC LIMIT ?"
-        return list(self._rows(query, _event, (before, limit)))[::-1]
+    def search(self, bounds: EventBounds, limit: int, *, newest: bool = False) -> list[AlarmEvent]:
+        """Up to `limit` events within `bounds`, ascending; the last of them where `newest`, descending."""
+        where, arguments = ["cursor > ?", "cursor < ?"], list[int | str]((bounds.after, bounds.before))
+        if bounds.since_ns:
+            where.append("time_ns >= ?")
+            arguments.append(bounds.since_ns)
+        if bounds.until_ns:
+            where.append("time_ns < ?")
+            arguments.append(bounds.until_ns)
+        if bounds.zones:
+            where.append(f"({' OR '.join(['zone = ? OR (zone = ? AND namespace = ?)'] * len(bounds.zones))})")
+            for zone in bounds.zones:
+                namespace, _, name = zone.partition("/")  # a zone's own name may contain a slash, a namespace's may not
+                arguments += [zone, name, namespace]
+        query = f"SELECT event FROM events WHERE {' AND '.join(where)} ORDER BY cursor {'DESC' * newest} LIMIT ?"
+        return list(self._rows(query, _event, (*arguments, limit)))
+
+    def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
+        """Up to `limit` events that were recorded from `from_ns` to before `until_ns`, ascending."""
+        query = "SELECT event FROM events WHERE time_ns >= ? AND time_ns < ? ORDER BY cursor LIMIT ?"
+        return list(self._rows(query, _event, (from_ns, until_ns, limit)))
+
+    def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that `wanted` names, newest first."""
+        return list(self._rows(*alarms.query(wanted)))
+
+    def alarm_events(self, alarm: str) -> list[AlarmEvent]:
+        """Every event of `alarm`, ascending; of one that a version before began, those that this version wrote."""
+        query = """SELECT event FROM events, alarms WHERE alarms.alarm = ? AND events.zone = alarms.zone
+            AND events.cursor >= first_cursor AND events.cursor <= last_cursor ORDER BY cursor"""
+        return [event for event in self._rows(query, _event, (alarm,)) if event.alarm == alarm]
 
     def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
         """The JPEG that was kept of `device` for `alarm`."""

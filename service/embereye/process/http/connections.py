@@ -20,7 +20,7 @@ from embereye.process.tasks import Tasks
 from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.listener import TlsListener
 
-MAX_CONNECTIONS = 4_000
+MAX_CONNECTIONS = 12_000
 KEPT_BACK = 512  # descriptors for gRPC, files and everything else
 IDLE_SECONDS = 30.0  # without a request that is being answered; one that is being sent does not count
 SWEEP_SECONDS = 1.0

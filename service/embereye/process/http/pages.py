@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from embereye.process.addresses import place_of
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.series import exposition
 
@@ -16,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 REQUEST_BYTES = 16 * 1024  # of a request, at most
 REQUEST_SECONDS = 5.0  # for a request and its answer
-CONNECTIONS = 64  # at once: whoever asks for these pages is the machine's own
+CONNECTIONS = 64  # at once
 
 Answer = tuple[int, str, bytes]  # status, content type, body
 Page = Callable[[], Answer]
@@ -44,22 +46,43 @@ def all_interfaces(host: str) -> str | None:
     return None if host in {"[::]", "::"} else host.strip("[]")
 
 
+class _Open:
+    """The connections of one server. Where there are too many, the address that has most of them loses its oldest.
+
+    A kubelet's probe must not wait behind connections that ask for nothing: it would end a process that is well.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[asyncio.StreamWriter, str] = {}  # oldest first
+
+    def enter(self, writer: asyncio.StreamWriter) -> None:
+        """Count `writer` in, and end another where there is no room for it."""
+        self._places[writer] = place_of((writer.get_extra_info("peername") or ("",))[0])
+        if len(self._places) > CONNECTIONS:
+            ((greedy, _),) = Counter(self._places.values()).most_common(1)
+            oldest = next(one for one, place in self._places.items() if place == greedy)
+            del self._places[oldest]
+            oldest.transport.abort()
+
+    def leave(self, writer: asyncio.StreamWriter) -> None:
+        """Count it out."""
+        self._places.pop(writer, None)
+
+
 async def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> asyncio.Server:
     """Serve `pages`, by their path, on `host:port` until the server is closed; UserError where that cannot be had."""
-    busy = 0
+    open_ones = _Open()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal busy
-        busy += 1
+        open_ones.enter(writer)
         try:
-            if busy <= CONNECTIONS:
-                # What is cut short, too long or too slow gets no answer.
-                with contextlib.suppress(TimeoutError, ConnectionError, EOFError, asyncio.LimitOverrunError):
-                    async with asyncio.timeout(REQUEST_SECONDS):
-                        writer.write(_answer(pages, await reader.readuntil(b"\r\n\r\n")))
-                        await writer.drain()
+            # What is cut short, too long or too slow gets no answer.
+            with contextlib.suppress(TimeoutError, ConnectionError, EOFError, asyncio.LimitOverrunError):
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    writer.write(_answer(pages, await reader.readuntil(b"\r\n\r\n")))
+                    await writer.drain()
         finally:
-            busy -= 1
+            open_ones.leave(writer)
             writer.close()
 
     try:

@@ -14,6 +14,7 @@ NOISY = ("grpc", "grpc._cython", "aiohttp.access", "httpx2", "httpcore2")
 # A message "device %s: ..." is about that device: what it names becomes a field, whoever wrote it.
 PLACEHOLDER = re.compile(r"%(?!%)[-#0 +]*[\d*]*(?:\.[\d*]+)?[a-zA-Z]")
 NAMED = re.compile(r"\b(device|sensor|camera|zone|shard|fleet) $")
+CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 FIELD = {"sensor": "device", "camera": "device"}
 
 
@@ -23,14 +24,20 @@ def configure(level: str = "INFO") -> None:
     if os.environ.get(FORMAT_VARIABLE) == "json":
         handler.setFormatter(JsonFormatter())
     else:
-        formatter = logging.Formatter(
-            "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
-        )
+        formatter = TextFormatter("%(asctime)s.%(msecs)03dZ %(levelname)-7s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
         formatter.converter = time.gmtime
         handler.setFormatter(formatter)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for noisy in NOISY:
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class TextFormatter(logging.Formatter):
+    """One line a record, whatever devices and cameras call themselves: only a traceback has lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, in which neither another one can begin nor a terminal be told anything."""
+        return CONTROLS.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
 
 
 class JsonFormatter(logging.Formatter):

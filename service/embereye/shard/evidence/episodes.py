@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from embereye.levels import Kind, Level, Sense
-from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.evidence_pb2 import EvidenceItem, Region
 from embereye.v1.types_pb2 import Term
 
 REPEAT_NS = 1_000_000_000  # a sign that goes on is told again this often
@@ -26,6 +26,7 @@ class Sign:
     relative: bool = False
     note: str = ""
     snapshot: bytes = b""  # JPEG
+    region: Region | None = None  # of a camera's picture
 
 
 @dataclass(slots=True)
@@ -93,4 +94,5 @@ class Episodes:
             snapshot=sign.snapshot,
             relative=sign.relative,
             note=sign.note,
+            region=sign.region,
         )

@@ -15,7 +15,7 @@ from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links
-from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, MarkedPlaces, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.zone.canary import is_canary
 
@@ -55,7 +55,8 @@ class Reporter:
     """Keeps one stream to the hub open; evidence that could not be delivered waits in the spool.
 
     `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now. `told` hears
-    up to which coverage report the closed ledgers are durable in the hub.
+    up to which coverage report the closed ledgers are durable in the hub, `marked` all places where cameras of the
+    fleet saw what people marked as a false alarm.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Reporter:
         hello: Callable[[], ShardHello],
         coverage: Callable[[], Coverage],
         told: Callable[[int], None] = lambda time_ns: None,
+        marked: Callable[[MarkedPlaces], None] = lambda places: None,
     ) -> None:
         self._links = links
         self._spool = spool
@@ -73,6 +75,7 @@ class Reporter:
         self._coverage = coverage
         self._wake = asyncio.Event()
         self._told = told
+        self._marked = marked
         self._told_ns = 0
         self._coverage_due = 0.0
         self.acknowledged: Callable[[Sequence[str]], None] | None = None  # hears which reports the hub has
@@ -106,6 +109,8 @@ class Reporter:
                     if response.ledgers_ns:
                         self._told_ns = response.ledgers_ns
                         self._told(response.ledgers_ns)
+                    if response.HasField("marked"):
+                        self._marked(response.marked)
                     if not self.connected:
                         self.connected = True
                         backoff.reset()

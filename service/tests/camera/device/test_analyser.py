@@ -39,3 +39,14 @@ def test_blocks_are_smoothed_from_the_first_suspicion_until_some_time_after_the_
     analyser.conclude(suspected, AnalysedFrame(seen, b"", 0.0))
     assert analyser.decode_order(frame(1920, 1080, UNSMOOTHED_AFTER_NS)).smoothed
     assert not analyser.decode_order(frame(1920, 1080, UNSMOOTHED_AFTER_NS + 1)).smoothed
+
+
+def test_the_appearance_network_looks_at_cameras_that_start_together_one_after_the_other():
+    asked = []
+    for number in range(20):
+        analyser = Analyser()
+        analyser.configure(Device(id=f"hall-{number}", source="rtsp://hall/"), camera_settings(), 2 * SECOND)
+        times = range(0, 3 * SECOND, SECOND // 10)
+        orders = ((after, analyser.decode_order(frame(640, 360, after))) for after in times)
+        asked.append(next(after for after, order in orders if order.close_ups is not None))
+    assert len(set(asked)) > 8

@@ -20,7 +20,8 @@ def camera(**changes):
 
 def known():
     familiar = Familiar()
-    familiar.mark(STOVE, 0.004)
+    for second in range(1200):
+        familiar.learn(STOVE, 0.004, 1.0, NOON + second * SECOND)
     return familiar
 
 

@@ -20,11 +20,12 @@ from embereye.hub.access.admin_file import prepare
 from embereye.hub.access.attempts import BURST
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
 from embereye.hub.access.roles import Principal, Role
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
+from embereye.hub.services.feed import add_alarms
 from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -34,7 +35,7 @@ from embereye.units import HOUR
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub, add_AccessServicer_to_server
 from embereye.v1.alarms_pb2 import ActionRequest, SubscribeRequest, ZonesRequest
-from embereye.v1.alarms_pb2_grpc import AlarmsStub, add_AlarmsServicer_to_server
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 ADMIN = "an-admins-token-of-forty-characters-or-so"
@@ -91,14 +92,14 @@ async def running(folder: Path) -> AsyncIterator[Site]:
     writing = asyncio.ensure_future(hub.run())
     server = GrpcServer(
         [
-            Service(add_AlarmsServicer_to_server, AlarmsService(hub), "embereye.v1.Alarms"),
+            Service(add_alarms, AlarmsService(hub), "embereye.v1.Alarms"),
             Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
         ],
         interceptors=[AccessCheck(hub.access)],
     )
     port = server.listen("127.0.0.1:0")
     await server.start()
-    web = await serve_http(Api(hub, Outputs()).app(CollectorRegistry()), "127.0.0.1", 0)
+    web = await serve_http(Api(hub, Actuators()).app(CollectorRegistry()), "127.0.0.1", 0)
     yield Site(hub, f"http://127.0.0.1:{bound_port(web)}", f"127.0.0.1:{port}")
     await server.stop(0)
     await web.cleanup()

@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
-from embereye.hub.outputs import Outputs
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.storage.store import StoreThreads
 from embereye.process.http.server import bound_port, serve_http
@@ -22,16 +22,16 @@ from .served import TOKEN, Served
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    store, outputs, registry = StoreThreads(tmp_path), Outputs(), CollectorRegistry()
+    store, actuators, registry = StoreThreads(tmp_path), Actuators(), CollectorRegistry()
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
     hub.access.set_admin_token(TOKEN)
     registry.register(HubCollector(hub, EvidenceService(hub)))
     running = asyncio.ensure_future(hub.run())
     hosts = AllowedHosts(["hub.example", "*.sites.example"])
-    runner = await serve_http(Api(hub, outputs, hosts=hosts).app(registry), "127.0.0.1", 0)
+    runner = await serve_http(Api(hub, actuators, hosts=hosts).app(registry), "127.0.0.1", 0)
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
-        yield Served(hub, outputs, f"http://127.0.0.1:{bound_port(runner)}", session)
+        yield Served(hub, actuators, f"http://127.0.0.1:{bound_port(runner)}", session)
     await runner.cleanup()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

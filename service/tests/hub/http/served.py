@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ThermalPicture
 from embereye.v1.types_pb2 import Term
@@ -22,7 +22,7 @@ FOLDER = "/v1/devices/default/sensors/hall"
 @dataclass
 class Served:
     hub: Hub
-    outputs: Outputs
+    actuators: Actuators
     base: str
     session: aiohttp.ClientSession
 
@@ -33,6 +33,10 @@ class Served:
     async def post(self, path: str, body: object, **headers: str) -> tuple[int, dict[str, object]]:
         headers = {"Content-Type": "application/json", **headers}
         async with self.session.post(self.base + path, data=json.dumps(body), headers=headers) as response:
+            return response.status, await response.json()
+
+    async def put(self, path: str, body: object) -> tuple[int, dict[str, Any]]:
+        async with self.session.put(self.base + path, json=body) as response:
             return response.status, await response.json()
 
     async def alarm(self, name: str = "one", zone: str = "hall", device: str = "s-01") -> None:

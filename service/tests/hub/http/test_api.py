@@ -1,23 +1,16 @@
-"""What the hub serves over HTTP and WebSocket, and the Control service, in this process."""
+"""What the hub serves over HTTP and WebSocket, in this process."""
 
 import asyncio
-import math
 import re
-from collections.abc import AsyncIterator
+import time
 from importlib import resources
 
 import aiohttp
-import grpc
 import pytest
 from yarl import URL
 
-from embereye.hub import feed
-from embereye.hub.outputs import Lease
-from embereye.hub.services.control import ControlService
+from embereye.hub.feeds import feed
 from embereye.levels import Level
-from embereye.process.grpc_server import GrpcServer, Service, channel
-from embereye.v1.control_pb2 import Command, ControlRequest, ControlResponse, Handshake
-from embereye.v1.control_pb2_grpc import ControlStub, add_ControlServicer_to_server
 
 from .served import FOLDER, Served
 
@@ -210,93 +203,6 @@ async def test_a_hub_that_cannot_write_lives_and_says_why(served: Served) -> Non
         assert "disk full" in (await response.json())["failing"]
 
 
-# Control
-
-
-def test_outputs_fall_to_zero_when_their_controller_is_silent() -> None:
-    lease = Lease("crane", 100, {"valve": 0.0, "relay": 0.0})
-    lease.command({"valve": 0.5, "relay": 1.0}, 1_000)
-    assert lease.in_force(1_100) == {"valve": 0.5, "relay": 1.0}
-    assert lease.in_force(1_101) == {"valve": 0.0, "relay": 0.0}
-    lease.command({"relay": 1.0}, 1_200)
-    assert lease.in_force(1_200) == {"valve": 0.0, "relay": 1.0}
-
-
-@pytest.fixture
-async def controlled(served: Served) -> AsyncIterator[grpc.aio.Channel]:
-    service = Service(add_ControlServicer_to_server, ControlService(served.hub, served.outputs), "embereye.v1.Control")
-    server = GrpcServer([service])
-    port = server.listen("127.0.0.1:0")
-    await server.start()
-    async with channel(f"127.0.0.1:{port}") as link:
-        yield link
-    await server.stop(0)
-
-
-def shake(*outputs: str, controller: str = "crane", version: int = 1) -> ControlRequest:
-    return ControlRequest(handshake=Handshake(controller=controller, version=version, outputs=outputs))
-
-
-async def test_a_controller_gets_one_state_for_every_command(served: Served, controlled: grpc.aio.Channel) -> None:
-    await served.alarm()
-    call = ControlStub(controlled).Session()
-    await call.write(shake("valve"))
-    welcome = await call.read()
-    assert isinstance(welcome, ControlResponse)
-    assert welcome.welcome.version == 1
-    for sequence in range(1, 20):
-        command = Command(sequence=sequence, outputs={"valve": sequence / 20})
-        await call.write(ControlRequest(command=command))
-        state = await call.read()
-        assert isinstance(state, ControlResponse)
-        assert (state.state.sequence, state.state.outputs["valve"]) == (sequence, sequence / 20)
-        assert state.state.worst == 3
-    assert (await served.get("/v1/outputs"))[1] == {"controllers": {"crane": {"valve": 0.95}}}
-    await call.done_writing()
-    assert await call.read() is grpc.aio.EOF
-    assert served.outputs.in_force() == {}
-
-
-@pytest.mark.parametrize(
-    ("requests", "sentence"),
-    [
-        ([ControlRequest(command=Command(sequence=1))], "must be a handshake"),
-        ([shake(controller="")], "controller is empty"),
-        ([shake(version=2)], "this hub speaks 1"),
-        ([shake("valve"), shake("valve")], "come commands"),
-        ([shake("valve"), ControlRequest(command=Command(outputs={"pump": 1}))], '"pump" was not named'),
-        ([shake("valve"), ControlRequest(command=Command(outputs={"valve": math.nan}))], "not a finite number"),
-    ],
-)
-async def test_a_controller_that_breaks_the_rules_is_told_which(
-    controlled: grpc.aio.Channel, requests: list[ControlRequest], sentence: str
-) -> None:
-    call = ControlStub(controlled).Session(timeout=10)
-    for request in requests:
-        await call.write(request)
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await _read_all(call)
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert sentence in (caught.value.details() or "")
-
-
-async def _read_all(call: "grpc.aio.StreamStreamCall[ControlRequest, ControlResponse]") -> None:
-    while await call.read() is not grpc.aio.EOF:
-        pass
-
-
-async def test_an_output_has_one_controller(controlled: grpc.aio.Channel) -> None:
-    first = ControlStub(controlled).Session(timeout=10)
-    await first.write(shake("valve"))
-    await first.read()
-    second = ControlStub(controlled).Session(timeout=10)
-    await second.write(shake("valve", controller="other"))
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await second.read()
-    assert caught.value.details() == 'output "valve" is driven by crane: end that session first'
-    first.cancel()
-
-
 # Who asks
 
 
@@ -352,3 +258,51 @@ async def test_the_hubs_own_pages_may_act(served: Served) -> None:
 )
 async def test_a_number_that_nobody_can_mean_is_a_mistake_of_who_sent_it(served: Served, path: str) -> None:
     assert (await served.get(path))[0] in {400, 404}
+
+
+async def test_an_alarm_is_marked_as_false_explained_and_taken_back(served: Served) -> None:
+    await served.alarm()
+    _, listed = await served.get("/v1/alarms")
+    (alarm,) = listed["alarms"]
+    path = f"/v1/alarms/{alarm['alarm']}"
+    assert (await served.post(f"{path}/false", {"who": "Ada"}))[0] == 400
+    status, event = await served.post(f"{path}/false", {"who": "Ada", "reason": "steam"})
+    assert (status, event["type"]) == (200, "TYPE_FALSE_ALARM")
+    assert (await served.post(f"{path}/false", {"reason": "dust"}))[0] == 409
+    _, explained = await served.get(path)
+    assert explained["falseAlarm"]["reason"] == "steam"
+    assert [event["type"] for event in explained["events"]] == ["TYPE_STATE", "TYPE_FALSE_ALARM"]
+    assert [mark["alarm"] for mark in (await served.get("/v1/false-alarms"))[1]["falseAlarms"]] == [alarm["alarm"]]
+    async with served.session.delete(f"{served.base}{path}/false") as response:
+        assert response.status == 200
+    async with served.session.delete(f"{served.base}{path}/false") as response:
+        assert response.status == 404
+    assert (await served.get("/v1/false-alarms"))[1] == {"falseAlarms": []}
+    assert (await served.get("/v1/alarms/0123456789abcdef"))[0] == 404
+
+
+async def test_alarms_are_listed_page_by_page(served: Served) -> None:
+    for number in range(5):
+        await served.alarm(f"{number}", zone=f"z{number}", device=f"s-{number}")
+    seen, asked = [], "/v1/alarms?limit=2"
+    while True:
+        _, body = await served.get(asked)
+        seen += [alarm["zone"] for alarm in body["alarms"]]
+        if "next" not in body:
+            break
+        asked = f"/v1/alarms?limit=2&before={body['next']}"
+    assert seen == ["z4", "z3", "z2", "z1", "z0"]
+    assert (await served.get("/v1/alarms?of=nonsense"))[0] == 400
+
+
+async def test_a_timeline_tells_what_was_with_each_zone(served: Served) -> None:
+    began = time.time_ns()
+    await served.alarm()
+    _, body = await served.get(f"/v1/timeline?from={began - 10**9}&until={began + 60 * 10**9}")
+    (lane,) = body["zones"]
+    (state,) = lane["states"]
+    assert (lane["zone"], state["state"], state["untilNs"]) == ("hall", "ZONE_STATE_ALARM", "0")
+    assert int(state["fromNs"]) >= began
+    assert (body["clips"], body["truncated"]) == ([], False)
+    assert (await served.get("/v1/timeline?from=5&until=5"))[0] == 400
+    assert (await served.get(f"/v1/timeline?from=0&until={10**18}"))[0] == 400

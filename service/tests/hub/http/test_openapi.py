@@ -11,15 +11,19 @@ import pytest
 from jsonschema import Draft202012Validator
 from prometheus_client import CollectorRegistry
 
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.control.actuators import Actuators
+from embereye.hub.control.session import ControlSession
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.storage.store import StoreThreads
-from embereye.v1.control_pb2 import Handshake
+from embereye.sim.pan_tilt import PanTiltHead
+from embereye.v1.control_pb2 import ControlRequest, Handshake
 
 from .served import FOLDER, Served
 
 URL = "/v1/openapi.json"
+ADMIN = Principal("admin", Role.ADMIN, "admin")
 
 
 def close(schema: Any) -> Any:
@@ -34,7 +38,7 @@ def close(schema: Any) -> Any:
 
 def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
     hub = Hub(StoreThreads(tmp_path), retention_ns=1)
-    api = Api(hub, Outputs())
+    api = Api(hub, Actuators())
     routes = {
         (route.method.lower(), route.resource.canonical)
         for route in api.app(CollectorRegistry()).router.routes()
@@ -65,7 +69,9 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
     ("path", "template"),
     [
         ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/history", ""), ("/v1/audit", ""),
-        ("/v1/outputs", ""), ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
+        ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""), ("/v1/actuators", ""),
+        ("/v1/alarms", ""), ("/v1/false-alarms", ""), ("/v1/timeline?from=1&until=2", ""),
+        ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
     ],
 )  # fmt: skip
@@ -73,9 +79,12 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
     served: Served, path: str, template: str
 ) -> None:
     served.coverage()
-    served.outputs.acquire(Handshake(controller="crane", outputs=["valve"]))
+    head = PanTiltHead(2_000_000)
+    shake = ControlRequest(handshake=Handshake(version=2, name="head", actuator=head.actuator))
+    ControlSession(served.actuators, ADMIN, lambda _: None, lambda _: None).receive(shake)
     await served.alarm()
     await served.post("/v1/access/tokens", {"name": "ada", "role": "viewer"})
+    await served.put("/v1/subscriptions/night", {"levels": ["alarm"], "types": ["state"]})
     await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada", "note": "going"})
     _, document = await served.get(URL)
     operation = document["paths"][template or path.partition("?")[0]]["get"]

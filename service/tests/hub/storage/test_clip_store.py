@@ -23,10 +23,10 @@ from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import ClipSpool
+from embereye.hub.control.actuators import Actuators
 from embereye.hub.http import replay as replay_module
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.outputs import Outputs
 from embereye.hub.services.clips import ClipsService
 from embereye.hub.storage import clip_store as clips_module
 from embereye.hub.storage.clip_store import ClipStore
@@ -116,7 +116,7 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
     people, address = (f"127.0.0.1:{one.listen('127.0.0.1:0')}" for one in (server, control))
     await server.start()
     await control.start()
-    web = await serve_http(Api(hub, Outputs(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
+    web = await serve_http(Api(hub, Actuators(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
     async with channel(people) as link, channel(address) as opened:
         base = f"http://127.0.0.1:{bound_port(web)}"
         yield Running(hub, clips, ClipsStub(link), ClipsStub(opened), address, base, tmp_path / "clips")

@@ -75,16 +75,20 @@ async def test_who_is_too_slow_or_sends_too_much_is_cut_off(served, monkeypatch,
         assert await asked(served[0], request_bytes) == ("", "")
 
 
-async def test_more_at_once_than_there_is_room_for_are_cut_off(served, monkeypatch):
-    monkeypatch.setattr(module, "CONNECTIONS", 2)
-    idle = [await asyncio.open_connection("127.0.0.1", served[0]) for _ in range(2)]
-    with contextlib.suppress(ConnectionError):
-        assert await asked(served[0], b"GET /healthz HTTP/1.1\r\n\r\n") == ("", "")
-    for _, writer in idle:
-        writer.close()
+async def test_where_there_is_no_room_the_address_that_has_most_connections_loses_its_oldest(served, monkeypatch):
+    monkeypatch.setattr(module, "CONNECTIONS", 4)
+    port = served[0]
+    other = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    assert (await asked(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == "ok\n"
     async with asyncio.timeout(10):
-        while not (await asked(served[0], b"GET /healthz HTTP/1.1\r\n\r\n"))[1]:
-            await asyncio.sleep(0.01)
+        with contextlib.suppress(ConnectionError):
+            assert await idle[0][0].read() == b""
+    for reader, writer in (other, *idle[1:]):
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(10):
+            assert (await reader.read()).endswith(b"ok\n")
+        writer.close()
 
 
 @pytest.mark.parametrize("host", ["[::]", "0.0.0.0"])

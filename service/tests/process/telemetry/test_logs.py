@@ -64,3 +64,13 @@ def test_both_forms_are_written_to_standard_error(
     written = capsys.readouterr().err
     assert "device s-1: heard" in written
     assert written.startswith("{") == (form == "json")
+
+
+def test_nobody_writes_a_line_of_the_log_by_what_they_call_themselves() -> None:
+    message = "device %s is not declared"
+    name = "s-1\n2026-01-01T00:00:00.000Z ERROR   embereye: all is lost\x1b[2J\x9b\u202e"
+    record = logging.LogRecord("embereye", logging.WARNING, __file__, 1, message, (name,), None)
+    text = logs.TextFormatter("%(levelname)s %(message)s").format(record)
+    assert text == (
+        r"WARNING device s-1\n2026-01-01T00:00:00.000Z ERROR   embereye: all is lost\x1b[2J\x9b\u202e is not declared"
+    )

@@ -5,6 +5,7 @@ the next time. What is larger than it ever was there, or somewhere else, is new,
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -31,15 +32,18 @@ class Familiar:
     def __init__(self) -> None:
         self._seconds = np.zeros((HOURS, ROWS, COLUMNS), np.float32)  # for which something was seen
         self._area = np.zeros((HOURS, ROWS, COLUMNS), np.float32)  # share of the picture that it took, at most
+        self._marked = np.zeros((ROWS, COLUMNS), np.float32)  # the same, of what people marked as no fire, …
+        self._marked_area = np.zeros((ROWS, COLUMNS), np.float32)  # … at any time of day
         self._forgot_ns = 0
 
     def of(self, box: Box, area: float, time_ns: int) -> float:
         """0..1: how well a thing at `box` that takes `area` (share of the picture) is known at this time of day."""
-        if area >= LARGE or not self.known:
+        if area >= LARGE or not (self.known or self._marked.any()):
             return 0.0
         hours = [(_hour(time_ns) + neighbour) % HOURS for neighbour in NEIGHBOURS]
         rows, columns = _cells(box)
-        seconds, known = self._seconds[hours, rows, columns].sum(axis=0), self._area[hours, rows, columns].max(axis=0)
+        seconds = np.maximum(self._seconds[hours, rows, columns].sum(axis=0), self._marked[rows, columns])
+        known = np.maximum(self._area[hours, rows, columns].max(axis=0), self._marked_area[rows, columns])
         if area > LARGER * float(known.max()):
             return 0.0
         least = float(seconds.min())  # in its every cell: what reaches beyond is new
@@ -59,23 +63,28 @@ class Familiar:
         first = cells <= NOTICED_S
         areas[first] = np.maximum(areas[first], area)
 
-    def mark(self, box: Box, area: float) -> None:
-        """Somebody says that what was alarmed at `box` is no fire: it is known from now on, at any time of day."""
-        if area >= LARGE:
-            return
-        rows, columns = _cells(box, reach=1)
-        self._seconds[:, rows, columns] = np.maximum(self._seconds[:, rows, columns], MARKED_S)
-        self._area[:, rows, columns] = np.maximum(self._area[:, rows, columns], area)
+    def set_marks(self, places: Iterable[tuple[Box, float]]) -> None:
+        """What was seen at these `places`, each a box and an area, is no fire, people say: all that they say so of.
+
+        It is known at any time of day, for as long as they say so. It is no part of what `dump` gives.
+        """
+        self._marked[:] = self._marked_area[:] = 0
+        for box, area in places:
+            if area < LARGE:
+                rows, columns = _cells(box, reach=1)
+                self._marked[rows, columns] = MARKED_S
+                self._marked_area[rows, columns] = np.maximum(self._marked_area[rows, columns], area)
 
     @property
     def known(self) -> bool:
-        """Whether anything is remembered."""
+        """Whether anything was learnt that is worth keeping."""
         return bool(self._seconds.any())
 
     def share(self, time_ns: int) -> float:
         """0..1: of the picture, where something is known at this time of day."""
         hours = [(_hour(time_ns) + neighbour) % HOURS for neighbour in NEIGHBOURS]
-        return float((self._seconds[hours].sum(axis=0) > NOTICED_S).mean())
+        seconds = np.maximum(self._seconds[hours].sum(axis=0), self._marked)
+        return float((seconds > NOTICED_S).mean())
 
     def dump(self) -> bytes:
         """All that is remembered, for `load`."""

@@ -61,14 +61,21 @@ class Look:
 
 
 class Looks:
-    """The latest looks at one camera's pictures, and when the next one is due."""
+    """The latest looks at one camera's pictures, and when the next one is due.
 
-    def __init__(self) -> None:
+    `phase` (0..1) shifts them within their period: cameras that a shard started together would otherwise have them
+    together for good, and every other frame would wait until then.
+    """
+
+    def __init__(self, phase: float = 0.0) -> None:
         self._looks: deque[Look] = deque(maxlen=LOOKS)
+        self._phase = phase
         self._asked_ns = 0
 
     def due(self, time_ns: int, interest: int) -> bool:
         """Whether the picture of `time_ns` is to be looked at, at an `interest` of 0 to 2; if so, it is asked for."""
+        if self._phase and not self._asked_ns:
+            self._asked_ns = time_ns - int((1.0 - self._phase) * EVERY_NS[0])
         if 0 <= time_ns - self._asked_ns < EVERY_NS[interest]:
             return False
         self._asked_ns = time_ns

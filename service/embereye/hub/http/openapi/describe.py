@@ -35,9 +35,12 @@ PARTS: dict[str, Json] = {
     "form": {"type": "string", "enum": ["mkv", "jpg", "mp4"]},
     "kind": {"type": "string", "pattern": "^[0-9][0-9]?$", "description": "1 heat, 2 smoke, 3 gas, 4 flame"},
 }
+ALARM: Json = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
 PARTS_BELOW: dict[tuple[str, str], Json] = {
     ("/v1/devices/", "kind"): {"type": "string", "enum": ["sensors", "cameras"]},
     ("/v1/clips/", "name"): {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "SHA-256 of the content"},
+    ("/v1/subscriptions/", "name"): {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},
+    ("/v1/alarms/{alarm}/false", "alarm"): ALARM,
     ("/static/", "name"): {"type": "string", "enum": list(STATIC)},
 }
 NAME: Json = {"type": "string", "minLength": 1}
@@ -82,7 +85,7 @@ def _complete(operation: Json, path: str, role: Role | None) -> None:
     assert isinstance(responses, dict)
     for name in re.findall(r"\{(\w+)\}", path):
         below = (schema for (start, part), schema in PARTS_BELOW.items() if part == name and path.startswith(start))
-        schema = next(below, PARTS.get(name, NAME))
+        schema = ALARM if path == "/v1/alarms/{alarm}" else next(below, PARTS.get(name, NAME))
         parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
     operation["security"] = [{"token": []}, {"session": []}] if role else []
     if role:

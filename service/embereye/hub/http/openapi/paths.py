@@ -1,6 +1,7 @@
 """Every path of the hub, with what it takes and answers."""
 
 from embereye.hub.access.roles import Role
+from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
 from embereye.hub.http.files import STATIC
 from embereye.hub.http.lists import Json
 from embereye.hub.http.openapi.parts import (
@@ -18,6 +19,7 @@ from embereye.hub.http.openapi.parts import (
     reference,
     whole,
 )
+from embereye.hub.storage.alarms import SORTS
 
 Paths = dict[str, dict[str, Json]]
 
@@ -33,7 +35,7 @@ PAGE = [
 
 def paths() -> Paths:
     """All of them, without what follows from a path and from who may ask."""
-    return {**_pages(), **_access(), **_present(), **_pictures(), **_past(), **_actions()}
+    return {**_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_actions()}
 
 
 def _pages() -> Paths:
@@ -150,8 +152,7 @@ def _access() -> Paths:
 
 def _present() -> Paths:
     devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT)
-    values: Json = {"type": "object", "additionalProperties": {"type": "number"}}
-    controllers = record({"controllers": {"type": "object", "additionalProperties": values}})
+    actuators = record({"actuators": list_of(reference("Actuator"))})
     return {
         "/v1/zones": {
             "get": operation(
@@ -175,8 +176,11 @@ def _present() -> Paths:
                 {200: answer("by shard", record({"canaries": list_of(reference("Heartbeat"))}))},
             )
         },
-        "/v1/outputs": {
-            "get": operation("Outputs and who drives them", {200: answer("values by controller", controllers)})
+        "/v1/actuators": {
+            "get": operation(
+                "Actuators that are connected, who steers them, and what they measure",
+                {200: answer("by name", actuators)},
+            )
         },
     }
 
@@ -218,6 +222,14 @@ def _pictures() -> Paths:
                 fails=[404],
             )
         },
+        "/v1/clips/{name}/frame.jpg": {
+            "get": operation(
+                "One frame of a Matroska clip: the last that was taken at or before a moment",
+                picture,
+                fails=(400, 404, 413, 503),
+                takes=[query("at", whole(), "nanoseconds since the Unix epoch; 0: its first")],
+            )
+        },
         "/v1/clips/{name}.mjpg": {
             "get": operation(
                 "The frames of a Matroska clip at their own pace, over and over",
@@ -228,30 +240,130 @@ def _pictures() -> Paths:
     }
 
 
+WANTED = [
+    query("zone", list_of(WORD), "ZONE or NAMESPACE/ZONE, may be given again; none: all"),
+    query("level", list_of({"type": "string", "enum": list(LEVELS)}), "of the zone, may be given again; none: all"),
+    query("kind", list_of({"type": "string", "enum": list(KINDS)}), "of a sign, may be given again; none: all"),
+    query("device", list_of(WORD), "id, may be given again; none: all"),
+    query("type", list_of({"type": "string", "enum": list(TYPES)}), "of event, may be given again; none: all"),
+    query("subscription", WORD, "instead of these: the name of a stored subscription"),
+]
+
+
 def _past() -> Paths:
-    page = record({"events": list_of(reference("AlarmEvent")), "latest": CURSOR})
+    page = record({"events": list_of(reference("AlarmEvent")), "latest": CURSOR}, next=CURSOR)
     return {
         "/v1/history": {
             "get": operation(
                 "Events that were, ascending",
-                {200: answer("a page, and the newest cursor there is", page)},
-                fails=[400],
+                {
+                    200: answer(
+                        "a page, the newest cursor there is, and `next`: `after` of the next page, with `newest` "
+                        "its `before`; missing: there is none",
+                        page,
+                    )
+                },
+                fails=(400, 404),
                 takes=[
                     query("after", whole(), "cursor of the last event that is known"),
+                    query("before", whole(), "only events before this cursor; 0: all"),
+                    query("since", whole(), "only events from then on, nanoseconds since the Unix epoch"),
+                    query("until", whole(), "only events before then, nanoseconds since the Unix epoch; 0: all"),
                     query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
-                    query("newest", whole(), "instead of `after` and `limit`: so many of the newest"),
-                    query("zone", WORD, "ZONE or NAMESPACE/ZONE; empty: all"),
+                    query("newest", whole(), "instead of `limit`: so many of the newest"),
+                    *WANTED,
                 ],
             )
         },
         "/v1/alarms/ws": {
             "get": operation(
-                "A WebSocket of AlarmEvents, one in each text message: what follows `cursor`, then live",
+                "A WebSocket of AlarmEvents, one in each message: what follows `cursor`, then live. A text message "
+                'with {"select": Selection} or {"subscription": NAME} changes what is wanted; the answer is a text '
+                'message with {"selected": Selection, "cursor": CURSOR}, or with an error',
                 {101: answer("it is open")},
-                fails=(400, 409, 426, 503),
+                fails=(400, 404, 409, 426, 503),
                 takes=[
                     query("cursor", whole(), "go on behind it; not given: with what happens next"),
-                    query("zone", list_of(WORD), "ZONE or NAMESPACE/ZONE; none: all"),
+                    query(
+                        "format",
+                        {"type": "string", "enum": ["json", "binary"]},
+                        "json (default): text messages; binary: protobuf in binary messages",
+                    ),
+                    query(
+                        "slow",
+                        {"type": "string", "enum": ["disconnect", "coalesce"]},
+                        "where the client is far behind: close (default), or the newest event of each zone and device",
+                    ),
+                    *WANTED,
+                ],
+            )
+        },
+        "/v1/subscriptions": {
+            "get": operation(
+                "Stored subscriptions",
+                {200: answer("by name", record({"subscriptions": list_of(reference("Subscription"))}))},
+            )
+        },
+        "/v1/subscriptions/{name}": {
+            "put": operation(
+                "Store a selection under a name, instead of what was there",
+                {200: answer("it is durable", reference("Subscription"))},
+                fails=(*CHANGES, 503),
+                body=reference("Selection"),
+            ),
+            "delete": operation(
+                "Forget a stored subscription", {200: answer("it is gone", {"type": "object"})}, fails=(404, 503)
+            ),
+        },
+    }
+
+
+def _alarms() -> Paths:
+    time = "nanoseconds since the Unix epoch"
+    alarms = record({"alarms": list_of(reference("PastAlarm"))}, next=NEXT)
+    reason: Json = {"type": "string", "minLength": 1, "maxLength": 2000, "pattern": "\\S"}
+    said = record({"reason": reason}, who={"type": "string", "maxLength": 200})
+    marks = record({"falseAlarms": list_of(reference("FalseAlarm"))})
+    made = {200: answer("the event that it made, durable", reference("AlarmEvent"))}
+    return {
+        "/v1/alarms": {
+            "get": operation(
+                "Alarms that were or are",
+                {200: answer("newest first", alarms)},
+                fails=[400],
+                takes=[
+                    query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
+                    query("before", whole(), "go on behind a page: its `next`"),
+                    query("from", whole(), f"only what ended later, or not yet: {time}"),
+                    query("until", whole(), f"only what began earlier: {time}; 0: all"),
+                    query("zone", WORD, "ZONE or NAMESPACE/ZONE; empty: all"),
+                    query("of", {"type": "string", "enum": list(SORTS)}, "only of this sort; empty: all"),
+                ],
+            )
+        },
+        "/v1/alarms/{alarm}": {
+            "get": operation(
+                "One alarm, with all its events", {200: answer("it", reference("ExplainedAlarm"))}, fails=[404]
+            )
+        },
+        "/v1/alarms/{alarm}/false": {
+            "post": operation(
+                "Mark an alarm as false: what is like it is a pre-alarm until there is more of it",
+                made,
+                fails=(*CHANGES, 404, 409, 503),
+                body=said,
+            ),
+            "delete": operation("Take back that an alarm was false", made, fails=(404, 503)),
+        },
+        "/v1/false-alarms": {"get": operation("Alarms that are marked as false", {200: answer("newest first", marks)})},
+        "/v1/timeline": {
+            "get": operation(
+                "What happened in a span of time, by zone, and the clips of it",
+                {200: answer("zones in order of their names", reference("Timeline"))},
+                fails=[400],
+                takes=[
+                    query("from", whole(), time),
+                    query("until", whole(), f"{time}; later than `from`, by 8 days at most"),
                 ],
             )
         },

@@ -2,9 +2,21 @@
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
 from embereye.hub.http.lists import Json
 from embereye.hub.http.openapi.parts import NANOSECONDS, NEXT, NUMBER, ROLE, WORD, list_of, record, reference, whole
 from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
+
+
+def selection() -> Json:
+    """What of the feed somebody wants: what is missing asks for all."""
+    words: dict[str, list[str]] = {"levels": list(LEVELS), "kinds": list(KINDS), "types": list(TYPES)}
+    return record(
+        {},
+        zones=list_of(WORD),
+        devices=list_of(WORD),
+        **{name: list_of({"type": "string", "enum": known}) for name, known in words.items()},
+    )
 
 
 def schemas() -> dict[str, Json]:
@@ -32,6 +44,9 @@ def schemas() -> dict[str, Json]:
             next=NEXT,
         ),
         "Device": _device(),
+        "Selection": selection(),
+        "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
+        "Actuator": _actuator(),
         "Thermal": record(
             {
                 "celsius": list_of({"type": ["number", "null"]}),
@@ -50,6 +65,7 @@ def schemas() -> dict[str, Json]:
             }
         ),
     }  # fmt: skip
+    described |= _past()
     for message in (alarms_pb2.Zone, alarms_pb2.AlarmEvent, clips_pb2.Clip, evidence_pb2.Ledger, types_pb2.Term):
         _describe_message(message.DESCRIPTOR, described)
     clip = described["Clip"]["properties"]
@@ -59,7 +75,57 @@ def schemas() -> dict[str, Json]:
         "properties": {**clip, "url": WORD, "view": WORD},
         "required": ["url", "view"],
     }
+    described["TimelineClip"] = {
+        "type": "object",
+        "properties": {**clip, "url": WORD, "view": WORD, "namespace": WORD},
+        "required": ["url", "view", "namespace"],
+    }
     return described
+
+
+def _actuator() -> Json:
+    number: Json = {"type": ["number", "null"]}
+    kinds: Json = {"type": "string", "enum": ["angle", "velocity", "torque", "switch", "opening"]}
+    return record(
+        {
+            "name": WORD, "by": {"type": "string", "description": "whose token it showed"},
+            "silent": {"type": "boolean"}, "heardSeconds": NUMBER,
+            "controller": {"type": "string", "description": "what steers it; empty: nothing does"},
+            "controlledBy": WORD, "synchronised": {"type": "boolean"}, "missed": whole(),
+            "safe": {"type": "boolean", "description": "whether its safe values are in force"},
+            "outputs": list_of(record({"name": WORD, "kind": kinds, "value": NUMBER, "measured": number})),
+            "sensors": list_of(record({"name": WORD, "unit": WORD, "value": number})),
+        }
+    )  # fmt: skip
+
+
+def _past() -> dict[str, Json]:
+    state: Json = {"type": "string", "enum": list(alarms_pb2.ZoneState.keys())}
+    span: dict[str, Json] = {"fromNs": NANOSECONDS, "untilNs": NANOSECONDS}
+    lane = record(
+        {
+            "namespace": WORD, "zone": WORD,
+            "states": list_of(record({"state": state, "alarm": WORD, "why": WORD, **span})),
+            "dark": list_of(record({"device": WORD, "reason": WORD, **span})),
+        }
+    )  # fmt: skip
+    alarm: dict[str, Json] = {
+        "alarm": WORD, "namespace": WORD, "zone": WORD, "beganNs": NANOSECONDS, "endedNs": NANOSECONDS, "worst": state,
+        "why": WORD,
+    }  # fmt: skip
+    return {
+        "PastAlarm": record(alarm, falseAlarm=reference("FalseAlarm")),
+        "ExplainedAlarm": record(
+            {**alarm, "events": list_of(reference("AlarmEvent"))}, falseAlarm=reference("FalseAlarm")
+        ),
+        "Timeline": record(
+            {
+                "zones": list_of(lane),
+                "clips": list_of(reference("TimelineClip")),
+                "truncated": {"type": "boolean", "description": "more happened than fits: its end is missing"},
+            }
+        ),
+    }
 
 
 def _device() -> Json:

@@ -57,9 +57,18 @@ def test_a_clock_that_steps_back_forgets_nothing():
 
 def test_a_marked_false_alarm_is_known_at_any_time_of_day():
     familiar = Familiar()
-    familiar.mark(STOVE, AREA)
+    familiar.set_marks([(STOVE, AREA)])
     assert {familiar.of(STOVE, AREA, NOON + hour * HOUR) for hour in range(24)} == {1.0}
     assert familiar.of(ELSEWHERE, AREA, NOON) == 0
+
+
+def test_a_mark_that_is_taken_back_leaves_what_was_learnt():
+    familiar = known()
+    familiar.set_marks([(STOVE, AREA), (ELSEWHERE, AREA)])
+    familiar.set_marks([])
+    assert familiar.of(ELSEWHERE, AREA, NOON) == 0
+    assert familiar.of(STOVE, AREA, NOON + 20 * 60 * SECOND) > 0.9
+    assert familiar.of(STOVE, AREA, NOON + 5 * HOUR) == 0
 
 
 def test_what_is_kept_is_bounded_and_comes_back_as_it_was():
@@ -109,6 +118,6 @@ def test_a_stove_that_burns_for_an_hour_becomes_known_and_a_fire_begun_beside_it
 
 def test_a_fire_that_grows_out_of_what_is_known_is_found():
     detector = Detector(smoke=None)
-    detector.flame.familiar.mark((0.4, 0.4, 0.2, 0.3), 0.004)
+    detector.flame.familiar.set_marks([((0.4, 0.4, 0.2, 0.3), 0.004)])
     levels, _ = zip(*watch(detector, candle(40), NOON, 10, rate=15.0), strict=True)
     assert max(levels) == Level.ALARM

@@ -76,6 +76,15 @@ def test_looks_become_more_frequent_with_interest():
         assert len(asked) == pytest.approx(10 * SECOND / every, abs=1)
 
 
+def test_cameras_that_start_together_are_not_looked_at_together():
+    cameras = [Looks((number + 0.5) / 100) for number in range(100)]
+    times = range(START, START + 10 * SECOND, SECOND // 15)
+    asked = [[looks.due(time, 0) for looks in cameras] for time in times]
+    assert max(map(sum, asked)) <= 7
+    assert sum(map(sum, asked)) == pytest.approx(100 * 10 * SECOND / EVERY_NS[0], abs=60)
+    assert all(any(of) for of in zip(*asked[: 2 * 15 + 1], strict=True)), "each of them within the first period"
+
+
 def test_the_mean_of_the_latest_looks_counts_and_old_ones_say_nothing():
     looks, box, elsewhere = Looks(), (0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.3, 0.3)
     assert looks.whole(START) is None

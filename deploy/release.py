@@ -1,0 +1,178 @@
+"""Everything that a release consists of, in one folder: `make release` puts it into dist/VERSION.
+
+A wheel and the source, the image, the chart, what is in the image, the plugin for kubectl as Krew installs it, notes,
+and checksums of all of them. Nothing is uploaded: the last line says what is left to do.
+"""
+
+import argparse
+import hashlib
+import io
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+HOME = "https://github.com/embereye/embereye"  # where releases are downloaded from, unless --home says otherwise
+PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
+# The plugin is Python: the first time it is called it installs itself, and what it needs, beside the archive.
+LAUNCHER = """#!/bin/sh
+# kubectl embereye {version}. Installs itself, once, for Python 3.11 or later: python3, or what EMBEREYE_PYTHON names.
+here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
+home=${{XDG_DATA_HOME:-$HOME/.local/share}}/embereye/plugin-{version}
+if [ ! -x "$home/bin/kubectl-embereye" ]; then
+  python=${{EMBEREYE_PYTHON:-python3}}
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
+    {{ echo "kubectl embereye: $python is not Python 3.11 or later: name one in EMBEREYE_PYTHON" >&2; exit 2; }}
+  echo "kubectl embereye: installing into $home (once, a minute)" >&2
+  rm -rf "$home" && "$python" -m venv "$home" &&
+    "$home/bin/pip" install --quiet --disable-pip-version-check "$here"/*.whl >&2 ||
+    {{ rm -rf "$home"; echo "kubectl embereye: it could not be installed; what pip said is above" >&2; exit 2; }}
+fi
+exec "$home/bin/kubectl-embereye" "$@"
+"""
+
+
+class ReleaseError(Exception):
+    """What stands in the way of a release, and what to do about it."""
+
+
+def run(*command: str | Path) -> str:
+    """The output of a command; ReleaseError where it fails."""
+    result = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise ReleaseError(f"{' '.join(map(str, command))}: {result.stderr.strip() or result.stdout.strip()}")
+    return result.stdout.strip()
+
+
+def versions() -> str:
+    """The version that pyproject.toml, the chart and its image share; ReleaseError where they do not."""
+    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    chart = yaml.safe_load((ROOT / "charts/embereye/Chart.yaml").read_text())
+    found = {
+        "pyproject.toml": project[1] if project else "",
+        "Chart.yaml's version": chart["version"],
+        "Chart.yaml's appVersion": chart["appVersion"],
+    }
+    if len(set(found.values())) != 1:
+        told = ", ".join(f"{place} says {version}" for place, version in found.items())
+        raise ReleaseError(f"{told}: make them the same")
+    return str(found["pyproject.toml"])
+
+
+def build_notes(version: str, changelog: str, commits: Sequence[str]) -> str:
+    """What CHANGELOG.md says of `version`, otherwise of what is unreleased, and `commits`' subjects."""
+    sections = dict(re.findall(r"^## (\S+).*?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL))
+    told = sections.get(version) or sections.get("Unreleased") or ""
+    listed = "".join(f"- {subject}\n" for subject in commits)
+    return f"# EmberEye {version}\n\n{told.strip()}\n\n## Commits\n{listed}"
+
+
+def build_krew(version: str, digest: str, url: str) -> str:
+    """The manifest that Krew installs the plugin by, from the archive at `url`."""
+    platforms = [
+        {
+            "selector": {"matchLabels": {"os": system, "arch": machine}},
+            "uri": url,
+            "sha256": digest,
+            "bin": "kubectl-embereye",
+        }
+        for system, machine in PLATFORMS
+    ]
+    manifest = {
+        "apiVersion": "krew.googlecontainertools.github.com/v1alpha2",
+        "kind": "Plugin",
+        "metadata": {"name": "embereye"},
+        "spec": {
+            "version": f"v{version}",
+            "homepage": HOME,
+            "shortDescription": "Fleets of fire sensors and cameras: is it well, who watches what",
+            "description": "Tells how fleets of sensors and cameras are: what is watched and what is dark,\n"
+            "why there are so many shards, how far a roll-out has got. Drains shards and collects reports.\n",
+            "caveats": "It needs Python 3.11 or later, and installs itself when it is called for the first time.\n",
+            "platforms": platforms,
+        },
+    }
+    return yaml.safe_dump(manifest, sort_keys=False, width=120)
+
+
+def build_plugin(version: str, wheel: Path, licence: Path) -> bytes:
+    """The archive that Krew unpacks; the same for the same wheel."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=9) as archive:
+        members = (
+            ("kubectl-embereye", LAUNCHER.format(version=version).encode(), 0o755),
+            (wheel.name, wheel.read_bytes(), 0o644),
+            ("LICENSE", licence.read_bytes(), 0o644),
+        )
+        for name, content, mode in members:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), mode
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def checksums(folder: Path) -> str:
+    """What `sha256sum --check` reads, of every file in `folder`."""
+    files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
+    return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
+
+
+def release(folder: Path, home: str, *, image: bool) -> str:
+    """Make everything, in `folder`; returns the version."""
+    version = versions()
+    if dirty := run("git", "status", "--porcelain", "--untracked-files=no"):
+        raise ReleaseError(f"{len(dirty.splitlines())} files are changed and not committed: commit or restore them")
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ReleaseError(f"{folder} is not empty: delete it, or name another folder with --to")
+    python = [sys.executable, "-W", "ignore", "-c"]
+    for kind in ("wheel", "sdist"):
+        run(*python, f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})")
+    (wheel,) = folder.glob("*.whl")
+    (folder / "NOTES.md").write_text(build_notes(version, (ROOT / "CHANGELOG.md").read_text(), commits()))
+    helm = Path(run(ROOT / "e2e/cluster/binaries", "helm").splitlines()[-1]) / "helm"
+    run(helm, "package", ROOT / "charts/embereye", "--destination", folder)
+    plugin = folder / f"kubectl-embereye-{version}.tar.gz"
+    plugin.write_bytes(build_plugin(version, wheel, ROOT / "LICENSE"))
+    digest = hashlib.sha256(plugin.read_bytes()).hexdigest()
+    (folder / "krew.yaml").write_text(build_krew(version, digest, f"{home}/releases/download/v{version}/{plugin.name}"))
+    if image:
+        run(ROOT / "e2e/cluster/build-image", f"embereye:{version}")
+        run(ROOT / "e2e/cluster/image-archive", f"embereye:{version}", folder / f"embereye-{version}-image.tar.gz")
+        (folder / f"embereye-{version}.cdx.json").write_bytes((ROOT / "build/embereye.cdx.json").read_bytes())
+    (folder / "SHA256SUMS").write_text(checksums(folder))
+    return version
+
+
+def commits() -> list[str]:
+    """Subjects since the last tag, newest first, without merges; all where there is none."""
+    tags = run("git", "tag", "--merged", "HEAD", "--sort=-creatordate", "--list", "v*").splitlines()
+    return run("git", "log", "--no-merges", "--format=%s", *([f"{tags[0]}..HEAD"] if tags else [])).splitlines()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make a release; 1 where something stands in its way."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--to", type=Path, help="an empty folder; default: dist/VERSION")
+    parser.add_argument("--home", default=HOME, metavar="URL", help="that releases are downloaded from (%(default)s)")
+    parser.add_argument("--without-image", action="store_true", help="leave out the image and its bill of materials")
+    chosen = parser.parse_args(arguments)
+    try:
+        folder = (chosen.to or ROOT / "dist" / versions()).resolve()
+        version = release(folder, chosen.home, image=not chosen.without_image)
+    except ReleaseError as error:
+        print(f"release: {error}", file=sys.stderr)
+        return 1
+    for path in sorted(folder.iterdir()):
+        print(f"{path.stat().st_size / 1e6:9.1f} MB  {path.name}")
+    print(f"{folder}: git tag v{version}, push it, and upload these files to that release")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

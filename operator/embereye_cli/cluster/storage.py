@@ -1,0 +1,55 @@
+"""`kubectl embereye migrate-storage`: stores every fleet in the version that the API server stores by now.
+
+Before a version of the custom resources can go, nothing may be stored in it any more; what was written before an
+upgrade still is, until it is written again.
+"""
+
+import argparse
+from typing import Any
+
+from lightkube import AsyncClient
+from lightkube.generic_resource import create_global_resource
+from lightkube.types import PatchType
+
+from embereye_cli.cluster.kubectl_options import target_of
+from embereye_operator.api.fleets import FLEET_TYPES
+from embereye_operator.api.shared import GROUP
+from embereye_operator.runtime.kubernetes.client.client import connected
+from embereye_operator.runtime.kubernetes.client.resources import FLEETS
+
+CHUNK = 200  # fleets of a list
+DEFINITIONS: Any = create_global_resource(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"
+)
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """Migrate both kinds; 0 where nothing is stored in another version any more."""
+    async with connected(target_of(arguments)) as client:
+        for kind, fleet_type in FLEET_TYPES.items():
+            name = f"{fleet_type.plural}.{GROUP}"
+            definition = await client.get(DEFINITIONS, name)
+            (current,) = [version["name"] for version in definition["spec"]["versions"] if version["storage"]]
+            before = definition["status"]["storedVersions"]
+            if before == [current]:
+                print(f"{name}: everything is stored as {current}")
+                continue
+            count = await _rewrite(client, kind)
+            status = {"status": {"storedVersions": [current]}}
+            await client.patch(DEFINITIONS.Status, name, status, patch_type=PatchType.MERGE)
+            others = ", ".join(version for version in before if version != current)
+            print(f"{name}: {count} fleets are stored as {current} now, none as {others}")
+    return 0
+
+
+async def _rewrite(client: AsyncClient, kind: str) -> int:
+    """Have each fleet of a kind written as it is: the API server notices that its stored form is of another version."""
+    count = 0
+    listed: Any = client.list(FLEETS[kind], namespace="*", chunk_size=CHUNK)
+    async for fleet in listed:
+        metadata = fleet["metadata"]
+        await client.patch(
+            FLEETS[kind], metadata["name"], {}, namespace=metadata["namespace"], patch_type=PatchType.MERGE
+        )
+        count += 1
+    return count

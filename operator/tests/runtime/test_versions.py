@@ -1,0 +1,112 @@
+"""Two versions of the custom resources on a real API server: nothing is lost between them, and either may be stored."""
+
+import copy
+import os
+import string
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.servers.apiserver import ApiServer, install_crds, run_api_server
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from embereye_operator.api.crds import build_crd
+from embereye_operator.api.fleets import FLEET_TYPES, parse_fleet
+from embereye_operator.api.shared import GROUP, VERSIONS
+
+from ..api.test_agreement import VALID
+
+pytestmark = pytest.mark.apiserver
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+text = st.text(string.ascii_letters + string.digits + " .äß✓", max_size=30)
+names = st.text(string.ascii_lowercase, min_size=1, max_size=20)
+statuses = st.fixed_dictionaries(
+    {"shards": st.integers(0, 64), "placementEpoch": st.integers(0, 2**53), "selector": text}
+)
+
+
+def path(version: str, resource: str, namespace: str, name: str = "") -> str:
+    plural = FLEET_TYPES[resource].plural
+    return f"/apis/{GROUP}/{version}/namespaces/{namespace}/{plural}" + (f"/{name}" if name else "")
+
+
+def said(manifest: Any) -> Any:
+    """All that an object says but for its version, and for what is counted anew with each write."""
+    metadata = {
+        key: value
+        for key, value in manifest["metadata"].items()
+        if key in {"name", "namespace", "uid", "labels", "annotations", "generation"}
+    }
+    return {"spec": manifest["spec"], "status": manifest.get("status"), "metadata": metadata}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    spec=st.sampled_from(VALID), versions=st.permutations(VERSIONS),
+    annotations=st.dictionaries(names, text, max_size=3), labels=st.dictionaries(names, names, max_size=3),
+    status=statuses,
+)  # fmt: skip
+def test_what_is_written_in_one_version_is_read_in_the_other(
+    cluster: ApiServer, namespace: str, spec: Any, versions: Any, annotations: Any, labels: Any, status: Any
+) -> None:
+    (resource, declared), (one, other) = spec, versions
+    metadata = {"name": "hall", "namespace": namespace, "labels": labels, "annotations": annotations}
+    manifest = {"apiVersion": f"{GROUP}/{one}", "kind": resource, "metadata": metadata, "spec": declared}
+    written = cluster.request("POST", path(one, resource, namespace), manifest)
+    try:
+        cluster.merge(f"{path(one, resource, namespace, 'hall')}/status", {"status": status})
+        here = cluster.get(path(one, resource, namespace, "hall"))
+        there = cluster.get(path(other, resource, namespace, "hall"))
+        assert said(there) == said(here)
+        assert there["status"] == status
+        # And back: what the other version reads and writes changes nothing.
+        cluster.request("PUT", path(other, resource, namespace, "hall"), there)
+        back = cluster.get(path(one, resource, namespace, "hall"))
+        assert said(back) == said(here)
+        assert parse_fleet(there, strict=False).spec == parse_fleet(here, strict=False).spec
+        assert written["apiVersion"] == f"{GROUP}/{one}"
+    finally:
+        cluster.request("DELETE", path(one, resource, namespace, "hall"))
+
+
+@pytest.fixture(scope="module")
+def own_cluster() -> Iterator[ApiServer]:
+    with run_api_server() as running:
+        install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
+        yield running
+
+
+def plugin(cluster: ApiServer) -> str:
+    program = Path(sys.executable).parent / "kubectl-embereye"
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    done = subprocess.run([program, "migrate-storage"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_version_can_go_once_nothing_is_stored_in_it(own_cluster: ApiServer) -> None:
+    assert "sensorfleets.embereye.dev: everything is stored as v1alpha1" in plugin(own_cluster)
+    old, new = VERSIONS
+    for number in range(3):
+        metadata = {"name": f"hall-{number}", "namespace": "default"}
+        manifest = {"apiVersion": f"{GROUP}/{old}", "kind": "SensorFleet", "metadata": metadata, "spec": {"shards": 3}}
+        own_cluster.request("POST", path(old, "SensorFleet", "default"), manifest)
+    before = [own_cluster.get(path(new, "SensorFleet", "default", f"hall-{number}")) for number in range(3)]
+
+    definition = f"{CRDS}/sensorfleets.{GROUP}"
+    versions = copy.deepcopy(own_cluster.get(definition)["spec"]["versions"])
+    for version in versions:
+        version["storage"] = version["name"] == new
+    own_cluster.merge(definition, {"spec": {"versions": versions}})
+    assert own_cluster.get(definition)["status"]["storedVersions"] == [old, new]
+    assert "3 fleets are stored as v1beta1 now, none as v1alpha1" in plugin(own_cluster)
+    assert own_cluster.get(definition)["status"]["storedVersions"] == [new]
+
+    # Refused where anything were stored in it still.
+    own_cluster.merge(definition, {"spec": {"versions": [one for one in versions if one["name"] == new]}})
+    after = [own_cluster.get(path(new, "SensorFleet", "default", f"hall-{number}")) for number in range(3)]
+    assert [said(fleet) for fleet in after] == [said(fleet) for fleet in before]

@@ -1,0 +1,1 @@
+"""Lockstep control: actuators that are connected, who steers them, and when safe values take over."""

@@ -1,0 +1,69 @@
+"""Selections of the feed that are stored under a name."""
+
+import re
+from collections.abc import Iterable
+
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.access.roles import Principal
+from embereye.hub.feeds.records import StoredSubscription
+from embereye.hub.feeds.selection import Selection
+from embereye.hub.storage.committer import Committer, Draft
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+MOST = 1_000
+
+
+class UnknownSubscriptionError(LookupError):
+    """A name under which nothing is stored."""
+
+
+class Subscriptions:
+    """All of them, in memory and durable."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._stored: dict[str, StoredSubscription] = {}
+
+    def restore(self, stored: Iterable[StoredSubscription]) -> None:
+        """Go on from what was stored."""
+        self._stored = {one.name: one for one in stored}
+
+    def all(self) -> list[StoredSubscription]:
+        """By name."""
+        return [self._stored[name] for name in sorted(self._stored)]
+
+    def find(self, name: str) -> StoredSubscription:
+        """The one of that name; UnknownSubscriptionError."""
+        if name not in self._stored:
+            raise UnknownSubscriptionError(f'no subscription "{name[:80]}" is stored: GET /v1/subscriptions lists them')
+        return self._stored[name]
+
+    async def store(self, by: Principal, name: str, selection: Selection) -> StoredSubscription:
+        """Store `selection` under `name`, instead of what was there; ValueError, StoreFailingError.
+
+        Who follows the one before goes on with that until they subscribe again.
+        """
+        if not NAME.fullmatch(name):
+            raise ValueError(f'"{name[:80]}" is no name of a subscription: letters, digits and . _ -, at most 63')
+        if name not in self._stored and len(self._stored) >= MOST:
+            raise ValueError(f"there are {MOST} subscriptions already: remove some first")
+        made: list[StoredSubscription] = []
+
+        def step(draft: Draft) -> None:
+            made.append(StoredSubscription(name, selection, draft.now_ns + draft.stepped_ns, by.name))
+            self._stored[name] = draft.transaction.subscriptions[name] = made[0]
+            add_entry(draft, by, "store subscription", name)
+
+        await self._committer.commit(step)
+        return made[0]
+
+    async def remove(self, by: Principal, name: str) -> None:
+        """Forget it; UnknownSubscriptionError, StoreFailingError."""
+        self.find(name)
+
+        def step(draft: Draft) -> None:
+            self._stored.pop(name, None)
+            draft.transaction.subscriptions[name] = None
+            add_entry(draft, by, "remove subscription", name)
+
+        await self._committer.commit(step)

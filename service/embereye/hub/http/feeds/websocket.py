@@ -1,0 +1,158 @@
+"""The feed over a WebSocket: events as JSON or protobuf, and a selection that the client may change as it goes."""
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from embereye.hub.access.keeper import RevokedError
+from embereye.hub.databases.interface import StoreError
+from embereye.hub.feeds.feed import (
+    ClosedError,
+    Entry,
+    Form,
+    FutureCursorError,
+    Subscription,
+    TooManyError,
+    TooSlowError,
+)
+from embereye.hub.feeds.selection import Selection, read_selection
+from embereye.hub.http.authenticate import PRINCIPAL
+from embereye.hub.http.feeds.subscriptions import selection_of
+from embereye.hub.http.lists import Json
+from embereye.hub.http.origin import check_origin
+from embereye.hub.http.parameters import number_of
+from embereye.hub.http.refused import Refused
+from embereye.hub.hub import Hub
+from embereye.process.tasks import beside
+
+HEARTBEAT_SECONDS = 10.0
+CLOSE_SECONDS = 1.0  # for a client to take what it is told at the end
+MAX_MESSAGE = 256 * 1024  # bytes of what a client sends: a selection
+WAITING_BYTES = 64 * 1024  # that may wait for a client before it has to ask for what follows
+FORMATS: dict[str, Form] = {"json": "text_frame", "binary": "binary_frame"}
+
+
+class FeedSocket:
+    """`await FeedSocket(hub).serve(request)`, for each who asks."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Serve one client until it goes."""
+        check_origin(request)
+        feed = self._hub.feed
+        after = number_of(request, "cursor", feed.latest)
+        form = FORMATS.get(word := request.query.get("format", "json"))
+        if form is None:
+            raise Refused(400, f'format: "{word[:80]}" is not one of {", ".join(FORMATS)}')
+        slow = request.query.get("slow", "disconnect")
+        if slow not in {"disconnect", "coalesce"}:
+            raise Refused(400, f'slow: "{slow[:80]}" is not one of disconnect, coalesce')
+        selection = selection_of(request, self._hub.subscriptions)
+        # A limit of 0 has every write wait for the client while too much waits for it.
+        socket = web.WebSocketResponse(
+            heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=MAX_MESSAGE, timeout=0.5, writer_limit=0
+        )
+        if not socket.can_prepare(request):
+            raise Refused(426, "this is a WebSocket: ask for the upgrade", {"Upgrade": "websocket"})
+        try:
+            with feed.subscribe(after, selection, request.remote or "", coalescing=slow == "coalesce") as subscription:
+                await socket.prepare(request)
+                try:
+                    async with self._hub.access.lasting(request[PRINCIPAL]):
+                        await self._converse(request, socket, subscription, form)
+                except RevokedError as error:
+                    await _close(request, socket, WSCloseCode.POLICY_VIOLATION, error)
+        except FutureCursorError as error:
+            raise Refused(409, str(error)) from error
+        except TooManyError as error:
+            raise Refused(503, str(error)) from error
+        return socket
+
+    async def _converse(
+        self, request: web.Request, socket: web.WebSocketResponse, subscription: Subscription, form: Form
+    ) -> None:
+        sending, reading = _send(request, socket, subscription, form), self._read_all(socket, subscription)
+        async with beside(sending, name="websocket-send") as sends, beside(reading, name="websocket-read") as reads:
+            # A client that reads nothing is not heard to go either.
+            await asyncio.wait((sends, reads), return_when=asyncio.FIRST_COMPLETED)
+            for ended in (sends, reads):
+                if ended.done():
+                    ended.result()
+
+    async def _read_all(self, socket: web.WebSocketResponse, subscription: Subscription) -> None:
+        async for message in socket:  # which answers pings and sees the end, too
+            if message.type is WSMsgType.TEXT:
+                await socket.send_json(self._change(message.data, subscription))
+
+    def _change(self, text: str, subscription: Subscription) -> Json:
+        """Do what a client says, {"select": {...}} or {"subscription": NAME}; the answer."""
+        try:
+            selection = self._read(text)
+        except (ValueError, LookupError, RecursionError) as error:
+            return {"error": str(error.args[0] if error.args else error)}
+        cursor = subscription.select(selection)
+        return {"selected": selection.words, "cursor": str(cursor)}
+
+    def _read(self, text: str) -> Selection:
+        try:
+            told = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"the message is not JSON: {error}") from error
+        if isinstance(told, dict) and set(told) == {"select"} and isinstance(told["select"], dict):
+            return read_selection(told["select"])
+        if isinstance(told, dict) and set(told) == {"subscription"} and isinstance(told["subscription"], str):
+            return self._hub.subscriptions.find(told["subscription"]).selection
+        raise ValueError('the message is not {"select": {"zones": [...], ...}} or {"subscription": "NAME"}')
+
+
+def _writer(request: web.Request) -> Callable[[bytes], bool]:
+    """What writes whole frames to a client as long as not too much waits for it."""
+    transport = request.transport
+    assert transport is not None
+    waiting, closing, write = transport.get_write_buffer_size, transport.is_closing, transport.write
+
+    def push(data: bytes) -> bool:
+        if closing():
+            return True  # whoever reads notices
+        if waiting() > WAITING_BYTES:
+            return False
+        write(data)
+        return True
+
+    return push
+
+
+async def _close(request: web.Request, socket: web.WebSocketResponse, code: WSCloseCode, why: Exception) -> None:
+    """Close `socket` and say why; a client that reads nothing is left without."""
+    transport = request.transport
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await socket.close(code=code, message=str(why).encode()[:120])
+    except TimeoutError:
+        if transport is not None:
+            transport.abort()
+
+
+async def _send(request: web.Request, socket: web.WebSocketResponse, subscription: Subscription, form: Form) -> None:
+    push = _writer(request)
+    opcode = WSMsgType.TEXT if form == "text_frame" else WSMsgType.BINARY
+
+    async def send(entry: Entry) -> None:
+        await socket.send_frame(entry.payload(form), opcode)
+
+    try:
+        while True:
+            if subscription.caught_up:
+                await subscription.push(form, push)
+            else:
+                await subscription.deliver(send)
+    except (TooSlowError, StoreError) as error:
+        await _close(request, socket, WSCloseCode.TRY_AGAIN_LATER, error)
+    except ClosedError as error:
+        await _close(request, socket, WSCloseCode.GOING_AWAY, error)
+    except ConnectionError:
+        await socket.close()

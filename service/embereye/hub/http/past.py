@@ -1,0 +1,201 @@
+"""What was, over HTTP: alarms, a day on a timeline, single frames of clips; and alarms that people call false."""
+
+import asyncio
+from functools import partial
+
+from aiohttp import web
+from google.protobuf import json_format
+
+from embereye.hub.actions import check_action
+from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
+from embereye.hub.http.authenticate import PRINCIPAL
+from embereye.hub.http.lists import Json
+from embereye.hub.http.parameters import number_of, read_json, text_of
+from embereye.hub.http.refused import Refused
+from embereye.hub.hub import Hub
+from embereye.hub.storage.alarms import SORTS, AlarmQuery
+from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
+from embereye.hub.storage.committer import StoreFailingError
+from embereye.levels import ZoneState
+from embereye.units import DAY
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
+from embereye.v1.clips_pb2 import Clip
+from embereye.zone.timeline import Lane, PastAlarm, Timeline
+
+MAX_ALARMS = 1_000  # in one answer
+DEFAULT_ALARMS = 100
+MAX_SPAN_NS = 8 * DAY  # of one timeline
+MAX_TIMELINE_EVENTS = 20_000  # of one timeline: what happens behind is told to be missing
+LATER_EVENTS = 2_000  # looked at behind its end, for faults that lasted beyond it
+MAX_TIMELINE_CLIPS = 2_000
+ALARM = "{alarm:[0-9a-f]{16}}"
+
+
+def listed_clip(clip: Clip) -> Json:
+    """A clip with the address of its content, and of what a browser can show of it."""
+    address = f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}"
+    return {**json_format.MessageToDict(clip), "url": address, "view": address.replace(".mkv", ".mjpg")}
+
+
+class PastRoutes:
+    """Routes of what was: `routes()`."""
+
+    def __init__(self, hub: Hub, clips: ClipStore | None) -> None:
+        self._hub = hub
+        self._clips = clips
+
+    def routes(self) -> list[web.RouteDef]:
+        """All of them."""
+        return [
+            web.get("/v1/alarms", self._alarms),
+            web.get(f"/v1/alarms/{ALARM}", self._alarm),
+            web.post(f"/v1/alarms/{ALARM}/false", self._mark_false),
+            web.delete(f"/v1/alarms/{ALARM}/false", self._take_back),
+            web.get("/v1/false-alarms", self._false_alarms),
+            web.get("/v1/timeline", self._timeline),
+        ]
+
+    # Alarms
+
+    async def _alarms(self, request: web.Request) -> web.Response:
+        of = request.query.get("of", "")
+        if of not in SORTS:
+            raise Refused(400, f'of: "{of[:50]}" is not one of {", ".join(filter(None, SORTS))}')
+        limit = min(number_of(request, "limit", 0) or DEFAULT_ALARMS, MAX_ALARMS)
+        wanted = AlarmQuery(
+            limit=limit + 1,
+            before=number_of(request, "before", 0),
+            from_ns=number_of(request, "from", 0),
+            until_ns=number_of(request, "until", 0),
+            zone=request.query.get("zone", ""),
+            of=of,
+        )
+        found = await self._hub.history.alarms(wanted)
+        body: Json = {"alarms": [self._listed(alarm) for alarm in found[:limit]]}
+        if len(found) > limit:
+            body["next"] = str(found[limit - 1].first)
+        return web.json_response(body)
+
+    def _listed(self, alarm: PastAlarm) -> Json:
+        entry: Json = {
+            "alarm": alarm.alarm,
+            "namespace": alarm.namespace,
+            "zone": alarm.zone,
+            "beganNs": str(alarm.began_ns),
+            "endedNs": str(alarm.ended_ns),
+            "worst": f"ZONE_STATE_{alarm.worst.name}",
+            "why": alarm.why,
+        }
+        if mark := self._hub.false_alarms.find(alarm.alarm):
+            entry["falseAlarm"] = json_format.MessageToDict(mark)
+        return entry
+
+    async def _alarm(self, request: web.Request) -> web.Response:
+        name = request.match_info["alarm"]
+        events = await self._hub.history.alarm_events(name)
+        if not events:
+            raise Refused(404, f"there is no alarm {name}: GET /v1/alarms lists them")
+        found = await self._hub.history.alarms(AlarmQuery(limit=1, before=events[0].cursor + 1))
+        (alarm,) = [one for one in found if one.alarm == name] or [_of_events(events)]
+        listed = {**self._listed(alarm), "events": [json_format.MessageToDict(event) for event in events]}
+        return web.json_response(listed)
+
+    async def _mark_false(self, request: web.Request) -> web.Response:
+        body = await read_json(request)
+        who, reason = text_of(body, "who"), text_of(body, "reason").strip()
+        if problem := check_action(who, reason):
+            raise Refused(400, problem)
+        if not reason:
+            raise Refused(400, "reason is empty: say what it was that looked like a fire")
+        marking = self._hub.false_alarms.mark(request[PRINCIPAL], request.match_info["alarm"], reason, who)
+        try:
+            event = await marking
+        except UnknownAlarmError as error:
+            raise Refused(404, str(error)) from error
+        except NotMarkedError as error:
+            raise Refused(409, str(error)) from error
+        except StoreFailingError as error:
+            raise Refused(503, str(error)) from error
+        return web.json_response(json_format.MessageToDict(event))
+
+    async def _take_back(self, request: web.Request) -> web.Response:
+        try:
+            event = await self._hub.false_alarms.take_back(request[PRINCIPAL], request.match_info["alarm"])
+        except UnknownAlarmError as error:
+            raise Refused(404, str(error)) from error
+        except StoreFailingError as error:
+            raise Refused(503, str(error)) from error
+        return web.json_response(json_format.MessageToDict(event))
+
+    async def _false_alarms(self, _: web.Request) -> web.Response:
+        marks: list[FalseAlarm] = self._hub.false_alarms.all()
+        return web.json_response({"falseAlarms": [json_format.MessageToDict(mark) for mark in marks]})
+
+    # A span of time
+
+    async def _timeline(self, request: web.Request) -> web.Response:
+        from_ns, until_ns = number_of(request, "from", 0), number_of(request, "until", 0)
+        if not from_ns < until_ns <= from_ns + MAX_SPAN_NS:
+            days = MAX_SPAN_NS // DAY
+            raise Refused(400, f"from and until: until has to be later than from, by at most {days} days")
+        history, stepped = self._hub.history, self._hub.timeline.stepped_ns()
+        recorded = (max(0, from_ns - stepped), max(0, until_ns - stepped))
+        events = await history.events_between(*recorded, MAX_TIMELINE_EVENTS + 1)
+        later = await history.events_between(recorded[1], 2**63 - 1, LATER_EVENTS)
+        alarms = await history.alarms(AlarmQuery(limit=MAX_ALARMS, from_ns=from_ns, until_ns=until_ns))
+        faults = {(zone.namespace, zone.name): list(zone.faults) for zone in self._hub.zones.messages()}
+        timeline = Timeline(from_ns, until_ns)
+        lanes = await asyncio.to_thread(partial(_lanes, timeline, events[:MAX_TIMELINE_EVENTS], later))
+        body = {
+            "zones": [_lane(key, lane) for key, lane in lanes.lanes(alarms, faults).items()],
+            "clips": self._clips_between(from_ns, until_ns),
+            "truncated": len(events) > MAX_TIMELINE_EVENTS,
+        }
+        return web.json_response(body)
+
+    def _clips_between(self, from_ns: int, until_ns: int) -> list[Json]:
+        found = self._clips.between(from_ns, until_ns)[:MAX_TIMELINE_CLIPS] if self._clips else []
+        return [{**listed_clip(clip), "namespace": clip.fleet.partition("/")[0]} for clip in found]
+
+
+def _lanes(timeline: Timeline, events: list[AlarmEvent], later: list[AlarmEvent]) -> Timeline:
+    for event in events:
+        timeline.add(event)
+    for event in later:
+        if event.type == AlarmEvent.TYPE_FAULT_CLEARED and event.fault.since_ns < timeline.from_ns:
+            timeline.add_dark((event.namespace, event.zone), event.fault, event.time_ns)
+    return timeline
+
+
+def _lane(key: tuple[str, str], lane: Lane) -> Json:
+    return {
+        "namespace": key[0],
+        "zone": key[1],
+        "states": [
+            {
+                "state": f"ZONE_STATE_{span.state.name}",
+                "alarm": span.alarm,
+                "fromNs": str(span.from_ns),
+                "untilNs": str(span.until_ns),
+                "why": span.why,
+            }
+            for span in lane.states
+        ],
+        "dark": [
+            {
+                "device": span.device,
+                "reason": span.reason,
+                "fromNs": str(span.from_ns),
+                "untilNs": str(span.until_ns),
+            }
+            for span in lane.dark
+        ],
+    }
+
+
+def _of_events(events: list[AlarmEvent]) -> PastAlarm:
+    """An alarm that is told by its events alone: a moment ago it began."""
+    first = events[0]
+    return PastAlarm(
+        first.alarm, first.namespace, first.zone, first.time_ns, 0, ZoneState(first.state), first.why, first.cursor
+    )

@@ -1,0 +1,363 @@
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from embereye.hub.feeds import feed as feed_module
+from embereye.hub.feeds.feed import (
+    BATCH,
+    KEPT,
+    LAG,
+    ClosedError,
+    Entry,
+    Feed,
+    Subscription,
+    TooManyError,
+    TooSlowError,
+)
+from embereye.hub.feeds.selection import Selection
+from embereye.v1.alarms_pb2 import AlarmEvent, FollowResponse
+
+
+def events(first: int, last: int, zone: str = "hall") -> list[AlarmEvent]:
+    return [AlarmEvent(cursor=n, namespace="default", zone=zone) for n in range(first, last + 1)]
+
+
+class Stored:
+    """A feed over a list for a store."""
+
+    def __init__(self, count: int = 0) -> None:
+        self.events = events(1, count)
+        self.reads = 0
+        self.feed = Feed(count, self.history)
+
+    async def history(self, after: int, limit: int) -> list[AlarmEvent]:
+        self.reads += 1
+        await asyncio.sleep(0)
+        return [event for event in self.events if event.cursor > after][:limit]
+
+    def publish(self, count: int, zone: str = "hall") -> None:
+        new = events(self.feed.latest + 1, self.feed.latest + count, zone)
+        self.events += new
+        self.feed.publish(new)
+
+
+async def take(feed: Feed, after: int, count: int, zones: tuple[str, ...] = ()) -> list[int]:
+    seen: list[int] = []
+
+    async def send(entry: Entry) -> None:
+        await asyncio.sleep(0)
+        seen.append(entry.event.cursor)
+
+    with feed.subscribe(after, Selection(zones=frozenset(zones))) as subscription:
+        while len(seen) < count:
+            await subscription.deliver(send)
+    return seen
+
+
+async def test_history_goes_over_into_live_events_without_gap_or_duplicate() -> None:
+    stored = Stored(3 * BATCH)
+    reading = asyncio.ensure_future(take(stored.feed, 7, 3 * BATCH + 500 - 7))
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+        stored.publish(10)
+    assert await asyncio.wait_for(reading, 20) == list(range(8, 3 * BATCH + 501))
+
+
+async def test_recent_events_are_served_from_memory() -> None:
+    stored = Stored()
+    stored.publish(5)
+    assert await take(stored.feed, 2, 3) == [3, 4, 5]
+    assert stored.reads == 0
+
+
+async def test_events_that_memory_no_longer_holds_come_from_the_store() -> None:
+    stored = Stored()
+    stored.publish(KEPT + 10)
+    assert (await take(stored.feed, 3, 4))[:4] == [4, 5, 6, 7]
+    assert stored.reads >= 1
+
+
+async def test_a_subscriber_whose_events_retention_took_goes_on_with_the_next() -> None:
+    stored = Stored(50)
+    stored.events.clear()
+    reading = asyncio.ensure_future(take(stored.feed, 10, 1))
+    await asyncio.sleep(0.01)
+    stored.publish(1)
+    assert await asyncio.wait_for(reading, 10) == [51]
+
+
+async def test_a_subscriber_to_one_zone_hears_of_no_other() -> None:
+    stored = Stored()
+    reading = asyncio.ensure_future(take(stored.feed, 0, 2, ("default/attic",)))
+    for zone in ("hall", "attic", "hall", "attic"):
+        await asyncio.sleep(0.005)
+        stored.publish(1, zone)
+    assert await asyncio.wait_for(reading, 10) == [2, 4]
+
+
+async def test_a_slow_subscriber_is_sent_away_with_its_cursor_and_delays_nobody() -> None:
+    stored = Stored()
+    stalled = asyncio.Event()
+
+    async def stall(_: Entry) -> None:
+        stalled.set()
+        await asyncio.Event().wait()
+
+    async def slow() -> None:
+        with stored.feed.subscribe(0) as subscription:
+            await subscription.deliver(stall)
+
+    reading = asyncio.ensure_future(slow())
+    await asyncio.sleep(0.01)
+    stored.publish(1)
+    await stalled.wait()
+    quick = asyncio.ensure_future(take(stored.feed, 0, LAG + 2))
+    stored.publish(LAG + 1)
+    assert await asyncio.wait_for(quick, 20) == list(range(1, LAG + 3))
+    with pytest.raises(TooSlowError, match="subscribe again with cursor 0"):
+        await asyncio.wait_for(reading, 10)
+    assert stored.feed.subscribers == 0
+
+
+async def test_a_cursor_that_never_was_is_refused() -> None:
+    with pytest.raises(ValueError, match="cursor 5 is newer than the newest event, 4"), Stored(4).feed.subscribe(5):
+        pass
+
+
+@pytest.mark.parametrize("size", [1, 200, 70_000])
+def test_an_event_is_serialised_and_framed_once_for_all(size: int) -> None:
+    entry = Entry(AlarmEvent(cursor=1, why="x" * size))
+    assert entry.text_frame is entry.text_frame
+    assert entry.binary_frame is entry.binary_frame
+    assert entry.followed is entry.followed
+    assert b'"cursor": "1"' in entry.json
+    assert FollowResponse.FromString(entry.followed) == FollowResponse(event=entry.event)
+    assert unframed(entry.text_frame) == (0x81, entry.json)
+    assert unframed(entry.binary_frame) == (0x82, entry.binary)
+    assert AlarmEvent.FromString(entry.binary) == entry.event
+
+
+def unframed(data: bytes) -> tuple[int, bytes]:
+    """The first byte of a WebSocket frame, and what is in it."""
+    start = {126: 4, 127: 10}.get(data[1], 2)
+    length = int.from_bytes(data[2:start]) if start > 2 else data[1]
+    assert len(data) == start + length
+    return data[0], data[start:]
+
+
+# Pushed
+
+
+class Sink:
+    """A subscriber's connection, with room for so many writes."""
+
+    def __init__(self, room: int = 10**9) -> None:
+        self.room = room
+        self.data: list[bytes] = []
+
+    def write(self, data: bytes) -> bool:
+        if self.room <= 0:
+            return False
+        self.room -= 1
+        self.data.append(data)
+        return True
+
+
+async def follow(subscription: Subscription, sink: Sink, seen: list[int]) -> None:
+    """As the WebSocket does."""
+
+    async def send(entry: Entry) -> None:
+        if not len(seen) % 8:
+            await asyncio.sleep(0)
+        sink.data.append(entry.binary_frame)
+        seen.append(entry.event.cursor)
+
+    while True:
+        if subscription.caught_up:
+            await subscription.push("binary_frame", sink.write)
+        else:
+            await subscription.deliver(send)
+
+
+def cursors(sink: Sink) -> list[int]:
+    data, found, position = b"".join(sink.data), list[int](), 0
+    while position < len(data):
+        end = position + 2 + data[position + 1]
+        found.append(AlarmEvent.FromString(data[position + 2 : end]).cursor)
+        position = end
+    return found
+
+
+async def test_all_who_want_the_same_are_written_the_same_bytes() -> None:
+    stored, sinks = Stored(), [Sink(), Sink(), Sink()]
+    with contextlib.ExitStack() as stack:
+        running = []
+        for sink, zone in zip(sinks, ("hall", "hall", "attic"), strict=True):
+            wanted = Selection(zones=frozenset({zone}))
+            subscription = stack.enter_context(stored.feed.subscribe(0, wanted))
+            running.append(asyncio.ensure_future(follow(subscription, sink, [])))
+        await asyncio.sleep(0.01)
+        stored.publish(3)
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    assert cursors(sinks[0]) == [1, 2, 3]
+    assert sinks[0].data[0] is sinks[1].data[0]
+    assert len(sinks[0].data) == 1
+    assert sinks[2].data == []
+    assert stored.feed.delivered == 6
+
+
+async def test_whoever_has_no_room_takes_what_follows_by_itself_and_is_pushed_to_again() -> None:
+    stored, sink, taken = Stored(), Sink(room=2), list[int]()
+    with stored.feed.subscribe(0) as subscription:
+        running = asyncio.ensure_future(follow(subscription, sink, taken))
+        await asyncio.sleep(0.01)
+        for _ in range(4):
+            stored.publish(1)
+        assert stored.feed.lag == 2
+        sink.room = 10**9
+        await asyncio.sleep(0.01)
+        assert (stored.feed.lag, taken) == (0, [3, 4])
+        stored.publish(2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert cursors(sink) == [1, 2, 3, 4, 5, 6]
+
+
+# What is wanted
+
+
+async def test_what_is_wanted_changes_between_two_events_whether_they_are_pushed_or_taken() -> None:
+    for pushed in (True, False):
+        stored, sink = Stored(), Sink()
+        with stored.feed.subscribe(0, Selection(zones=frozenset({"hall"}))) as subscription:
+            if pushed:
+                running = asyncio.ensure_future(follow(subscription, sink, []))
+                await asyncio.sleep(0.01)
+            for zone in ("hall", "attic"):
+                stored.publish(2, zone)
+            if not pushed:
+                running = asyncio.ensure_future(follow(subscription, sink, []))
+                await asyncio.sleep(0.01)
+            assert subscription.select(Selection(zones=frozenset({"attic"}))) == 4
+            for zone in ("hall", "attic"):
+                stored.publish(2, zone)
+            await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert cursors(sink) == [1, 2, 7, 8]
+
+
+async def test_an_event_that_is_wanted_from_now_on_is_not_lost_in_what_was_chosen_before() -> None:
+    stored, seen = Stored(), list[int]()
+    for zone in ("hall", "attic", "hall"):
+        stored.publish(1, zone)
+    with stored.feed.subscribe(0, Selection(zones=frozenset({"hall"}))) as subscription:
+
+        async def send(entry: Entry) -> None:
+            seen.append(entry.event.cursor)
+            if len(seen) == 1:
+                assert subscription.select(Selection(zones=frozenset({"attic"}))) == 1
+
+        await subscription.deliver(send)
+        await subscription.deliver(send)
+    assert seen == [1, 2]
+
+
+# Far behind
+
+
+async def test_a_coalescing_subscriber_far_behind_gets_the_newest_of_each_zone_and_device() -> None:
+    stored, seen = Stored(), list[Entry]()
+
+    async def send(entry: Entry) -> None:
+        seen.append(entry)
+
+    with stored.feed.subscribe(0, coalescing=True) as subscription:
+        for number in range(LAG):
+            stored.publish(1, f"zone-{number % 7}")
+        fault = AlarmEvent(cursor=LAG + 1, namespace="default", zone="zone-0", type=AlarmEvent.TYPE_FAULT)
+        fault.fault.device = "s-1"
+        stored.feed.publish([fault])
+        await subscription.deliver(send)
+        assert subscription.caught_up
+    assert [entry.event.cursor for entry in seen] == list(range(LAG - 6, LAG + 2))
+    assert sum(entry.event.coalesced + 1 for entry in seen) == LAG + 1
+
+
+async def test_who_waits_is_told_at_once_that_the_hub_stops() -> None:
+    stored = Stored(3)
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        for number in range(8):
+            subscription = stack.enter_context(stored.feed.subscribe(3))
+            wait = subscription.next() if number % 2 else subscription.push("text_frame", Sink().write)
+            waiting.append(asyncio.ensure_future(wait))
+        await asyncio.sleep(0.01)
+        stored.feed.close()
+        ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+        for one in ended[1::2]:
+            assert isinstance(one, ClosedError)
+            assert "subscribe again with cursor 3" in str(one)
+        with pytest.raises(ClosedError):
+            await subscription.next()
+
+
+@pytest.mark.parametrize("debug", [False, True], ids=["", "debug mode of asyncio"])
+async def test_each_of_many_subscribers_gets_each_of_many_events_once_and_in_order(*, debug: bool) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_debug(debug)
+    loop.slow_callback_duration = 60  # of a machine that is busy with something else
+    # What debug mode notes of every coroutine takes ten times as long as the feed itself.
+    producers, consumers, number = 16, 16, 10_000 if debug else 50_000
+    stored, dice = Stored(), random.Random(5)
+    seen: list[list[int]] = [[] for _ in range(consumers)]
+    sinks = [Sink(room=dice.randrange(500)) for _ in range(consumers // 2)]
+
+    async def produce() -> None:
+        while stored.feed.latest < number:
+            stored.publish(min(dice.randrange(1, 100), number - stored.feed.latest))
+            for sink in sinks:
+                sink.room = dice.randrange(500)
+            await asyncio.sleep(0)
+            while stored.feed.lag > LAG // 2:
+                await asyncio.sleep(0.001)
+
+    async def consume(mine: list[int]) -> None:
+        async def send(entry: Entry) -> None:
+            mine.append(entry.event.cursor)
+            if not len(mine) % 64:
+                await asyncio.sleep(0)
+
+        with stored.feed.subscribe(0) as subscription, contextlib.suppress(ClosedError):
+            while True:
+                await subscription.deliver(send)
+
+    with contextlib.ExitStack() as stack:
+        running = [asyncio.ensure_future(consume(mine)) for mine in seen[: consumers // 2]]
+        followed = [stack.enter_context(stored.feed.subscribe(0)) for _ in sinks]
+        running += [asyncio.ensure_future(follow(one, sink, [])) for one, sink in zip(followed, sinks, strict=True)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(asyncio.gather(*(produce() for _ in range(producers))), 50)
+        while stored.feed.lag:
+            await asyncio.sleep(0.001)
+        stored.feed.close()
+        await asyncio.wait_for(asyncio.gather(*running, return_exceptions=True), 10)
+    everything = list(range(1, number + 1))
+    assert all(mine == everything for mine in seen[: consumers // 2])
+    assert all(cursors(sink) == everything for sink in sinks)
+
+
+def test_what_one_party_has_for_itself_counts_as_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "OF_ONE_ADDRESS", 1)
+    feed = Stored().feed
+    with feed.subscribe(0, address="2001:db8::1"):
+        with pytest.raises(TooManyError), feed.subscribe(0, address="2001:db8::2"):
+            pass
+        with feed.subscribe(0, address="2001:db8:0:1::1"), feed.subscribe(0, address="10.0.0.1"):
+            assert feed.subscribers == 3
+    with feed.subscribe(0, address="2001:db8::2"):
+        assert feed.subscribers == 1

@@ -1,0 +1,84 @@
+import re
+
+import pytest
+
+from embereye.hub.feeds.selection import EVERYTHING, Selection, level_of, parse_selection, read_selection
+from embereye.levels import Kind, Level, ZoneState
+from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.alarms_pb2 import Selection as SelectionMessage
+from embereye.v1.evidence_pb2 import EvidenceItem
+
+HEAT = EvidenceItem(device="s-1", kind=Kind.HEAT.wire, level=Level.ALARM.wire)
+
+
+def event(
+    kind: AlarmEvent.Type.ValueType = AlarmEvent.TYPE_STATE,
+    state: ZoneState = ZoneState.ALARM,
+    previous: ZoneState = ZoneState.NORMAL,
+    signs: tuple[EvidenceItem, ...] = (HEAT,),
+    dark: str = "",
+) -> AlarmEvent:
+    made = AlarmEvent(
+        namespace="plant", zone="hall", type=kind, state=state.wire, previous=previous.wire, contributions=signs
+    )
+    if dark:
+        made.fault.device = dark
+    return made
+
+
+RESET = event(state=ZoneState.NORMAL, previous=ZoneState.ACKNOWLEDGED, signs=())
+DARK = event(AlarmEvent.TYPE_FAULT, ZoneState.NORMAL, signs=(), dark="s-9")
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted", "not_wanted"),
+    [
+        ({}, [event(), RESET, DARK], []),
+        ({"zones": ["hall"]}, [event()], []),
+        ({"zones": ["plant/hall", "attic"]}, [event()], []),
+        ({"zones": ["other/hall", "attic"]}, [], [event(), DARK]),
+        ({"levels": ["alarm"]}, [event(), RESET, DARK], [event(state=ZoneState.PRE_ALARM)]),
+        ({"levels": ["pre-alarm"]}, [event(state=ZoneState.PRE_ALARM)], [event(), RESET]),
+        ({"kinds": ["heat"]}, [event(), RESET, DARK], []),
+        ({"kinds": ["smoke", "gas"]}, [RESET, DARK], [event()]),
+        ({"devices": ["s-1"]}, [event(), RESET], [DARK]),
+        ({"devices": ["s-9"]}, [DARK, RESET], [event()]),
+        ({"types": ["fault", "fault-cleared"]}, [DARK], [event(), RESET]),
+        ({"types": ["state"], "levels": ["alarm"]}, [event(), RESET], [DARK]),
+    ],
+)
+def test_an_event_is_wanted_that_is_in_every_field_which_asks_for_something(
+    asked: dict[str, object], wanted: list[AlarmEvent], not_wanted: list[AlarmEvent]
+) -> None:
+    selection = read_selection(asked)
+    assert [one for one in [*wanted, *not_wanted] if selection.wants(one)] == wanted
+    assert read_selection(selection.words) == selection
+    assert parse_selection(SelectionMessage.FromString(selection.message.SerializeToString())) == selection
+
+
+def test_a_critical_sign_makes_an_alarm_critical() -> None:
+    burning = EvidenceItem(kind=Kind.HEAT.wire, level=Level.CRITICAL.wire)
+    assert level_of(event(signs=(HEAT, burning))) is Level.CRITICAL
+    assert level_of(event(state=ZoneState.NORMAL, signs=())) is Level.CLEAR
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"zone": ["hall"]}, '"zone" is not one of zones, levels, kinds, devices, types'),
+        ({"levels": ["loud"]}, 'levels: "loud" is not one of clear, pre-alarm, alarm, critical'),
+        ({"kinds": "heat"}, "kinds: 'heat' is not a list of strings"),
+        ({"types": [1]}, "types: '[1]' is not a list of strings"),
+        ({"devices": [""]}, 'devices: "" is not a name of 1 to 253 characters'),
+        ({"zones": ["x"] * 501}, "zones: 501 are more than 500"),
+    ],
+)
+def test_what_cannot_be_wanted_is_refused_by_name(asked: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(sentence) + "$"):
+        read_selection(asked)
+
+
+def test_numbers_of_the_wire_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="levels: 9 is not one of 1, 2, 3, 4"):
+        parse_selection(SelectionMessage(levels=[9]))  # type: ignore[list-item]
+    assert parse_selection(SelectionMessage()) == EVERYTHING == Selection()

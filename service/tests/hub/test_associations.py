@@ -1,0 +1,251 @@
+"""Associations on loopback: who is let in, who is not, and what becomes of whoever breaks the rules."""
+
+import asyncio
+import socket
+import stat
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from embereye.client.control import CALL, ActuatorLink, ControllerLink
+from embereye.client.link import Link, LinkError, Wait
+from embereye.hub import associations
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.associations import Associations
+from embereye.hub.control.actuators import Actuators
+from embereye.hub.control.stream import control_call
+from embereye.hub.hub import Hub
+from embereye.hub.storage.store import StoreThreads
+from embereye.process.tasks import Tasks
+from embereye.sim.pan_tilt import PanTiltHead
+from embereye.units import MILLISECOND, SECOND
+from embereye.v1.association_pb2 import Associate, Associated
+from embereye.v1.control_pb2 import Controller, ControlRequest, ControlResponse, State
+from embereye.wire.delimited import DelimitedReader, delimited
+
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+HOST = "127.0.0.1"
+ADMIN = Principal("admin", Role.ADMIN, "admin")
+
+
+class Served:
+    def __init__(self, hub: Hub, associations: Associations, actuators: Actuators, port: int, path: Path) -> None:
+        self.hub, self.associations, self.actuators = hub, associations, actuators
+        self.port, self.path = port, path
+
+    def link(self, token: str = TOKEN, *, unix: bool = False, call: str = CALL, **options: Any) -> Link:
+        return Link(f"unix:{self.path}" if unix else f"{HOST}:{self.port}", call, token, **options)
+
+    def dial(self) -> socket.socket:
+        return socket.create_connection((HOST, self.port), timeout=10)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    store = StoreThreads(tmp_path)
+    hub = Hub(store, retention_ns=10**15)
+    await hub.open()
+    hub.access.set_admin_token(TOKEN)
+    actuators = Actuators(time.monotonic_ns, asyncio.get_running_loop().call_later)
+    listening = Associations(hub.access, {CALL: control_call(actuators, lambda who, handshake: None)}, most=16)
+    port = await listening.listen(HOST, 0, None)
+    await listening.listen_here(tmp_path / "socket")
+    async with Tasks() as tasks:
+        tasks.start(hub.run(), name="hub")
+        tasks.start(listening.run(), name="associations")
+        yield Served(hub, listening, actuators, port, tmp_path / "socket")
+        await listening.close("the hub stops")
+    await store.close()
+
+
+async def away(work: Callable[[], Any]) -> Any:
+    """In a thread: the client blocks, and the hub runs on this one."""
+    return await asyncio.wait_for(asyncio.to_thread(work), 20)
+
+
+@pytest.mark.parametrize("unix", [False, True])
+@pytest.mark.parametrize("wait", list(Wait))
+async def test_a_head_is_steered_through_the_hub_in_lockstep(served: Served, wait: Wait, unix: bool) -> None:
+    def steer() -> list[State]:
+        head = PanTiltHead(2 * MILLISECOND)
+        with served.link(unix=unix) as one, served.link(unix=unix, wait=wait) as other:
+            actuator = ActuatorLink(one, "head", head)
+            controller = ControllerLink(other, "follower", "head", deadline_ns=SECOND)
+            stop = threading.Event()
+
+            def run() -> None:
+                while not stop.is_set():
+                    actuator.step()
+
+            device = threading.Thread(target=run)
+            device.start()
+            states = [controller.first()]
+            for _ in range(200):
+                states.append(controller.step([0.5, 0.1, 2.0, 1.0], states[-1].tick))
+            stop.set()
+            other.close()
+            device.join()
+        return states
+
+    states = await away(steer)
+    assert [state.tick for state in states] == list(range(1, 202))
+    assert 0.4 < states[-1].measured[0] < 0.55
+    assert served.actuators.counts.missed == 0
+
+
+async def test_the_socket_is_for_the_hubs_own_user_alone(served: Served) -> None:
+    assert stat.S_IMODE(served.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("unix", [False, True])
+async def test_who_shows_no_token_that_is_known_is_not_let_in(served: Served, unix: bool) -> None:
+    for token in ("", "wrong", TOKEN + "x"):
+        with pytest.raises(LinkError, match="this token or session is not known"):
+            await away(lambda token=token: served.link(token, unix=unix))
+    assert served.hub.access.refused == 3
+
+
+async def test_a_viewer_steers_nothing(served: Served) -> None:
+    token = await served.hub.access.create_token(ADMIN, "guest", Role.VIEWER)
+    with pytest.raises(LinkError, match="guest is viewer: this takes the role operator"):
+        await away(lambda: served.link(token))
+
+
+async def test_a_stream_that_there_is_not_is_named_with_those_that_there_are(served: Served) -> None:
+    with pytest.raises(LinkError, match=f'no stream "x/Y" to associate with; there are: {CALL}'):
+        await away(lambda: served.link(call="x/Y"))
+
+
+async def test_a_revoked_token_ends_its_associations_and_what_they_steer(served: Served) -> None:
+    token = await served.hub.access.create_token(ADMIN, "crane", Role.OPERATOR)
+    head = PanTiltHead(2 * MILLISECOND)
+    one, other = await away(served.link), await away(lambda: served.link(token))
+    actuator = await away(lambda: ActuatorLink(one, "head", head))
+    controller = await away(lambda: ControllerLink(other, "follower", "head", mode=Controller.MODE_FREE_RUNNING))
+    await away(lambda: controller.step([1.0, 0, 1, 0]))
+    assert not (await away(actuator.step)).safe
+    await served.hub.access.revoke(ADMIN, "crane")
+    assert (await away(actuator.step)).safe
+    with pytest.raises(LinkError, match="no longer valid"):
+        await away(lambda: controller.step([1.0, 0, 1, 0]))
+    one.close()
+    other.close()
+
+
+def read_reason(connection: socket.socket, kind: Any = Associated) -> str:
+    """Why the hub ended `connection`."""
+    reader, found = DelimitedReader(1 << 20), []
+    while data := connection.recv(65536):
+        found += reader.receive(data)
+    return str(kind.FromString(found[-1]).released.reason) if found else ""
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 200, ""),
+        (b"\xff" * 64, "no message with its length in front"),
+        (delimited(b"\xff" * 40), "not the message that was expected"),
+        (delimited(b"x" * 9000), "a message of 9000 bytes is too long: at most 8192"),
+        (delimited(Associate(version=7, token=TOKEN, call=CALL).SerializeToString()), "version 7 is not spoken here"),
+        (delimited(b""), "version 0 is not spoken here"),
+    ],
+)
+async def test_what_is_no_association_ends_with_a_sentence(served: Served, data: bytes, sentence: str) -> None:
+    def attempt() -> str:
+        with served.dial() as connection:
+            connection.sendall(data)
+            return read_reason(connection)
+
+    assert sentence in await away(attempt)
+    await away(lambda: served.link().close())
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (delimited(b"\xff" * 40), "not the message that was expected"),
+        (b"\xff\xff\x7f" + b"x" * 100, "is too long"),
+        (delimited(b""), "the first message must be a handshake"),
+        (delimited(ControlRequest(state=State(tick=1)).SerializeToString()) * 500, "must be a handshake"),
+    ],
+)
+async def test_an_association_that_breaks_the_rules_ends_with_a_sentence(
+    served: Served, data: bytes, sentence: str
+) -> None:
+    def attempt() -> str:
+        with served.dial() as connection:
+            associate = Associate(version=1, token=TOKEN, call=CALL).SerializeToString()
+            connection.sendall(delimited(associate) + data)
+            return read_reason(connection, ControlResponse)
+
+    assert sentence in await away(attempt)
+
+
+async def test_who_says_nothing_makes_room_within_seconds(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(associations, "STRANGER_SECONDS", 0.3)
+
+    def attempt() -> str:
+        with served.dial() as connection:
+            connection.sendall(b"\x50")  # the length of what never comes
+            return read_reason(connection)
+
+    assert await away(attempt) == "who calls was not said within 0.3 s"
+
+
+async def test_past_the_limit_the_next_is_refused_with_the_reason_and_nobody_is_harmed(served: Served) -> None:
+    def attempt() -> str:
+        held = [served.link(unix=True) for _ in range(16)]
+        try:
+            with served.dial() as connection:
+                return read_reason(connection)
+        finally:
+            for link in held:
+                link.send(ControlRequest())
+                with pytest.raises(LinkError, match="the first message must be a handshake"):
+                    link.receive(ControlResponse)
+                link.close()
+
+    assert await away(attempt) == "there are 16 associations, and no more are accepted: try again later"
+    assert served.associations.refused == 1
+
+
+async def test_one_address_gets_half_of_the_room(served: Served) -> None:
+    def attempt() -> str:
+        held = [served.link() for _ in range(8)]
+        with served.dial() as connection:
+            reason = read_reason(connection)
+        for link in held:
+            link.close()
+        served.link(unix=True).close()
+        return reason
+
+    assert await away(attempt) == "there are 8 associations from 127.0.0.1, and no more are accepted"
+
+
+async def test_a_peer_that_reads_nothing_is_not_read_either_and_costs_no_memory(served: Served) -> None:
+    def attempt() -> int:
+        with served.dial() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            head = PanTiltHead(1_000_000)
+            associate = Associate(version=1, token=TOKEN, call=CALL).SerializeToString()
+            from embereye.v1.control_pb2 import Handshake
+
+            shake = ControlRequest(handshake=Handshake(version=2, name="head", actuator=head.actuator))
+            connection.sendall(delimited(associate) + delimited(shake.SerializeToString()))
+            connection.settimeout(1.0)
+            sent = 0
+            try:
+                for tick in range(1, 10**6):
+                    state = State(tick=tick, measured=[0] * 4, sensors=[0] * 4)
+                    sent += connection.send(delimited(ControlRequest(state=state).SerializeToString()))
+            except TimeoutError:
+                return sent
+        raise AssertionError("the hub goes on reading")
+
+    assert await away(attempt) < 64 << 20
+    await away(lambda: served.link().close())

@@ -1,0 +1,192 @@
+"""A person marks an alarm as false: what that changes, over restarts, in either database, and for cameras."""
+
+import asyncio
+import time
+from typing import Any
+
+import grpc
+import pytest
+from harness.stored import Stored
+
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.actions import Action
+from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
+from embereye.hub.hub import Hub
+from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.storage.alarms import AlarmQuery
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.v1.evidence_pb2 import EvidenceItem, Region, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
+from embereye.v1.types_pb2 import Term
+
+ADA = Principal("Ada", Role.OPERATOR, "Ada")
+CAMERAS = "default/cameras/yard"
+
+
+class Running:
+    """A hub on a database, in this process; may be ended and begun again."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._stored = stored
+        self.number = 0
+
+    async def __aenter__(self) -> "Running":
+        self._threads = self._stored.threads()
+        self.hub = Hub(self._threads, retention_ns=10**15)
+        await self.hub.open()
+        self._task = asyncio.ensure_future(self.hub.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.hub.committer.flush(10)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._threads.close()
+
+    async def see(self, value: float = 61.0, *, device: str = "s-01", region: Region | None = None) -> None:
+        self.number += 1
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{now}", episode=f"{now}", fleet=CAMERAS if region else "default/sensors/hall", device=device,
+            zone="kitchen", kind=(Kind.FLAME if region else Kind.HEAT).wire,
+            sense=(Sense.CAMERA if region else Sense.SENSOR).wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+            why=[Term(name="temperature.max", value=value, threshold=57, unit="°C")], region=region,
+        )  # fmt: skip
+        self.hub.inbox.admit(item, lambda _: None)
+        assert await self.hub.committer.flush(10)
+
+    @property
+    def zone(self) -> Any:
+        (zone,) = [zone for zone in self.hub.zones.messages() if zone.name == "kitchen"]
+        return zone
+
+    async def close_alarm(self) -> str:
+        alarm: str = self.zone.alarm
+        await self.hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "kitchen")
+        await self.hub.actions.perform(Action.RESET, ADA, "default", "kitchen")
+        return alarm
+
+
+async def test_a_marked_alarm_makes_the_same_a_pre_alarm_until_it_is_taken_back_over_restarts(stored: Stored) -> None:
+    async with Running(stored) as running:
+        await running.see()
+        assert ZoneState(running.zone.state) is ZoneState.ALARM
+        alarm = await running.close_alarm()
+        event = await running.hub.false_alarms.mark(ADA, alarm, "steam from the kettle")
+        assert (event.alarm, event.why) == (alarm, "marked as false by Ada: steam from the kettle")
+    async with Running(stored) as running:
+        (mark,) = running.hub.false_alarms.all()
+        assert (mark.who, mark.reason, mark.signs[0].device) == ("Ada", "steam from the kettle", "s-01")
+        await running.see()
+        assert ZoneState(running.zone.state) is ZoneState.PRE_ALARM
+        assert "as in an alarm that Ada marked as false" in running.zone.why
+        await running.see(80.0)
+        assert ZoneState(running.zone.state) is ZoneState.ALARM, "what grows beyond it is an alarm"
+        await running.close_alarm()
+        await running.hub.false_alarms.take_back(ADA, alarm)
+    async with Running(stored) as running:
+        assert running.hub.false_alarms.all() == []
+        await running.see()
+        assert ZoneState(running.zone.state) is ZoneState.ALARM
+        trail = await running.hub.history.audit(0, 10)
+        assert {"take back false", "mark false"} <= {entry.action for entry in trail}
+
+
+async def test_an_open_alarm_can_be_marked_and_stays_open(stored: Stored) -> None:
+    async with Running(stored) as running:
+        await running.see()
+        alarm = running.zone.alarm
+        await running.hub.false_alarms.mark(ADA, alarm, "a welder")
+        assert ZoneState(running.zone.state) is ZoneState.ALARM
+        assert running.zone.false_alarm.reason == "a welder"
+        events = await running.hub.history.alarm_events(alarm)
+        assert [event.why.partition(" ")[0] for event in events] == ["heat", "marked"]
+
+
+async def test_what_cannot_be_marked_is_refused_in_a_sentence(stored: Stored) -> None:
+    async with Running(stored) as running:
+        with pytest.raises(UnknownAlarmError, match="there is no alarm 0123"):
+            await running.hub.false_alarms.mark(ADA, "0123", "steam")
+        with pytest.raises(UnknownAlarmError, match="is not marked as false"):
+            await running.hub.false_alarms.take_back(ADA, "0123")
+        await running.see()
+        await running.hub.false_alarms.mark(ADA, running.zone.alarm, "steam")
+        with pytest.raises(NotMarkedError, match="Ada has marked the alarm as false already: steam"):
+            await running.hub.false_alarms.mark(ADA, running.zone.alarm, "dust")
+
+
+async def test_cameras_are_told_the_places_of_marked_flames(stored: Stored) -> None:
+    region = Region(x=0.4, y=0.5, width=0.1, height=0.1, area=0.004, view="v")
+    async with Running(stored) as running:
+        heard: list[int] = []
+        unsubscribe = running.hub.false_alarms.subscribe(lambda: heard.append(1))
+        await running.see(device="cam-1", region=region)
+        alarm = running.zone.alarm
+        await running.hub.false_alarms.mark(ADA, alarm, "a lamp")
+        (place,) = running.hub.false_alarms.places(CAMERAS).places
+        assert (place.alarm, place.device, place.region) == (alarm, "cam-1", region)
+        assert not running.hub.false_alarms.places("default/cameras/other").places
+        unsubscribe()
+        await running.hub.false_alarms.take_back(ADA, alarm)
+        assert not running.hub.false_alarms.places(CAMERAS).places
+        assert heard == [1]
+
+
+async def test_alarms_are_found_by_zone_time_and_sort(stored: Stored) -> None:
+    async with Running(stored) as running:
+        before = time.time_ns()
+        await running.see()
+        first = await running.close_alarm()
+        between = time.time_ns()
+        await running.see(90.0)
+        second = running.zone.alarm
+        await running.hub.false_alarms.mark(ADA, first, "steam")
+
+        async def found(**wanted: Any) -> list[str]:
+            return [alarm.alarm for alarm in await running.hub.history.alarms(AlarmQuery(limit=10, **wanted))]
+
+        assert await found() == [second, first]
+        assert await found(of="open") == [second]
+        assert await found(of="false") == [first]
+        assert await found(of="true") == [second]
+        assert await found(of="pre-alarm") == []
+        assert await found(zone="default/kitchen") == [second, first]
+        assert await found(zone="hall") == []
+        assert await found(until_ns=between) == [first]
+        assert await found(from_ns=between) == [second]
+        assert await found(until_ns=before) == []
+        (newest, oldest) = await running.hub.history.alarms(AlarmQuery(limit=10))
+        assert await found(before=newest.first) == [first]
+        assert before <= oldest.began_ns < oldest.ended_ns <= between
+        assert (oldest.worst, newest.ended_ns) == (ZoneState.ALARM, 0)
+        assert oldest.why.startswith("heat 61 °C ≥ 57 °C at s-01")
+
+
+async def test_a_shard_hears_what_is_marked_when_it_connects_and_whenever_that_changes(stored: Stored) -> None:
+    region = Region(x=0.4, y=0.5, width=0.1, height=0.1, area=0.004, view="v")
+    async with Running(stored) as running:
+        service = EvidenceService(running.hub)
+        server = grpc.aio.server()
+        add_EvidenceServicer_to_server(service, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        await running.see(device="cam-1", region=region)
+        alarm = running.zone.alarm
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as link:
+            call = EvidenceStub(link).Report(timeout=20)
+            await call.write(ReportRequest(hello=ShardHello(fleet=CAMERAS, shard="yard-0")))
+            heard = aiter(call)
+
+            async def marked() -> list[str]:
+                async for response in heard:
+                    if response.HasField("marked"):
+                        return [place.device for place in response.marked.places]
+                raise AssertionError("the stream ended")
+
+            assert await marked() == []
+            await running.hub.false_alarms.mark(ADA, alarm, "a lamp")
+            assert await marked() == ["cam-1"]
+            await running.hub.false_alarms.take_back(ADA, alarm)
+            assert await marked() == []
+            call.cancel()
+        await server.stop(0)

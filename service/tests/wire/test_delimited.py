@@ -1,0 +1,58 @@
+"""Delimited messages: what protobuf's own library writes is read, however it is cut."""
+
+import io
+import itertools
+
+import pytest
+from google.protobuf.proto import parse_length_prefixed, serialize_length_prefixed
+from hypothesis import given
+from hypothesis import strategies as st
+
+from embereye.v1.types_pb2 import Term
+from embereye.wire.delimited import DelimitedError, DelimitedReader, delimited
+
+LENGTHS = (0, 1, 126, 127, 128, 129, 16_382, 16_383, 16_384, 70_000)
+
+
+def test_messages_are_written_as_protobuf_writes_them() -> None:
+    for length in LENGTHS:
+        term = Term(name="x" * length)
+        output = io.BytesIO()
+        serialize_length_prefixed(term, output)
+        assert delimited(term.SerializeToString()) == output.getvalue()
+        assert parse_length_prefixed(Term, io.BytesIO(delimited(term.SerializeToString()))) == term
+
+
+@given(st.lists(st.sampled_from(LENGTHS), max_size=6), st.lists(st.integers(0, 200_000), max_size=8))
+def test_however_they_are_cut_the_same_messages_are_read(lengths: list[int], cuts: list[int]) -> None:
+    messages = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
+    data = b"".join(map(delimited, messages))
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    reader, found = DelimitedReader(100_000), []
+    for start, end in itertools.pairwise(places):
+        found += reader.receive(data[start:end])
+    assert found == messages
+    assert reader.pending == 0
+
+
+@pytest.mark.parametrize("length", [129, 20_000, 1 << 20, 1 << 34])
+def test_a_message_that_is_too_long_is_refused_by_its_length_alone(length: int) -> None:
+    prefix, rest = bytearray(), length
+    while rest > 0x7F:
+        prefix.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    prefix.append(rest)
+    with pytest.raises(DelimitedError, match=f"a message of {length} bytes is too long: at most 128"):
+        DelimitedReader(128).receive(bytes(prefix) + b"x")
+
+
+def test_one_that_is_whole_in_one_read_is_held_to_the_same_limit() -> None:
+    with pytest.raises(DelimitedError, match="a message of 200 bytes is too long"):
+        DelimitedReader(128).receive(delimited(bytes(200)))
+
+
+def test_what_is_no_length_is_refused() -> None:
+    reader = DelimitedReader(128)
+    assert reader.receive(b"\xff\xff") == []
+    with pytest.raises(DelimitedError, match="no message with its length in front"):
+        reader.receive(b"\xff\xff\xff")

@@ -1,0 +1,64 @@
+from embereye.levels import ZoneState
+from embereye.v1.alarms_pb2 import AlarmEvent, Fault
+from embereye.zone.timeline import PastAlarm, Timeline
+
+FROM, UNTIL = 1_000, 2_000
+
+
+def step(at: int, state: ZoneState, previous: ZoneState, zone: str = "hall") -> AlarmEvent:
+    return AlarmEvent(
+        time_ns=at, namespace="default", zone=zone, alarm="a", type=AlarmEvent.TYPE_STATE, state=state.wire,
+        previous=previous.wire, why="heat",
+    )  # fmt: skip
+
+
+def fault(at: int, kind: AlarmEvent.Type.ValueType, since: int, device: str = "s-01") -> AlarmEvent:
+    told = Fault(device=device, reason="silent", since_ns=since)
+    return AlarmEvent(time_ns=at, namespace="default", zone="hall", type=kind, fault=told)
+
+
+def spans(timeline: Timeline, *alarms: PastAlarm, **faults: list[Fault]) -> dict[str, list[tuple[object, int, int]]]:
+    lanes = timeline.lanes(alarms, {("default", zone): open_now for zone, open_now in faults.items()})
+    return {
+        name: [(span.state.word, span.from_ns, span.until_ns) for span in lane.states]
+        + [(span.device, span.from_ns, span.until_ns) for span in lane.dark]
+        for (_, name), lane in lanes.items()
+    }
+
+
+def test_an_alarm_is_one_span_for_each_of_its_states() -> None:
+    timeline = Timeline(FROM, UNTIL)
+    for event in (
+        step(1_100, ZoneState.ALARM, ZoneState.NORMAL),
+        step(1_200, ZoneState.ACKNOWLEDGED, ZoneState.ALARM),
+        step(1_300, ZoneState.NORMAL, ZoneState.ACKNOWLEDGED),
+    ):
+        timeline.add(event)
+    assert spans(timeline) == {"hall": [("alarm", 1_100, 1_200), ("acknowledged", 1_200, 1_300)]}
+
+
+def test_what_began_before_begins_with_the_span_of_time_and_what_goes_on_has_no_end() -> None:
+    timeline = Timeline(FROM, UNTIL)
+    timeline.add(step(1_100, ZoneState.ACKNOWLEDGED, ZoneState.ALARM))
+    assert spans(timeline) == {"hall": [("alarm", FROM, 1_100), ("acknowledged", 1_100, 0)]}
+
+
+def test_an_alarm_in_which_nothing_happened_is_seen_all_the_same() -> None:
+    alarm = PastAlarm("a", "default", "hall", 500, 0, ZoneState.ALARM, "heat")
+    assert spans(Timeline(FROM, UNTIL), alarm) == {"hall": [("alarm", FROM, 0)]}
+
+
+def test_faults_are_spans_whichever_end_of_them_lies_within() -> None:
+    timeline = Timeline(FROM, UNTIL)
+    timeline.add(fault(1_100, AlarmEvent.TYPE_FAULT_CLEARED, 400))
+    timeline.add(fault(1_200, AlarmEvent.TYPE_FAULT, 1_200, "s-02"))
+    timeline.add(fault(1_300, AlarmEvent.TYPE_FAULT_CLEARED, 1_200, "s-02"))
+    timeline.add(fault(1_400, AlarmEvent.TYPE_FAULT, 1_400, "s-03"))
+    still = [Fault(device="s-03", since_ns=1_400), Fault(device="s-04", since_ns=600)]
+    assert spans(timeline, hall=still) == {
+        "hall": [("s-01", FROM, 1_100), ("s-02", 1_200, 1_300), ("s-03", 1_400, 0), ("s-04", FROM, 0)]
+    }
+
+
+def test_a_fault_that_began_later_is_not_told() -> None:
+    assert spans(Timeline(FROM, UNTIL), hall=[Fault(device="s-01", since_ns=3_000)]) == {}
