@@ -211,7 +211,8 @@ class LocalSite:
             self.begin(prober.run(), prober.device)
         for number in range(self.layout.cameras):
             assert film is not None, "cameras have to show something"
-            camera = PushCamera(f"camera-{number}", f"camera-{number}", f"{HOST}:{self.ports['push']}", film, self.diary)  # fmt: skip
+            name, home = f"camera-{number}", f"{HOST}:{self.ports['push']}"
+            camera = PushCamera(name, name, home, film, self.diary)
             self.cameras.append(camera)
             self.begin(camera.run(), camera.id)
         await self.well(START_SECONDS)
