@@ -50,8 +50,8 @@ def _pressure(outcomes: Sequence[Outcome]) -> str:
     if not share:
         return "How busy the machine was besides was not recorded."
     return (
-        f"For {100 * share:.0f} % of the time\nsome process of that machine waited for a processor (*pressure*); where nothing "
-        "else runs, that is far less, and\nwhat takes processors, such as starting processes, is faster."
+        f"For {100 * share:.0f} % of the time\nsome process of that machine waited for a processor (*pressure*); where "
+        "nothing else runs, that is far less, and\nwhat takes processors, such as starting processes, is faster."
     )
 
 
