@@ -42,7 +42,7 @@ class Layout:
     """What stands in the building."""
 
     fires: int = 40  # text sensors that stay quiet until they burn, once each
-    probed: int = 3  # sensors whose every reading is accounted for
+    probed: int = 9  # sensors whose every reading is accounted for
     cameras: int = 1  # that push
     sensors: dict[str, str] = field(default_factory=dict)  # others that are declared: id → zone
     pulled: dict[str, str] = field(default_factory=dict)  # cameras that are dialled: id → source
@@ -155,7 +155,8 @@ class LocalSite:
 
     def set_clock(self, seconds: float) -> None:
         """Set the wall clock of all processes of the product so many seconds ahead of the real one."""
-        self.step.write_bytes(int(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
+        with self.step.open("r+b") as file:  # in place: processes have it mapped, and one that is cut short kills them
+            file.write(int(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 
     # --- what is declared ---
 
@@ -210,8 +211,8 @@ class LocalSite:
             self.begin(prober.run(), prober.device)
         for number in range(self.layout.cameras):
             assert film is not None, "cameras have to show something"
-            camera = PushCamera(f"camera-{number}", f"camera-{number}", f"{HOST}:{self.ports['push']}", film,
-                                self.diary)  # fmt: skip
+            name, home = f"camera-{number}", f"{HOST}:{self.ports['push']}"
+            camera = PushCamera(name, name, home, film, self.diary)
             self.cameras.append(camera)
             self.begin(camera.run(), camera.id)
         await self.well(START_SECONDS)

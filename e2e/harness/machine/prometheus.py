@@ -68,5 +68,6 @@ async def watching(folder: Path, targets: Path) -> AsyncIterator[Prometheus | No
     try:
         yield Prometheus(f"http://127.0.0.1:{port}")
     finally:
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
         await process.wait()

@@ -27,7 +27,7 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
     text = HEAD.read_text().format(
         hold=HOLD_SECONDS, at=about["at"], seed=about["seed"], commit=about["commit"][:8], cores=machine["cores"],
         cpu=machine["cpu"], memory=machine["memoryGb"], python=machine["python"],
-        pressure=f"{100 * sum(one.pressure for one in outcomes) / max(1, len(outcomes)):.0f}",
+pressure=_pressure(outcomes),
         evidence=max((one.evidence for one in outcomes), default=0),
         evidence_lost=max((one.evidence_lost for one in outcomes), default=0),
         evidence_doubled=max((one.evidence_doubled for one in outcomes), default=0),
@@ -42,6 +42,17 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
         if rows:
             text += f"## {title}\n" + _table(rows)
     return text + END.read_text()
+
+
+def _pressure(outcomes: Sequence[Outcome]) -> str:
+    """How busy the machine was."""
+    share = sum(one.pressure for one in outcomes) / max(1, len(outcomes))
+    if not share:
+        return "How busy the machine was besides was not recorded."
+    return (
+        f"For {100 * share:.0f} % of the time\nsome process of that machine waited for a processor (*pressure*); where "
+        "nothing else runs, that is far less, and\nwhat takes processors, such as starting processes, is faster."
+    )
 
 
 def _slowest(outcomes: Sequence[Outcome]) -> str:
