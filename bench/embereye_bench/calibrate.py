@@ -4,11 +4,12 @@ import argparse
 import asyncio
 import contextlib
 import random
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,14 +21,16 @@ from embereye_bench.films import Films, draw, enlarge
 from embereye_bench.hub.alarm_path import Site
 from embereye_bench.results.records import describe_machine
 from embereye_bench.sensors.load import Server, close, connect, frame_lines, paced, reading_line
-from embereye_operator.decide.capacity.costs import MEGAPIXEL, Costs, PictureCost
+from embereye_operator.decide.capacity.costs import MEGAPIXEL, Costs, Curve, PictureCost
 
-SENSORS, RATE, FRAME_RATE = 200, 10.0, 4.0
-FRAME_SENSORS = 50
+SENSORS, RATES = 400, (2.5, 20.0)  # readings/s of each
+FRAME_SENSORS, FRAME_RATES = 50, (4.0, 16.0)  # thermal frames/s of each
 HEADERS = 40 + 32  # bytes of TCP and IP for each packet and, every other one, its acknowledgement
-CAMERAS, CAMERA_RATE = 20, 10.0
-LARGE_CAMERAS = 4
-LARGE = (1280, 960)
+CAMERAS, CAMERA_RATE = (10, 50), 10.0
+LARGE, LARGE_CAMERAS = (1280, 960), 4
+HD, HD_CAMERAS = (1920, 1080), 2
+REACHED = 0.9  # of the pictures/s that are sent: what is shed has no cost
+BITS = {"h264": 0.1, "h265": 0.07}  # of a pixel: what cameras are commonly set to
 WATCHED = 500  # devices that a hub is told of
 
 
@@ -57,47 +60,60 @@ def run(arguments: argparse.Namespace) -> int:
 def calibrate(seconds: float, say: Callable[[str], None]) -> Costs:
     """Measure everything, each for `seconds`."""
     machine = describe_machine()
-    where = f"{datetime.now(UTC):%Y-%m-%d} on {machine['cores']} cores of {machine['cpu']}"
-    reading, idle, reading_bytes, memory = _readings(seconds)
-    say(f"a reading: {reading * 1e6:.1f} µs")
-    frame, frame_bytes, thermal_mb = _frames(seconds)
-    say(f"a thermal frame: {frame * 1e6:.1f} µs")
-    jpeg, camera_shard_mb, camera_idle, jpeg_mb = _jpeg(seconds)
-    say(f"a JPEG of 640x480: {jpeg.seconds(640 * 480) * 1e3:.2f} ms")
-    pictures, camera_mb = {"jpeg": jpeg}, {"jpeg": jpeg_mb}
-    for codec in ("h264", "h265"):
-        pictures[codec], camera_mb[codec] = _video(codec.upper(), seconds, camera_shard_mb, camera_idle)
-        say(f"a picture of {codec}, 640x360: {pictures[codec].seconds(640 * 360) * 1e3:.2f} ms")
+    readings, sensor_shard, reading_bytes, sensor_shard_mb = _readings(seconds)
+    say(f"readings: {readings}")
+    frames, frame_bytes, sensor_mb = _frames(seconds)
+    say(f"thermal frames: {frames}")
+    camera_shard, camera_shard_mb = _empty(seconds)
+    pictures, camera_mb = {}, {}
+    for codec in ("jpeg", *BITS):
+        pictures[codec], camera_mb[codec] = _pictures(codec, seconds, camera_shard, camera_shard_mb)
+        say(f"{codec}: {pictures[codec]}")
     hub = _hub(seconds)
     say(f"the hub: {hub[0]:.3f} cores, and {hub[1] * 1e6:.0f} µs/s a device")
     return Costs(
-        measured=where, reading=reading, frame=frame, reading_bytes=reading_bytes, frame_bytes=frame_bytes,
-        pictures=pictures, sensor_shard_mb=memory, sensor_mb=thermal_mb, camera_shard_mb=camera_shard_mb,
-        camera_mb=camera_mb, shard_idle=max(idle, camera_idle),
+        measured=f"{datetime.now(UTC):%Y-%m-%d} on {machine['cores']} cores of {machine['cpu']}",
+        readings=readings, frames=frames, reading_bytes=reading_bytes, frame_bytes=frame_bytes, pictures=pictures,
+        sensor_shard_mb=sensor_shard_mb, sensor_mb=sensor_mb, camera_shard_mb=camera_shard_mb, camera_mb=camera_mb,
+        sensor_shard=sensor_shard, camera_shard=camera_shard,
         hub_idle=hub[0], hub_device=hub[1], hub_mb=hub[2], hub_device_mb=hub[3],
     )  # fmt: skip
 
 
-def _readings(seconds: float) -> tuple[float, float, float, float]:
-    """CPU seconds of a reading, cores of an idle shard, bytes of a reading on the network, MB of the shard."""
+def _curve(points: Sequence[tuple[float, float]], own: float) -> Curve:
+    """Measured cores by rate, without what a shard needs by itself; a line never falls."""
+    found: list[tuple[float, float]] = []
+    for rate, cores in points:
+        found.append((rate, max(cores - own, found[-1][1] if found else 0.0)))
+    return Curve(tuple(found))
+
+
+def _readings(seconds: float) -> tuple[Curve, float, float, float]:
+    """Cores by readings/s, cores of an idle shard, bytes of a reading on the network, MB of the shard."""
     dice = random.Random(1)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(SENSORS)]
     with Server("shard", SENSORS) as server:
         memory = server.ask()["memory_kb"] / 1024
         sockets = connect(server.ports["tcp"], SENSORS)
-        paced(sockets, lines, RATE, 0.5)
+        paced(sockets, lines, RATES[0], 0.5)
         before = server.cpu()
-        time.sleep(seconds / 2)
-        idle = (server.cpu() - before) / (seconds / 2)
-        before, began = server.cpu(), time.perf_counter()
-        sent = paced(sockets, lines, RATE, seconds)
-        spent = server.cpu() - before - idle * (time.perf_counter() - began)
+        time.sleep(seconds)
+        idle = (server.cpu() - before) / seconds
+        points = [(rate * SENSORS, _paced_cores(server, sockets, lines, rate, seconds)) for rate in RATES]
         close(sockets)
-    return max(spent, 0.0) / sent, idle, len(lines[0][0]) + HEADERS, memory
+    return _curve(points, idle), idle, len(lines[0][0]) + HEADERS, memory
 
 
-def _frames(seconds: float) -> tuple[float, float, float]:
-    """CPU seconds of a thermal frame, its bytes on the network, MB of a sensor that sends them."""
+def _paced_cores(
+    server: Server, sockets: Sequence[socket.socket], lines: Sequence[Sequence[bytes]], rate: float, seconds: float
+) -> float:
+    before, began = server.cpu(), time.perf_counter()
+    paced(sockets, lines, rate, seconds)
+    return (server.cpu() - before) / (time.perf_counter() - began)
+
+
+def _frames(seconds: float) -> tuple[Curve, float, float]:
+    """Cores by thermal frames/s, bytes of one on the network, MB of a sensor that sends them."""
     with Server("shard", FRAME_SENSORS) as server:
         before_mb = server.ask()["memory_kb"] / 1024
         sockets = connect(server.ports["tcp"], FRAME_SENSORS)
@@ -106,56 +122,54 @@ def _frames(seconds: float) -> tuple[float, float, float]:
             calibration, frames = frame_lines(number, 8)
             connection.sendall(calibration)
             lines.append([frame + b"!" for frame in frames.split(b"!")[:-1]])
-        paced(sockets, lines, FRAME_RATE, 1.0)
-        before = server.cpu()
-        sent = paced(sockets, lines, FRAME_RATE, seconds)
-        spent = server.cpu() - before
+        paced(sockets, lines, FRAME_RATES[0], 1.0)
+        server.settled(0.3)  # calibrations are worked out once
+        points = [(rate * FRAME_SENSORS, _paced_cores(server, sockets, lines, rate, seconds)) for rate in FRAME_RATES]
         grown = server.ask()["memory_kb"] / 1024 - before_mb
         close(sockets)
-    return spent / sent, len(lines[0][0]) + 3 * HEADERS, max(grown, 0.0) / FRAME_SENSORS
+    return _curve(points, 0.0), len(lines[0][0]) + 3 * HEADERS, max(grown, 0.0) / FRAME_SENSORS
 
 
-def _each(running: Fleet, idle: float, seconds: float) -> float:
-    """CPU seconds of a picture."""
-    measured = running.round(seconds)
-    return max(measured.cores - idle, 0.0) / max(measured.rate, 1e-9)
-
-
-def _jpeg(seconds: float) -> tuple[PictureCost, float, float, float]:
-    """The cost of pushed JPEG, MB and cores of a shard without cameras, MB of a camera."""
-    small = draw()
-    large = enlarge(small, *LARGE)
-    with fleet("push", small, 0, CAMERA_RATE) as empty:
-        bare = resident_mb(empty.shard.pid)
+def _empty(seconds: float) -> tuple[float, float]:
+    """Cores and MB of a camera shard without cameras."""
+    with fleet("push", draw(), 0, CAMERA_RATE) as empty:
         before = empty.shard.cpu
-        time.sleep(seconds / 2)
-        idle = (empty.shard.cpu - before) / (seconds / 2)
-    with fleet("push", small, CAMERAS, CAMERA_RATE) as running:
-        cost = _each(running, idle, seconds)
-        memory = max(0.0, resident_mb(running.shard.pid) - bare) / CAMERAS
-    with fleet("push", large, LARGE_CAMERAS, CAMERA_RATE) as running:
-        more = _each(running, idle, seconds)
-    return _line(cost, 640 * 480, more, LARGE[0] * LARGE[1], 8 * small.mean_bytes / (640 * 480)), bare, idle, memory
+        time.sleep(seconds)
+        return (empty.shard.cpu - before) / seconds, resident_mb(empty.shard.pid)
 
 
-def _video(encoding: str, seconds: float, bare: float, idle: float) -> tuple[PictureCost, float]:
-    """The cost of a codec's pictures, and MB of a camera."""
-    found: list[float] = []
-    memory = 0.0
-    shapes: tuple[tuple[Films, int], ...] = ((small_films(), CAMERAS), (hd_films(), 2))
-    for films, cameras in shapes:
-        with video_fleet(films, cameras, CAMERA_RATE, encoding) as (_, running):
-            found.append(_each(running, idle, seconds))
-            if cameras == CAMERAS:
-                memory = max(0.0, resident_mb(running.shard.pid) - bare) / cameras
-    # What cameras are set to: some 0.1 bits a pixel for H.264, 0.07 for H.265.
-    return _line(found[0], 640 * 360, found[1], 1920 * 1080, 0.1 if encoding == "H264" else 0.07), memory
+@contextlib.contextmanager
+def _cameras(codec: str, films: Films, count: int) -> Iterator[Fleet]:
+    if codec == "jpeg":
+        with fleet("push", films, count, CAMERA_RATE) as running:
+            yield running
+    else:
+        with video_fleet(films, count, CAMERA_RATE, codec.upper()) as (_, running):
+            yield running
 
 
-def _line(cost: float, pixels: int, more: float, most: int, bits: float) -> PictureCost:
-    """The line through two measurements; never less than nothing for a picture without pixels."""
-    slope = max(0.0, (more - cost) / (most - pixels) * MEGAPIXEL)
-    return PictureCost(each=max(0.0, cost - slope * pixels / MEGAPIXEL), per_megapixel=slope, bits_per_pixel=bits)
+def _pictures(codec: str, seconds: float, own: float, bare: float) -> tuple[PictureCost, float]:
+    """What pictures of a codec cost, and MB of a camera; `own` cores and `bare` MB are the shard's by itself."""
+    jpeg = codec == "jpeg"
+    small, large = (draw(), enlarge(draw(), *LARGE)) if jpeg else (small_films(), hd_films())
+    pixels, most = (640 * 480, LARGE[0] * LARGE[1]) if jpeg else (640 * 360, HD[0] * HD[1])
+    points, memory = [], 0.0
+    for count in CAMERAS:
+        with _cameras(codec, small, count) as running:
+            measured = running.round(seconds)
+            if measured.rate < REACHED * count * CAMERA_RATE:
+                sent = f"{count * CAMERA_RATE:g} pictures/s of {codec}"
+                raise UserError(
+                    f"{measured.rate:.0f} of {sent} were looked at: this machine is busy, or too slow for them"
+                )
+            points.append((measured.rate, measured.cores))
+            memory = max(0.0, resident_mb(running.shard.pid) - bare) / count
+    curve = _curve(points, own)
+    with _cameras(codec, large, LARGE_CAMERAS if jpeg else HD_CAMERAS) as running:
+        measured = running.round(seconds)
+    more = (measured.cores - own - curve.cores(measured.rate)) / measured.rate
+    bits = 8 * small.mean_bytes / pixels if jpeg else BITS[codec]
+    return PictureCost(curve, pixels, max(0.0, more / (most - pixels) * MEGAPIXEL), bits), memory
 
 
 def _hub(seconds: float) -> tuple[float, float, float, float]:

@@ -140,6 +140,7 @@ class PushCamera:
     film: Film
     diary: Diary
     analysed: int = 0
+    frozen: bool = False  # it sends the same picture over and over
     flame_ns: int = 0  # when the first frame with a flame was written; 0: none yet
     _burning: int = -1  # frames of flame shown
     _written: asyncio.Event = field(default_factory=asyncio.Event)
@@ -193,6 +194,8 @@ class PushCamera:
             )
 
     def _frame(self, sequence: int) -> bytes:
+        if self.frozen:
+            return self.film.quiet[0]
         if self._burning < 0:
             return self.film.quiet[sequence % len(self.film.quiet)]
         shown, self._burning = self._burning, self._burning + 1

@@ -109,7 +109,7 @@ def sentences(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs
             f"{need.name}: {need.devices} devices on {need.shards} shards",
             *(f"  {x}" for x in need.arithmetic),
         ]
-        most = most_of(need, whole, cores, demand.limits, costs)
+        most = most_of(demand, whole, cores, costs)
         share = demand.limits.target_utilization
         lines.append(
             f"  most      {most:,} of these on {cores:g} cores at {share:g} of them, with all else that is here"
@@ -131,7 +131,7 @@ def to_json(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs: 
     return {
         "costs": costs.measured,
         "needs": [
-            asdict(need) | {"mostOnOneMachine": most_of(need, whole, cores, demand.limits, costs)}
+            asdict(need) | {"mostOnOneMachine": most_of(demand, whole, cores, costs)}
             for need, demand in zip(whole.needs, demands, strict=True)
         ],
         "hub": asdict(whole.hub),

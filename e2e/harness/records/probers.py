@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -31,9 +32,15 @@ class EvidenceProber:
     """Reports to the hub as a shard does: one sign per zone of its own, sent again until it is acknowledged."""
 
     def __init__(
-        self, address: str, namespace: str, diary: Diary, credentials: Credentials, *, rate: float = 20.0
+        self,
+        address: str | Callable[[], str],
+        namespace: str,
+        diary: Diary,
+        credentials: Credentials,
+        *,
+        rate: float = 20.0,
     ) -> None:
-        """`address` is the hub's control port; `credentials` are those of `identity(namespace)`."""
+        """`address` is the hub's control port, or tells it; `credentials` are those of `identity(namespace)`."""
         self.sent: dict[str, str] = {}  # id → zone
         self.acknowledged: dict[str, int] = {}  # id → when, nanoseconds since the Unix epoch
         self.resent = 0
@@ -54,7 +61,8 @@ class EvidenceProber:
     async def run(self) -> None:
         """Report until `finish`, then until everything is acknowledged."""
         while not self._stopping or len(self.acknowledged) < len(self.sent):
-            link = control_channel(self._address, SERVER_NAMES[Role.HUB], self._credentials, OPTIONS)
+            address = self._address if isinstance(self._address, str) else self._address()
+            link = control_channel(address, SERVER_NAMES[Role.HUB], self._credentials, OPTIONS)
             call = EvidenceStub(link).Report()
             sending = asyncio.ensure_future(self._send(call))
             try:

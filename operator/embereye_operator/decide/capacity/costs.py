@@ -1,24 +1,46 @@
-"""What one reading, thermal frame, picture or device costs, as it was measured, where and when."""
+"""What readings, thermal frames, pictures and devices cost, as it was measured, where and when."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 MEGAPIXEL = 1e6
 
 
 @dataclass(frozen=True)
-class PictureCost:
-    """CPU seconds of one picture by its size: a part that each has, and one that grows with its pixels."""
+class Curve:
+    """Cores that one shard needs for so many items a second: straight lines between measurements, from nothing on.
 
-    each: float  # CPU seconds
-    per_megapixel: float  # CPU seconds
+    One item costs less the more there are, since they are handled together; a single figure would be wrong by half.
+    """
+
+    points: tuple[tuple[float, float], ...]  # (items/s, cores), ascending
+
+    def cores(self, rate: float) -> float:
+        """Cores at `rate` items/s; beyond the last measurement one item costs what it cost there."""
+        line = [(0.0, 0.0), *self.points]
+        for (x0, y0), (x1, y1) in pairwise(line):
+            if rate <= x1:
+                return y0 + (y1 - y0) * (rate - x0) / (x1 - x0)
+        most, cores = line[-1]
+        return cores * rate / most
+
+
+@dataclass(frozen=True)
+class PictureCost:
+    """What pictures of one codec take, by their size."""
+
+    curve: Curve  # pictures/s of `pixels` each
+    pixels: int
+    per_megapixel: float  # CPU seconds that a picture takes more with each million pixels
     bits_per_pixel: float  # on the network, of each picture
 
-    def seconds(self, pixels: int) -> float:
-        """CPU seconds of a picture of so many pixels."""
-        return self.each + self.per_megapixel * pixels / MEGAPIXEL
+    def cores(self, rate: float, pixels: int) -> float:
+        """Cores of one shard for `rate` pictures/s of `pixels`."""
+        more = rate * self.per_megapixel * (pixels - self.pixels) / MEGAPIXEL
+        return max(self.curve.cores(rate) + more, 0.0)
 
     def size(self, pixels: int) -> float:
         """Bytes of a picture of so many pixels."""
@@ -30,8 +52,8 @@ class Costs:
     """All that a plan is calculated from."""
 
     measured: str  # when, on which machine
-    reading: float  # CPU seconds, by the text protocol at some readings a second
-    frame: float  # CPU seconds of a thermal frame, calibrated
+    readings: Curve  # by the text protocol
+    frames: Curve  # thermal frames, calibrated
     reading_bytes: float  # on the network, headers of TCP and IP included
     frame_bytes: float
     pictures: Mapping[str, PictureCost]  # by codec
@@ -39,7 +61,8 @@ class Costs:
     sensor_mb: float  # a sensor with thermal frames
     camera_shard_mb: float  # a camera shard without cameras, decoders included
     camera_mb: Mapping[str, float]  # a camera, by codec
-    shard_idle: float  # cores of a shard to which nothing is sent
+    sensor_shard: float  # cores of a sensor shard to which nothing is sent
+    camera_shard: float  # cores of a camera shard likewise
     hub_idle: float  # cores of the hub
     hub_device: float  # cores of the hub for each device that is watched
     hub_mb: float
@@ -59,5 +82,16 @@ def parse_costs(text: str) -> Costs:
     if missing := sorted(names - document.keys()):
         raise ValueError(f"{', '.join(missing)} is missing: measure anew with `embereye bench --calibrate`")
     known: dict[str, Any] = {name: document[name] for name in names}
-    known["pictures"] = {codec: PictureCost(**cost) for codec, cost in document["pictures"].items()}
+    for name in ("readings", "frames"):
+        known[name] = _curve(document[name])
+    known["pictures"] = {
+        codec: PictureCost(**cost | {"curve": _curve(cost["curve"])}) for codec, cost in document["pictures"].items()
+    }
     return Costs(**known)
+
+
+def _curve(document: Mapping[str, Sequence[Sequence[float]]]) -> Curve:
+    points = tuple((float(rate), float(cores)) for rate, cores in document["points"])
+    if not points or [rate for rate, _ in points] != sorted({rate for rate, _ in points if rate > 0}):
+        raise ValueError(f"{points} are no measurements at rising rates")
+    return Curve(points)

@@ -1,14 +1,14 @@
-"""How much a fleet takes: shards, cores, memory, network, by the scaling law's own first term and measured costs."""
+"""How much a fleet takes: shards, cores, memory and network, by measured costs and the scaling law's utilization."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.capacity.costs import Costs
-from embereye_operator.decide.scaling.law import CAPACITY, Measured, terms
+from embereye_operator.decide.scaling.law import CAPACITY
 
 MB = 1e6
+MOST_SHARDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,6 @@ class Need:
     cores: float  # that it is expected to use
     memory_mb: float
     inward: float  # bytes/s from devices
-    per_device: float  # cores of one device more
     arithmetic: tuple[str, ...]
     warning: str = ""  # what the plan cannot do as it is declared
 
@@ -84,56 +83,66 @@ def plan(demands: Sequence[SensorDemand | CameraDemand], costs: Costs) -> Plan:
 
 
 def _sensors(demand: SensorDemand, costs: Costs) -> Need:
-    per_device = demand.rate * costs.reading + demand.frame_rate * costs.frame
-    inward = demand.count * (demand.rate * costs.reading_bytes + demand.frame_rate * costs.frame_bytes)
+    def cores(share: float) -> float:
+        readings, frames = (demand.count * rate * share for rate in (demand.rate, demand.frame_rate))
+        return costs.sensor_shard + costs.readings.cores(readings) + costs.frames.cores(frames)
+
     arrivals = demand.count * (demand.rate + demand.frame_rate)
-    steps = [
-        f"arrivals  λ = {demand.count} x ({demand.rate:g} readings/s + {demand.frame_rate:g} frames/s) "
-        f"= {arrivals:,.0f}/s",
-        f"work      {demand.count} x ({demand.rate:g} x {costs.reading * 1e6:.1f} µs + {demand.frame_rate:g} x "
-        f"{costs.frame * 1e6:.1f} µs) = {demand.count * per_device:.3f} cores",
-    ]
-    memory = costs.sensor_shard_mb, costs.sensor_mb
-    return _need(demand, arrivals, per_device, inward, memory, costs, steps)
+    inward = demand.count * (demand.rate * costs.reading_bytes + demand.frame_rate * costs.frame_bytes)
+    frames = f" + {demand.frame_rate:g} frames/s" if demand.frame_rate else ""
+    said = f"λ = {demand.count} x ({demand.rate:g} readings/s{frames}) = {arrivals:,.0f}/s"
+    return _need(demand, cores, (arrivals, said), inward, (costs.sensor_shard_mb, costs.sensor_mb))
 
 
 def _cameras(demand: CameraDemand, costs: Costs) -> Need:
     cost, pixels = costs.pictures[demand.codec], demand.width * demand.height
-    picture, size = cost.seconds(pixels), cost.size(pixels)
     arrivals = demand.count * demand.rate
-    steps = [
-        f"arrivals  λ = {demand.count} x {demand.rate:g}/s = {arrivals:,.0f} pictures/s",
-        f"cost      c = {cost.each * 1e3:.2f} ms + {cost.per_megapixel * 1e3:.2f} ms/MP x {pixels / 1e6:.2f} MP = "
-        f"{picture * 1e3:.2f} ms of CPU each",
-        f"work      λ*c = {arrivals * picture:.3f} cores",
-    ]
+
+    def cores(share: float) -> float:
+        return costs.camera_shard + cost.cores(arrivals * share, pixels)
+
+    said = f"λ = {demand.count} x {demand.rate:g}/s = {arrivals:,.0f} pictures/s of {demand.width}x{demand.height}"
     memory = costs.camera_shard_mb, costs.camera_mb[demand.codec]
-    return _need(demand, arrivals, demand.rate * picture, arrivals * size, memory, costs, steps)
+    return _need(demand, cores, (arrivals, said), arrivals * cost.size(pixels), memory)
 
 
 def _need(
-    demand: SensorDemand | CameraDemand, arrivals: float, per_device: float, inward: float,
-    memory: tuple[float, float], costs: Costs, steps: list[str],
+    demand: SensorDemand | CameraDemand, cores: Callable[[float], float], arriving: tuple[float, str], inward: float,
+    memory: tuple[float, float],
 ) -> Need:  # fmt: skip
-    limits, work = demand.limits, demand.count * per_device
-    measured = Measured(arrivals, work / arrivals if arrivals else 0.0, 0, 0.0, 0.0)
-    sums = terms(measured, limits, lead=0.0, capacity=demand.capacity)
-    shards = max(1, sums.shards)
-    cores = work + shards * costs.shard_idle
+    """`cores` says what one shard needs for a share of everything, `memory` the MB of a shard and of a device."""
+    limits, arrivals = demand.limits, arriving[0]
+    allowed = limits.target_utilization * demand.capacity
+    shards = _fewest(lambda count: cores(1 / count) <= allowed, max(1, demand.count))
+    each = cores(1 / shards)
+    own = cores(0.0)
     memory_mb = shards * memory[0] + demand.count * memory[1]
-    steps += [
-        f"shards    ceil(λ*c / u / capacity) = ceil({work:.3f} / {limits.target_utilization:g} / {demand.capacity:g}) "
-        f"= {shards}",
-        f"cores     {work:.3f} + {shards} x {costs.shard_idle:.3f} for a shard itself = {cores:.3f}",
+    cost = (each - own) * shards / arrivals if arrivals else 0.0
+    steps = (
+        f"arrivals  {arriving[1]}",
+        f"a shard   {own:.3f} cores for itself, at λ/{shards} = {arrivals / shards:,.0f}/s {each:.3f}: c = "
+        f"{cost * 1e6:,.0f} µs of CPU each",
+        f"shards    the fewest of which each needs at most u x capacity = {limits.target_utilization:g} x "
+        f"{demand.capacity:g} = {allowed:g} cores: {shards}",
+        f"cores     {shards} x {each:.3f} = {shards * each:.3f}",
         f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB = {memory_mb:,.0f} MB",
         f"network   {inward / MB:.2f} MB/s ({inward * 8 / MB:.1f} Mbit/s) from devices",
-    ]
+    )
     warning = ""
-    if shards > limits.max_shards:
+    if each > allowed:
+        warning = f"one device alone asks for {each:.2f} cores, and a shard may use {allowed:g}"
+    elif shards > limits.max_shards:
         warning = f"spec.autoscaling.maxShards is {limits.max_shards}, and {shards} are needed"
-    elif per_device > demand.capacity * limits.target_utilization:
-        warning = f"one device alone asks for {per_device:.2f} of a shard's {demand.capacity:g} cores"
-    return Need(demand.name, demand.count, shards, cores, memory_mb, inward, per_device, tuple(steps), warning)
+    return Need(demand.name, demand.count, shards, shards * each, memory_mb, inward, steps, warning)
+
+
+def _fewest(enough: Callable[[int], bool], most: int) -> int:
+    """The smallest number up to `most` that is `enough`; `most` where none is."""
+    low, high = 1, most
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle + 1, high)
+    return low
 
 
 def _hub(devices: int, costs: Costs) -> Need:
@@ -143,11 +152,18 @@ def _hub(devices: int, costs: Costs) -> Need:
         f"cores     {costs.hub_idle:.3f} + {devices} devices x {costs.hub_device * 1e6:.1f} µs/s = {cores:.3f}",
         f"memory    {costs.hub_mb:.0f} MB + {devices} x {costs.hub_device_mb * 1e3:.1f} kB = {memory:,.0f} MB",
     )
-    return Need("hub", devices, 1, cores, memory, 0.0, costs.hub_device, steps)
+    return Need("hub", devices, 1, cores, memory, 0.0, steps)
 
 
-def most_of(need: Need, whole: Plan, machine_cores: float, limits: Autoscaling, costs: Costs) -> int:
-    """How many devices like those of `need` one machine carries in all, with the rest of `whole` on it as well."""
-    others = whole.cores - need.cores - need.devices * costs.hub_device
-    spare = machine_cores * limits.target_utilization - others - need.shards * costs.shard_idle
-    return max(0, math.floor(spare / (need.per_device + costs.hub_device)))
+def most_of(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: float, costs: Costs) -> int:
+    """How many devices like those of `demand` one machine carries in all, with the rest of `whole` on it as well."""
+    mine = next(need for need in whole.needs if need.name == demand.name)
+    others = [need for need in whole.needs if need is not mine]
+    spare = machine_cores * demand.limits.target_utilization - sum(need.cores for need in others)
+    rest = sum(need.devices for need in others)
+
+    def too_many(count: int) -> bool:
+        alone = plan([replace(demand, count=count)], costs)
+        return alone.cores + rest * costs.hub_device > spare
+
+    return _fewest(too_many, MOST_SHARDS) - 1

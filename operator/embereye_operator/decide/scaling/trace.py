@@ -1,6 +1,7 @@
 """What scaling decided on, a line of JSON for every change of it, so that it can be decided again and explained."""
 
 import json
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from embereye_operator.api.schema import from_manifest, openapi, to_manifest, wi
 from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.scaling.law import Measured, Observed
 
+logger = logging.getLogger(__name__)
 LIMIT = 8_000_000  # bytes of a trace; then it starts anew and the one before is kept
 SAME = 10_000_000_000  # nanoseconds for which an unchanged observation is not written again
 
@@ -92,13 +94,26 @@ class Trace:
 
     folder: Path
     _latest: dict[str, Observed] = field(default_factory=dict)
+    _failing: bool = False
 
     def write(self, fleet: Fleet, observed: Observed) -> None:
-        """Append what is news; bounded in size."""
+        """Append what is news; bounded in size. What cannot be written is left out and logged: a pass goes on."""
         latest = self._latest.get(fleet.key)
         if latest and _same(latest, observed):
             return
+        try:
+            self._append(fleet, observed)
+        except OSError as error:
+            if not self._failing:
+                logger.warning("%s: what scaling decides on is not recorded: %s", self.folder, error)
+            self._failing = True
+            return
+        if self._failing:
+            logger.info("%s: what scaling decides on is recorded again", self.folder)
+        self._failing = False
         self._latest[fleet.key] = observed
+
+    def _append(self, fleet: Fleet, observed: Observed) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{fleet.key.replace('/', '.')}.jsonl"
         if path.exists() and path.stat().st_size > LIMIT:

@@ -9,28 +9,46 @@ import pytest
 from embereye.process.lifecycle import UserError
 from embereye_cli import plan as command
 from embereye_operator.api.shared import Autoscaling
-from embereye_operator.decide.capacity.costs import Costs, PictureCost, parse_costs
+from embereye_operator.decide.capacity.costs import Costs, Curve, PictureCost, parse_costs
 from embereye_operator.decide.capacity.plan import CameraDemand, SensorDemand, most_of, plan
 
 COSTS = Costs(
-    measured="here, today", reading=20e-6, frame=50e-6, reading_bytes=120.0, frame_bytes=3300.0,
-    pictures={"jpeg": PictureCost(0.0002, 0.002, 1.0), "h264": PictureCost(0.0005, 0.003, 0.1)},
+    measured="here, today", readings=Curve(((1000.0, 0.03), (10_000.0, 0.12))), frames=Curve(((100.0, 0.02),)),
+    reading_bytes=120.0, frame_bytes=3300.0,
+    pictures={"jpeg": PictureCost(Curve(((100.0, 0.22),)), 1_000_000, 0.002, 1.0),
+              "h264": PictureCost(Curve(((100.0, 0.3),)), 230_400, 0.003, 0.1)},
     sensor_shard_mb=80.0, sensor_mb=0.02, camera_shard_mb=150.0, camera_mb={"jpeg": 0.5, "h264": 2.0},
-    shard_idle=0.01, hub_idle=0.02, hub_device=10e-6, hub_mb=90.0, hub_device_mb=0.004,
+    sensor_shard=0.01, camera_shard=0.0, hub_idle=0.02, hub_device=10e-6, hub_mb=90.0, hub_device_mb=0.004,
 )  # fmt: skip
 HALF = Autoscaling(target_utilization=0.5)
 
 
-def test_the_cores_of_sensors_are_what_arrives_by_what_it_costs() -> None:
-    whole = plan([SensorDemand("hall", 1000, 10.0, 4.0)], COSTS)
+def test_the_cores_of_sensors_follow_the_measured_curves() -> None:
+    whole = plan([SensorDemand("hall", 550, 10.0, 0.0)], COSTS)
     (need,) = whole.needs
-    assert need.cores == pytest.approx(1000 * (10 * 20e-6 + 4 * 50e-6) + need.shards * 0.01)
-    assert need.inward == pytest.approx(1000 * (10 * 120 + 4 * 3300))
-    assert whole.hub.cores == pytest.approx(0.02 + 1000 * 10e-6)
-    assert any("0.400 cores" in step for step in need.arithmetic), "the arithmetic is shown"
+    assert need.shards == 1
+    assert need.cores == pytest.approx(0.01 + 0.03 + 0.09 * 4500 / 9000), "between two measurements"
+    assert need.inward == pytest.approx(550 * 10 * 120)
+    assert whole.hub.cores == pytest.approx(0.02 + 550 * 10e-6)
+    assert any("= 5,500/s" in step for step in need.arithmetic), "the arithmetic is shown"
+    (thermal,) = plan([SensorDemand("hall", 100, 10.0, 4.0)], COSTS).needs
+    assert thermal.cores == pytest.approx(0.01 + 0.03 + 4 * 0.02), (
+        "beyond the last measurement each costs what it cost there"
+    )
+    curve = Curve(((100.0, 1.0), (200.0, 1.5)))
+    assert [curve.cores(rate) for rate in (0.0, 50.0, 150.0, 400.0)] == [0.0, 0.5, 1.25, 3.0]
 
 
-def test_there_are_as_many_shards_as_the_scaling_law_asks_for() -> None:
+def test_larger_pictures_cost_more_and_smaller_ones_less() -> None:
+    def cores(width: int, height: int) -> float:
+        return plan([CameraDemand("yard", 10, 10.0, "jpeg", width, height)], COSTS).needs[0].cores
+
+    assert cores(1000, 1000) == pytest.approx(0.22)
+    assert cores(2000, 1000) == pytest.approx(0.22 + 100 * 0.002)
+    assert 0 <= cores(10, 10) < 0.22
+
+
+def test_there_are_the_fewest_shards_that_stay_at_the_target_utilization() -> None:
     def shards(cameras: int, capacity: float = 1.0) -> int:
         demand = CameraDemand("yard", cameras, 10.0, "jpeg", 1000, 1000, capacity, HALF)
         return plan([demand], COSTS).needs[0].shards
@@ -52,18 +70,20 @@ def test_what_the_fleet_s_own_bounds_do_not_allow_is_told() -> None:
 def test_the_most_that_a_machine_carries_leaves_room_for_everything_else() -> None:
     demand = SensorDemand("hall", 100, 10.0, 0.0)
     whole = plan([demand], COSTS)
-    most = most_of(whole.needs[0], whole, 2.0, demand.limits, COSTS)
+    most = most_of(demand, whole, 2.0, COSTS)
     full = plan([SensorDemand("hall", most, 10.0, 0.0)], COSTS)
-    # More of them need more shards, whose own work is small.
-    assert full.cores == pytest.approx(2.0 * demand.limits.target_utilization, rel=0.05)
+    assert full.cores == pytest.approx(2.0 * demand.limits.target_utilization, rel=0.02)
+    assert full.cores <= 2.0 * demand.limits.target_utilization
 
 
 def test_costs_are_read_as_they_were_written_and_refused_where_something_is_missing() -> None:
     assert parse_costs(COSTS.to_json()) == COSTS
     document = json.loads(COSTS.to_json())
-    del document["reading"]
-    with pytest.raises(ValueError, match="reading is missing"):
+    del document["readings"]
+    with pytest.raises(ValueError, match="readings is missing"):
         parse_costs(json.dumps(document))
+    with pytest.raises(ValueError, match="no measurements at rising rates"):
+        parse_costs(COSTS.to_json().replace("10000.0", "1000.0"))
     assert command.load_costs(None).measured, "costs are recorded with every version"
 
 

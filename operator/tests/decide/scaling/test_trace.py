@@ -244,3 +244,17 @@ def test_a_fleet_is_selected_by_name_and_kind() -> None:
         explain.select([sensors, cameras], "hall")
     with pytest.raises(UserError, match="there are: sf/hall"):
         explain.select([sensors], "yard")
+
+
+def test_a_trace_that_cannot_be_written_fails_no_pass_is_told_once_and_goes_on_once_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "scaling"
+    folder.write_text("a file stands where the folder should be")
+    trace, fleet = Trace(folder), parse_fleet(fleet_of())
+    for number in range(3):
+        trace.write(fleet, Observed(time=number * 60 * SECOND, shards=number, measured=None))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    folder.unlink()
+    trace.write(fleet, Observed(time=180 * SECOND, shards=3, measured=None))
+    assert [entry.observed.shards for entry in read(folder / f"{fleet.key.replace('/', '.')}.jsonl")] == [3]

@@ -1,0 +1,89 @@
+"""Hold `embereye plan` against real runs of other sizes than those its costs were measured at."""
+
+import argparse
+import random
+import time
+from importlib import resources
+
+from embereye_bench import report
+from embereye_bench.cameras.jpeg import fleet
+from embereye_bench.cameras.video import small_films, video_fleet
+from embereye_bench.films import draw
+from embereye_bench.report import Result, Scale, median
+from embereye_bench.sensors.load import Server, close, connect, frame_lines, paced, reading_line
+from embereye_operator.decide.capacity.costs import Costs, parse_costs
+from embereye_operator.decide.capacity.plan import CameraDemand, plan
+
+WITHIN = 0.20  # share by which a plan may be off
+SENSORS, RATE = 400, 5.0
+THERMAL = 100  # of them send readings and thermal frames in turn
+CAMERAS, CAMERA_RATE = 40, 8.0
+
+
+def recorded_costs() -> Costs:
+    """Those that `embereye plan` has where it is given none."""
+    package = resources.files("embereye_operator.decide.capacity")
+    return parse_costs((package / "recorded.json").read_text())
+
+
+def _result(name: str, measured: float, planned: float) -> Result:
+    ratio = measured / planned
+    return Result(name, measured, "cores; baseline: as planned", planned, ratio, "within 20 % of the plan",
+                  abs(ratio - 1) <= WITHIN)  # fmt: skip
+
+
+def sensors(scale: Scale) -> Result:
+    """Sensors by text, of which a quarter sends thermal frames as well."""
+    dice, lines = random.Random(8), []
+    with Server("shard", SENSORS) as server:
+        sockets = connect(server.ports["tcp"], SENSORS)
+        for number, connection in enumerate(sockets):
+            readings = [reading_line(f"device-{number}", dice) for _ in range(8)]
+            if number < THERMAL:
+                calibration, frames = frame_lines(number, 8)
+                connection.sendall(calibration)
+                turns = zip(readings, frames.split(b"!")[:-1], strict=True)
+                readings = [packet for reading, frame in turns for packet in (reading, frame + b"!")]
+            lines.append(readings)
+        paced(sockets, lines, RATE, 1.0)
+        server.settled(0.3)
+        cores = []
+        for _ in range(scale.rounds):
+            before, began = server.cpu(), time.perf_counter()
+            paced(sockets, lines, RATE, scale.seconds)
+            cores.append((server.cpu() - before) / (time.perf_counter() - began))
+        close(sockets)
+    costs = recorded_costs()
+    planned = costs.sensor_shard + costs.readings.cores((SENSORS - THERMAL / 2) * RATE)
+    planned += costs.frames.cores(THERMAL * RATE / 2)
+    return _result("plan-sensors", median(cores), planned)
+
+
+def jpeg(scale: Scale) -> Result:
+    """Cameras that push JPEG."""
+    with fleet("push", draw(), CAMERAS, CAMERA_RATE) as running:
+        cores = [running.round(scale.seconds).cores for _ in range(scale.rounds)]
+    (need,) = plan([CameraDemand("c", CAMERAS, CAMERA_RATE, "jpeg", 640, 480, 4.0)], recorded_costs()).needs
+    return _result("plan-jpeg", median(cores), need.cores)
+
+
+def h264(scale: Scale) -> Result:
+    """Cameras that are pulled by RTSP, in H.264."""
+    with video_fleet(small_films(), CAMERAS, CAMERA_RATE) as (_, running):
+        cores = [running.round(scale.seconds).cores for _ in range(scale.rounds)]
+    (need,) = plan([CameraDemand("c", CAMERAS, CAMERA_RATE, "h264", 640, 360, 4.0)], recorded_costs()).needs
+    return _result("plan-h264", median(cores), need.cores)
+
+
+BENCHMARKS: dict[str, report.Benchmark] = {"plan-sensors": sensors, "plan-jpeg": jpeg, "plan-h264": h264}
+FULL, QUICK = Scale(4, 5.0), Scale(2, 2.0)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's options."""
+    report.add_arguments(parser, list(BENCHMARKS))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run them; 1 where a plan is off by more than 20 %."""
+    return report.run(arguments, "plans against real runs", BENCHMARKS, full=FULL, quick=QUICK)

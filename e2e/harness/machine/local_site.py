@@ -1,0 +1,279 @@
+"""A building on this machine: `embereye up` with its real processes, devices outside, and who keeps books on both.
+
+What is believed is what the witness was told, what the probers had acknowledged, and /proc; never the product's word.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from embereye.process.addresses import free_ports
+from embereye.process.identity.authority import Authority
+from embereye.process.identity.credentials import Credentials
+from embereye.process.telemetry.usage import Usage, usage_of_trees
+from harness.devices import Film, PushCamera, TextDevice
+from harness.machine.disk import Disk, can_mount, own_disk
+from harness.records.diary import Diary
+from harness.records.probers import EvidenceProber, IngestProber
+from harness.records.witness import Witness
+from harness.servers.identity import Issuer
+
+HOST = "127.0.0.1"
+NAMESPACE = "default"
+SENSORS, CAMERAS = "hall", "yard"
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+CLOCK = Path(__file__).with_name("stepped_clock")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What stands in the building."""
+
+    fires: int = 40  # text sensors that stay quiet until they burn, once each
+    probed: int = 3  # sensors whose every reading is accounted for
+    cameras: int = 1  # that push
+    sensors: dict[str, str] = field(default_factory=dict)  # others that are declared: id → zone
+    pulled: dict[str, str] = field(default_factory=dict)  # cameras that are dialled: id → source
+    shards: int = 2  # of sensors
+
+
+def fire_id(number: int) -> str:
+    """The sensor that burns in the zone of the same number."""
+    return f"fire-{number:04}"
+
+
+class LocalSite:
+    """Owns everything of a run: processes, devices, books. `async with running_site(…)` starts and ends it."""
+
+    def __init__(self, folder: Path, diary: Diary, layout: Layout, disk: Disk | None = None) -> None:
+        """`disk` is one that has history and spools alone; None: they are on whatever disk `folder` is."""
+        self.folder, self.diary, self.layout = folder, diary, layout
+        self.disk = disk
+        self.data = folder / "data"  # as its processes see it
+        self.manifest = folder / "fleets.yaml"
+        self.step = folder / "clock-step"
+        self.ports = dict(zip(("tcp", "grpc", "push", "console", "hub"), free_ports(5), strict=True))
+        self.shards = layout.shards
+        self.process: asyncio.subprocess.Process | None = None
+        self.endpoints: dict[str, Any] = {}
+        self.witness: Witness
+        self.evidence: EvidenceProber
+        self.ingest: list[IngestProber] = []
+        self.texts: dict[str, TextDevice] = {}
+        self.cameras: list[PushCamera] = []
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self.struck = 0.0  # monotonic seconds: when the latest harm was done that is over at once
+        self._burnt = 0
+        self._hub_control = f"{HOST}:1"  # nobody is there
+
+    @property
+    def seen(self) -> Path:
+        """The data as this process sees them."""
+        return self.disk.outside if self.disk else self.data
+
+    # --- processes ---
+
+    async def start(self) -> None:
+        """Start `embereye up`, or start it again on what it left; returns once everything is ready."""
+        environment = {
+            **os.environ,
+            "GRPC_VERBOSITY": "NONE",
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(CLOCK), os.environ.get("PYTHONPATH", "")))),
+            "CLOCK_STEP_FILE": str(self.step),
+        }
+        if not self.step.exists():
+            self.step.write_bytes(bytes(8))
+        self.write_manifest(self.shards)
+        with (self.folder / "up.log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *(self.disk.prefix if self.disk else ()), sys.executable, "-m", "embereye_cli", "up",
+                str(self.manifest), "--json",
+                "--data", str(self.data), "--hub-port", str(self.ports["hub"]),
+                "--console-port", str(self.ports["console"]),
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log, env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        assert self.process.stdout
+        line = await asyncio.wait_for(self.process.stdout.readline(), START_SECONDS)
+        if not line:
+            raise RuntimeError(f"embereye up ended early: {(self.folder / 'up.log').read_text()[-2000:]}")
+        self.endpoints = json.loads(line)
+
+    async def stop(self) -> None:
+        """Stop it as Ctrl-C does, and kill what does not stop."""
+        process = self.process
+        if process is None:
+            return
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+        if process.returncode is None:
+            self.diary.note("harness", "embereye up did not stop: killed", "bad")
+            for number in reversed(self.tree()):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            await process.wait()
+
+    def usages(self) -> list[Usage]:
+        """What every process of the product uses now."""
+        assert self.process
+        return usage_of_trees([self.process.pid])
+
+    def tree(self) -> list[int]:
+        """The ids of all processes of the product, the operator's first."""
+        return [usage.pid for usage in self.usages()]
+
+    def pids(self, *words: str) -> list[int]:
+        """The processes whose command says all of `words`; decoders are not among them unless they say so."""
+        return [usage.pid for usage in self.usages() if all(word in usage.command.split() for word in words)]
+
+    @property
+    def operator(self) -> int:
+        """The process id of `embereye up` itself."""
+        return next(usage.pid for usage in self.usages() if "up" in usage.command.split())
+
+    def hub_control(self) -> str:
+        """Where the hub answers shards: a port that each `embereye up` chooses anew."""
+        for usage in self.usages():
+            words = usage.command.split()
+            if "hub" in words and "--control-port" in words:
+                self._hub_control = f"{HOST}:{words[words.index('--control-port') + 1]}"
+        return self._hub_control
+
+    def set_clock(self, seconds: float) -> None:
+        """Set the wall clock of all processes of the product so many seconds ahead of the real one."""
+        self.step.write_bytes(int(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
+
+    # --- what is declared ---
+
+    def write_manifest(self, shards: int) -> None:
+        """Declare everything, sensors on so many shards; a running `embereye up` applies it."""
+        self.shards = shards
+        layout = self.layout
+        sensors = {fire_id(number): fire_id(number) for number in range(layout.fires)}
+        sensors |= {f"probed-{number}": f"probed-{number}" for number in range(layout.probed)}
+        sensors |= {"victim": "victim", **layout.sensors}
+        cameras = {f"camera-{number}": "push" for number in range(layout.cameras)} | layout.pulled
+        documents = [
+            _fleet("SensorFleet", SENSORS, sensors=[{"id": id_, "zone": zone} for id_, zone in sensors.items()],
+                   listen={"tcp": self.ports["tcp"], "grpc": self.ports["grpc"]}, shards=shards,
+                   autoscaling={"mode": "none"}, access={"open": True}),
+        ]  # fmt: skip
+        if cameras:
+            listed = [{"id": id_, "zone": id_, "source": source} for id_, source in cameras.items()]
+            documents.append(
+                _fleet("CameraFleet", CAMERAS, cameras=listed, listen={"grpc": self.ports["push"]}, shards=1,
+                       autoscaling={"mode": "none"}, fps={"target": 10, "min": 3}, access={"open": True})
+            )  # fmt: skip
+        partial = self.manifest.with_suffix(".partial")
+        partial.write_text(yaml.safe_dump_all(documents))
+        partial.replace(self.manifest)
+
+    # --- devices and books ---
+
+    def begin(self, work: Any, name: str) -> None:
+        """Run `work` until the run ends."""
+        task = self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            self.diary.note("harness", f"{task.get_name()} failed: {error!r}", "bad")
+
+    async def occupy(self, film: Film | None) -> None:
+        """Start devices, probers and the witness; returns once all of them are well."""
+        token = (self.seen / "hub" / "admin-token").read_text().strip()
+        self.witness = Witness(f"{HOST}:{self.ports['hub']}", self.diary, token=token)
+        self.begin(self.witness.run(), "witness")
+        for number in range(self.layout.fires):
+            device = TextDevice(fire_id(number), fire_id(number), HOST, self.ports["tcp"], period=0.5)
+            self.texts[device.id] = device
+            self.begin(device.run(), device.id)
+        victim = self.texts["victim"] = TextDevice("victim", "victim", HOST, self.ports["tcp"])
+        self.begin(victim.run(), victim.id)
+        for number in range(self.layout.probed):
+            prober = IngestProber(f"probed-{number}", f"{HOST}:{self.ports['grpc']}", self.diary)
+            self.ingest.append(prober)
+            self.begin(prober.run(), prober.device)
+        for number in range(self.layout.cameras):
+            assert film is not None, "cameras have to show something"
+            camera = PushCamera(f"camera-{number}", f"camera-{number}", f"{HOST}:{self.ports['push']}", film,
+                                self.diary)  # fmt: skip
+            self.cameras.append(camera)
+            self.begin(camera.run(), camera.id)
+        await self.well(START_SECONDS)
+
+    async def well(self, limit: float) -> None:
+        """Wait until the witness listens and every probed sensor is acknowledged; AssertionError after `limit`."""
+        deadline = time.monotonic() + limit
+        connections = -1
+        while connections <= 0:
+            connections = await self.witness.connected()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the witness has no connection after {limit:g} s")
+            await asyncio.sleep(0.05)
+        await asyncio.gather(*(prober.well(limit) for prober in self.ingest))
+
+    async def ignite(self) -> tuple[str, float]:
+        """Let one more sensor burn; its zone, and when its first line was written, monotonic seconds."""
+        device = self.texts[fire_id(self._burnt)]
+        self._burnt += 1
+        await device.fire(ADC1=3600)
+        return device.zone, time.monotonic()
+
+    @property
+    def burnt(self) -> list[str]:
+        """The zones in which it has burnt."""
+        return [fire_id(number) for number in range(self._burnt)]
+
+    def prober_credentials(self) -> Credentials:
+        """By which the evidence prober proves to be a shard, from the site's own authority."""
+        folder = self.seen / "identity" / "authority"
+        authority = Authority.load((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+        return Credentials(Issuer(self.folder / "prober", authority).folder(EvidenceProber.identity(NAMESPACE)))
+
+    def gap(self, since: float, until: float) -> float:
+        """The longest time that any probed sensor was without an acknowledgement, in seconds."""
+        return max((prober.gap(since, until) for prober in self.ingest), default=0.0)
+
+    def taken_back(self) -> int:
+        """Acknowledged readings that were asked for again."""
+        return sum(len(prober.taken_back) for prober in self.ingest)
+
+    async def close(self) -> None:
+        """End the devices, then the product."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.stop()
+
+
+@asynccontextmanager
+async def running_site(
+    folder: Path, diary: Diary, layout: Layout, film: Film | None = None
+) -> AsyncIterator[LocalSite]:
+    """A site whose devices are all well, on a disk of its own where this user may mount one."""
+    async with AsyncExitStack() as stack:
+        disk = await stack.enter_async_context(own_disk(folder / "data")) if can_mount() else None
+        site = LocalSite(folder, diary, layout, disk)
+        stack.push_async_callback(site.close)
+        await site.start()
+        await site.occupy(film)
+        yield site
+
+
+def _fleet(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}

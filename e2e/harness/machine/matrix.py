@@ -1,0 +1,191 @@
+"""The matrix of faults: each alone and in pairs while it burns, judged by the witness and the probers, and its page."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from harness.machine.faults import AGAIN_SECONDS, HOLD_SECONDS, Fault, together
+from harness.machine.local_site import LocalSite
+from harness.machine.prometheus import Prometheus
+from harness.records.probers import EvidenceProber
+
+ALONE_SECONDS, PAIR_SECONDS = 30.0, 60.0  # within which a site has recovered from a fault, from two
+ALARM_SECONDS = 20.0  # for the alarm of a fire after everything is mended
+SETTLE_SECONDS = 1.5  # for what might come twice
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one fault, or a pair, did."""
+
+    faults: tuple[str, ...]
+    gap: float  # seconds that a sensor that was well went without acknowledgement
+    gap_limit: float
+    recovery: float  # seconds from mending, or from harm that is over at once, until all is acknowledged and told
+    recovery_limit: float
+    evidence: int  # items acknowledged so far
+    evidence_lost: int
+    evidence_doubled: int
+    fires: int
+    alarms_lost: int
+    alarms_doubled: int
+    taken_back: int  # acknowledged readings that were asked for again
+    slowest: float  # seconds from a fire's first line until the witness was told, over the fires of this row
+    problem: str = ""  # why the run ended here
+    pressure: float = 0.0  # share of the time for which some process of the machine waited for a processor
+    alerts: tuple[str, ...] = ()  # that began to fire meanwhile, where a Prometheus looked on
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost or doubled, and all came back in time."""
+        lost = self.evidence_lost + self.evidence_doubled + self.alarms_lost + self.alarms_doubled + self.taken_back
+        return not self.problem and not lost and self.gap <= self.gap_limit and self.recovery <= self.recovery_limit
+
+    def text(self) -> str:
+        """For the progress line."""
+        lost, doubled = self.evidence_lost + self.alarms_lost, self.evidence_doubled + self.alarms_doubled
+        return f"gap {self.gap:g} s, recovery {self.recovery:g} s, {lost} lost, {doubled} doubled"
+
+
+def choose_pairs(names: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
+    """`count` different pairs of faults, by the seed."""
+    pairs = list(combinations(names, 2))
+    return sorted(random.Random(seed).sample(pairs, min(count, len(pairs))))
+
+
+class Alerts:
+    """The alerts that begin to fire between two moments."""
+
+    def __init__(self, prometheus: Prometheus | None) -> None:
+        self._prometheus = prometheus
+        self._before: frozenset[str] = frozenset()
+        self._seen: set[str] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """From now on."""
+        if self._prometheus:
+            self._before = await self._prometheus.firing()
+            self._looking = asyncio.get_running_loop().create_task(self._look(self._prometheus), name="alerts")
+
+    async def _look(self, prometheus: Prometheus) -> None:
+        while True:
+            self._seen |= await prometheus.firing()
+            await asyncio.sleep(0.5)
+
+    async def end(self) -> tuple[str, ...]:
+        """Their names."""
+        if self._looking:
+            self._looking.cancel()
+            await asyncio.wait([self._looking])
+        return tuple(sorted(self._seen - self._before))
+
+
+async def try_faults(
+    site: LocalSite, prober: EvidenceProber, faults: Sequence[Fault], prometheus: Prometheus | None = None
+) -> Outcome:
+    """Do harm while it burns, mend it, and look at the books."""
+    limit = ALONE_SECONDS if len(faults) == 1 else PAIR_SECONDS
+    began, back_before = time.monotonic(), site.taken_back()
+    burning: list[tuple[str, float]] = []
+    problem, recovery = "", float("inf")
+
+    async def burn(after: float) -> None:
+        await asyncio.sleep(after)
+        burning.append(await site.ignite())
+
+    async def recovered(since: float) -> float:
+        """Seconds from `since` until all is acknowledged, and all fires and a new one are told."""
+        async with asyncio.timeout(AGAIN_SECONDS):
+            await site.well(AGAIN_SECONDS)
+            burning.append(await site.ignite())
+            for zone, _ in burning:
+                await site.witness.alarmed(zone, ALARM_SECONDS)
+        return time.monotonic() - since
+
+    alerts, waited = Alerts(prometheus), waited_seconds()
+    await alerts.begin()
+    fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in (0.2, HOLD_SECONDS / 2)]
+    try:
+        async with together(site, faults):
+            harmed, first = time.monotonic(), 0.0
+            if all(fault.at_once for fault in faults):
+                first = await recovered(site.struck)
+            await asyncio.sleep(max(0.0, harmed + HOLD_SECONDS - time.monotonic()))
+        mended = time.monotonic()
+        async with asyncio.timeout(AGAIN_SECONDS):
+            await asyncio.gather(*fires)
+        recovery = max(first, await recovered(mended))
+    except (AssertionError, TimeoutError, OSError, RuntimeError) as error:
+        problem = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        for fire in fires:
+            fire.cancel()
+    ended = time.monotonic()
+    await asyncio.sleep(SETTLE_SECONDS)
+    fired = await alerts.end()
+    outcome = _judge(site, prober, faults, problem=problem, recovery=recovery, recovery_limit=limit, burning=burning,
+                  gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
+    busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
+    return replace(outcome, alerts=fired, pressure=round(min(busy, 1.0), 2))
+
+
+def waited_seconds() -> float:
+    """For how long some process of this machine had to wait for a processor so far; 0: the kernel does not say."""
+    try:
+        some = Path("/proc/pressure/cpu").read_text().splitlines()[0]
+    except (OSError, IndexError):
+        return 0.0
+    return int(some.rpartition("total=")[2]) / 1e6
+
+
+def _judge(  # noqa: PLR0913 -- what was seen, all by name
+    site: LocalSite, prober: EvidenceProber, faults: Sequence[Fault], *, problem: str, recovery: float,
+    recovery_limit: float, burning: Sequence[tuple[str, float]], gap: float, back: int,
+) -> Outcome:  # fmt: skip
+    acknowledged = [prober.sent[name] for name in list(prober.acknowledged)]
+    lost, doubled = site.witness.miscounted(acknowledged)
+    alarms_lost, alarms_doubled = site.witness.miscounted(zone for zone, _ in burning)
+    now, now_ns = time.monotonic(), time.time_ns()
+    took = [
+        (heard[0].time_ns - now_ns) / 1e9 + now - began
+        for zone, began in burning if (heard := site.witness.alarms(zone))
+    ]  # fmt: skip
+    return Outcome(
+        faults=tuple(fault.name for fault in faults),
+        gap=round(gap, 2),
+        gap_limit=max(fault.gap for fault in faults) if len(faults) == 1 else sum(fault.gap for fault in faults),
+        recovery=round(recovery, 2),
+        recovery_limit=recovery_limit,
+        evidence=len(acknowledged),
+        evidence_lost=len(lost),
+        evidence_doubled=len(doubled),
+        fires=len(burning),
+        alarms_lost=len(alarms_lost),
+        alarms_doubled=len(alarms_doubled),
+        taken_back=back,
+        slowest=round(max(took, default=0.0), 2),
+        problem=problem,
+    )
+
+
+def write_outcomes(path: Path, about: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
+    """Keep a run as JSON."""
+    rows = [asdict(outcome) | {"ok": outcome.ok} for outcome in outcomes]
+    path.write_text(json.dumps({**about, "outcomes": rows}, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_outcomes(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
+    """What `write_outcomes` wrote: about the run, and its rows."""
+    about = json.loads(path.read_text())
+    rows = about.pop("outcomes")
+    names = {field.name for field in fields(Outcome)}
+    known = [{key: value for key, value in row.items() if key in names} for row in rows]
+    for row in known:
+        row |= {name: tuple(row.get(name, ())) for name in ("faults", "alerts")}
+    return about, [Outcome(**row) for row in known]

@@ -1,0 +1,66 @@
+"""docs/reliability.md: what faults did to EmberEye in a run, written from its results."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.machine.faults import FAULTS, HOLD_SECONDS
+from harness.machine.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
+
+HEAD, END = (Path(__file__).with_name(f"reliability_{part}.md") for part in ("head", "end"))
+
+
+def write_page(path: Path, about: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
+    """Write the page."""
+    path.write_text(page(about, outcomes))
+
+
+def page(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
+    """The page's text."""
+    machine = about["machine"]
+    singles = [one for one in outcomes if len(one.faults) == 1]
+    pairs = [one for one in outcomes if len(one.faults) > 1]
+
+    def worst(name: str) -> str:
+        return ", ".join(f"{one.gap:g} s" for one in singles if one.faults == (name,)) or "not run"
+
+    text = HEAD.read_text().format(
+        hold=HOLD_SECONDS, at=about["at"], seed=about["seed"], commit=about["commit"][:8], cores=machine["cores"],
+        cpu=machine["cpu"], memory=machine["memoryGb"], python=machine["python"],
+        pressure=f"{100 * sum(one.pressure for one in outcomes) / max(1, len(outcomes)):.0f}",
+        evidence=max((one.evidence for one in outcomes), default=0),
+        evidence_lost=max((one.evidence_lost for one in outcomes), default=0),
+        evidence_doubled=max((one.evidence_doubled for one in outcomes), default=0),
+        fires=sum(one.fires for one in outcomes),
+        alarms_lost=sum(one.alarms_lost for one in outcomes),
+        alarms_doubled=sum(one.alarms_doubled for one in outcomes),
+        taken_back=sum(one.taken_back for one in outcomes),
+        planned=worst("planned move"), killed=worst("shard killed"), alone=ALONE_SECONDS, pair=PAIR_SECONDS,
+        slowest_alone=_slowest(singles), slowest_pair=_slowest(pairs),
+    )  # fmt: skip
+    for title, rows in (("Each alone", singles), ("In pairs", pairs)):
+        if rows:
+            text += f"## {title}\n" + _table(rows)
+    return text + END.read_text()
+
+
+def _slowest(outcomes: Sequence[Outcome]) -> str:
+    return f"{max(one.recovery for one in outcomes):g} s" if outcomes else "not run"
+
+
+def _table(outcomes: Sequence[Outcome]) -> str:
+    titles = (
+        "fault", "gap", "recovery", "told", "evidence lost, doubled", "alarms lost, doubled", "alerts that began",
+        "pressure", "",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
+    for one in outcomes:
+        name = " and ".join(FAULTS[fault].what if len(one.faults) == 1 else fault for fault in one.faults)
+        verdict = "kept" if one.ok else f"**not kept**{': ' if one.problem else ''}{one.problem}"
+        alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
+        lines.append(
+            f"| {name} | {one.gap:g} s | {one.recovery:g} s | {one.slowest:g} s | {one.evidence_lost}, "
+            f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | "
+            f"{100 * one.pressure:.0f} % | {verdict} |"
+        )
+    return "\n".join(lines) + "\n\n"

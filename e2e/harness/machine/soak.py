@@ -1,0 +1,236 @@
+"""A soak: a steady load on one machine for hours, fires, faults at random from a seed, and what every process uses."""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.machine.faults import FAULTS, HOLD_SECONDS
+from harness.machine.local_site import HOST, LocalSite
+from harness.machine.matrix import Outcome, try_faults
+from harness.machine.slope import Slope, slope
+from harness.records.probers import EvidenceProber
+
+SAMPLE_SECONDS = 10.0
+WARM_SECONDS = 300.0  # of a process's life that say nothing about leaks
+MEASURES = {"memory_mb": "MB", "descriptors": "descriptors", "threads": "threads"}
+FIRE_SECONDS = 60.0  # between two fires, on average
+
+
+@dataclass(frozen=True)
+class SoakPlan:
+    """What a soak does; everything at random comes from its seed."""
+
+    seconds: float
+    seed: int
+    sensors: int = 100
+    rate: float = 10.0  # readings/s of each
+    frame_rate: float = 1.0  # thermal frames/s of each
+    mjpeg: int = 4  # cameras
+    h264: int = 4  # cameras
+    fps: float = 10.0
+    fault_seconds: float = 300.0  # between two faults, on average; 0: none
+    faults: tuple[str, ...] = tuple(name for name in FAULTS if name not in {"disk full", "operator killed"})
+
+    def schedule(self) -> list[tuple[float, str]]:
+        """When each event is to come, in seconds after the beginning: "fire" or the name of a fault."""
+        dice, found = random.Random(self.seed), []
+        for kind, mean in (("fire", FIRE_SECONDS), ("fault", self.fault_seconds)):
+            at = 0.0
+            while mean:
+                at += dice.uniform(0.5, 1.5) * mean
+                if at > self.seconds:
+                    break
+                found.append((at, "fire" if kind == "fire" else dice.choice(self.faults)))
+        return sorted(found)
+
+
+@dataclass
+class Samples:
+    """What each process used, and when; a process that is started anew is another."""
+
+    rows: dict[tuple[str, int], list[tuple[float, float, int, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def take(self, site: LocalSite, at: float) -> None:
+        """Look at every process now, `at` seconds after the beginning."""
+        for usage in site.usages():
+            self.rows[role_of(usage.command), usage.pid].append((at, usage.memory_mb, usage.descriptors, usage.threads))
+
+    def slopes(self, measure: str) -> dict[str, Slope]:
+        """By role: how `measure` grows in an hour, once processes are warm."""
+        column = 1 + list(MEASURES).index(measure)
+        by_role: dict[str, list[tuple[list[float], list[float]]]] = defaultdict(list)
+        for (role, _), rows in self.rows.items():
+            warm = [row for row in rows if row[0] - rows[0][0] >= WARM_SECONDS]
+            by_role[role].append(([row[0] for row in warm], [float(row[column]) for row in warm]))
+        return {role: found for role, segments in sorted(by_role.items()) if (found := slope(segments))}
+
+
+def role_of(command: str) -> str:
+    """Which process of the product this is, by its command."""
+    words = command.split()
+    for name in ("up", "hub"):
+        if name in words[:6]:
+            return "operator" if name == "up" else "hub"
+    if "--shard" in words:
+        return f"shard {words[words.index('--shard') + 1]}"
+    return "decoder"
+
+
+@dataclass
+class Soaked:
+    """What came of it."""
+
+    plan: SoakPlan
+    began: float = field(default_factory=time.time)
+    seconds: float = 0.0
+    outcomes: list[Outcome] = field(default_factory=list)
+    fires: list[tuple[float, float]] = field(default_factory=list)  # seconds after the beginning, seconds until told
+    missed: list[str] = field(default_factory=list)  # zones
+    samples: Samples = field(default_factory=Samples)
+    load_ended: str = ""  # why the load's own processes ended early
+
+    @property
+    def leaks(self) -> dict[str, Slope]:
+        """What grows beyond chance, by role and measure."""
+        return {
+            f"{role} {measure}": found
+            for measure in MEASURES
+            for role, found in self.samples.slopes(measure).items()
+            if found.grows
+        }
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was lost, nothing was late, nothing leaks."""
+        return not (self.missed or self.load_ended or self.leaks) and all(outcome.ok for outcome in self.outcomes)
+
+    def summary(self) -> str:
+        """One line, for whoever reads only that."""
+        worst = max((outcome.gap for outcome in self.outcomes), default=0.0)
+        latencies = sorted(took for _, took in self.fires)
+        p95 = latencies[int(0.95 * (len(latencies) - 1))] * 1e3 if latencies else 0.0
+        lost = sum(one.alarms_lost + one.evidence_lost for one in self.outcomes) + len(self.missed)
+        doubled = sum(one.alarms_doubled + one.evidence_doubled for one in self.outcomes)
+        return (
+            f"soak: {'PASS' if self.ok else 'FAIL'} hours={self.seconds / 3600:.2f} seed={self.plan.seed} "
+            f"faults={len(self.outcomes)} faults_failed={sum(not one.ok for one in self.outcomes)} "
+            f"fires={len(self.fires)} lost={lost} doubled={doubled} gap_max_s={worst:.2f} "
+            f"told_p95_ms={p95:.0f} leaks={len(self.leaks)}"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the samples, which are a table of their own."""
+        slopes = {
+            measure: {role: asdict(found) for role, found in self.samples.slopes(measure).items()}
+            for measure in MEASURES
+        }
+        return {
+            "summary": self.summary(),
+            "passed": self.ok,
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
+            "plan": asdict(self.plan),
+            "slopesPerHour": slopes,
+            "missed": self.missed,
+            "loadEnded": self.load_ended,
+            "outcomes": [asdict(outcome) | {"ok": outcome.ok} for outcome in self.outcomes],
+        }
+
+
+async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: asyncio.Event) -> Soaked:
+    """Let the plan run until it is over, or until `stop`."""
+    found, began = Soaked(plan), time.monotonic()
+    sampling = asyncio.get_running_loop().create_task(_sample(site, found, began), name="sample")
+    try:
+        for at, event in plan.schedule():
+            if await _stopped(stop, began + at - time.monotonic()):
+                break
+            if event == "fire":
+                await _burn(site, found, time.monotonic() - began)
+            else:
+                found.outcomes.append(await try_faults(site, prober, [FAULTS[event]]))
+        else:
+            await _stopped(stop, began + plan.seconds - time.monotonic())
+    finally:
+        sampling.cancel()
+        found.seconds = time.monotonic() - began
+    return found
+
+
+async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(stop.wait(), max(0.0, seconds))
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _sample(site: LocalSite, found: Soaked, began: float) -> None:
+    while True:
+        found.samples.take(site, time.monotonic() - began)
+        await asyncio.sleep(SAMPLE_SECONDS)
+
+
+async def _burn(site: LocalSite, found: Soaked, at: float) -> None:
+    zone, began = await site.ignite()
+    try:
+        await site.witness.alarmed(zone, 10.0)
+    except AssertionError:
+        found.missed.append(zone)
+    else:
+        found.fires.append((at, time.monotonic() - began))
+
+
+def load_commands(plan: SoakPlan, tcp: int, mjpeg: int, rtsp: int) -> list[list[str]]:
+    """The processes that play the load."""
+    embereye = [sys.executable, "-m", "embereye_cli", "simulate"]
+    commands = []
+    if plan.sensors:
+        devices = ",".join(f"{id_}={zone}" for id_, zone in load_sensors(plan).items())
+        commands.append([*embereye, "sensors", "--target", f"{HOST}:{tcp}", "--devices", devices,
+                         "--rate", str(plan.rate), "--frame-rate", str(plan.frame_rate)])  # fmt: skip
+    size = ["--fps", str(plan.fps), "--size", "640x360"]
+    for count, option in ((plan.mjpeg, ["--listen", f"{HOST}:{mjpeg}"]),
+                          (plan.h264, ["--rtsp", f"{HOST}:{rtsp}", "--codec", "h264"])):  # fmt: skip
+        if count:
+            commands.append([*embereye, "cameras", *option, "--count", str(count), *size])
+    return commands
+
+
+def load_sensors(plan: SoakPlan) -> dict[str, str]:
+    """The load's sensors and their zones."""
+    return {f"load-{number:03}": f"load-{number // 4:02}" for number in range(plan.sensors)}
+
+
+def load_cameras(plan: SoakPlan, mjpeg: int, rtsp: int) -> dict[str, str]:
+    """The load's cameras and where they are pulled from."""
+    found = {f"mjpeg-{number}": f"http://{HOST}:{mjpeg}/camera-{number}.mjpg" for number in range(1, plan.mjpeg + 1)}
+    return found | {f"h264-{number}": f"rtsp://{HOST}:{rtsp}/camera-{number}" for number in range(1, plan.h264 + 1)}
+
+
+def fires_of(plan: SoakPlan) -> int:
+    """How many sensors burn at most: one for each fire, four for each fault."""
+    events: Sequence[tuple[float, str]] = plan.schedule()
+    return sum(1 if event == "fire" else 4 for _, event in events) + 4
+
+
+def write_samples(path: Path, samples: Samples) -> None:
+    """All samples as a table of comma-separated values."""
+    lines = ["seconds,role,pid,memory_mb,descriptors,threads"]
+    for (role, pid), rows in samples.rows.items():
+        lines += [f"{at:.1f},{role},{pid},{memory:.2f},{files},{threads}" for at, memory, files, threads in rows]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_result(path: Path, found: Soaked) -> None:
+    """The result as JSON."""
+    path.write_text(json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
+
+
+__all__ = ["HOLD_SECONDS", "SoakPlan", "Soaked", "soak"]

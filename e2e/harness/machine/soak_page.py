@@ -1,0 +1,98 @@
+"""A soak's report: what every process used over time as lines, latencies, slopes with their intervals, faults."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from harness.machine.soak import MEASURES, Soaked
+from harness.records.page import STYLE
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 860, 220, 60, 24
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
+
+
+def write_soak_page(path: Path, found: Soaked) -> None:
+    """Write the report as one page that needs nothing else."""
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>Soak</title><style>{STYLE}</style>",
+        f"<h1>Soak</h1><p class=sum>{escape(found.summary())}</p>",
+        f"<p>Again: <code>make soak HOURS={found.plan.seconds / 3600:g} ARGS='--seed {found.plan.seed}'</code></p>",
+    ]
+    for measure, unit in MEASURES.items():
+        parts += [
+            f"<h2>{escape(measure.removesuffix('_mb'))}, {unit}</h2>",
+            _usage(found, measure),
+            _slopes(found, measure),
+        ]
+    parts += [
+        "<h2>From a fire's first line until it was told, ms</h2>",
+        _latency(found),
+        "<h2>Faults</h2>",
+        _faults(found),
+    ]
+    path.write_text("\n".join(parts) + "</html>\n")
+
+
+def _usage(found: Soaked, measure: str) -> str:
+    column = 1 + list(MEASURES).index(measure)
+    roles = sorted({role for role, _ in found.samples.rows})
+    lines = []
+    for (role, _), rows in found.samples.rows.items():
+        points = [(row[0], float(row[column])) for row in rows]
+        lines.append((role, COLOURS[roles.index(role) % len(COLOURS)], points))
+    return plot(lines, dots=False)
+
+
+def _latency(found: Soaked) -> str:
+    return plot([("fires", COLOURS[0], [(at, took * 1e3) for at, took in found.fires])], dots=True)
+
+
+def plot(lines: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], *, dots: bool) -> str:
+    """Series of (seconds, value) by name and colour as one SVG with axes from nothing."""
+    points = [point for _, _, series in lines for point in series]
+    if not points:
+        return "<p>nothing was measured</p>"
+    last, most = max(x for x, _ in points) or 1.0, max(y for _, y in points) * 1.05 or 1.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return LEFT + (WIDTH - LEFT) * x / last, (HEIGHT - BOTTOM) * (1 - y / most)
+
+    marks, minutes = list[str](), last / 60
+    for _, colour, series in lines:
+        if dots:
+            marks += [_dot(*place(x, y), colour) for x, y in series]
+        else:
+            path = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in series)
+            marks.append(f'<polyline fill=none stroke="{colour}" points="{path}"/>')
+    axes = "".join(
+        f"<text x=0 y={(HEIGHT - BOTTOM) * (1 - share) + 10:.0f} font-size=11>{most * share:.4g}</text>"
+        for share in (0.0, 0.5, 0.95)
+    ) + "".join(
+        f"<text x={LEFT + (WIDTH - LEFT - 40) * share:.0f} y={HEIGHT - 4} font-size=11>{minutes * share:.0f} min</text>"
+        for share in (0.0, 0.5, 1.0)
+    )
+    names = {name: colour for name, colour, _ in lines}
+    key = " ".join(f'<span style="color:{colour}">■ {escape(name)}</span>' for name, colour in sorted(names.items()))
+    return f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' width={WIDTH}>{axes}{''.join(marks)}</svg><p>{key}</p>"
+
+
+def _dot(x: float, y: float, colour: str) -> str:
+    return f'<circle cx={x:.1f} cy={y:.1f} r=2.5 fill="{colour}"/>'
+
+
+def _slopes(found: Soaked, measure: str) -> str:
+    rows = "".join(
+        f"<tr class={'bad' if one.grows else ''}><td>{escape(role)}<td class=n>{one.value:+.3f}"
+        f"<td class=n>{one.low:+.3f} to {one.high:+.3f}<td class=n>{one.samples}</tr>"
+        for role, one in found.samples.slopes(measure).items()
+    )
+    return f"<table><tr><th>process<th>slope an hour<th>95 % interval<th>samples</tr>{rows}</table>"
+
+
+def _faults(found: Soaked) -> str:
+    rows = "".join(
+        f"<tr class={'' if one.ok else 'bad'}><td>{escape(' and '.join(one.faults))}<td>{escape(one.text())}"
+        f"<td>{escape(one.problem)}</tr>"
+        for one in found.outcomes
+    )
+    return f"<table>{rows}</table>"

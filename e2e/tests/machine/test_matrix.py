@@ -1,0 +1,164 @@
+"""The matrix of faults and soaks: what they choose, how they judge, what they write."""
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from harness.machine.faults import FAULTS
+from harness.machine.local_site import CLOCK
+from harness.machine.matrix import Outcome, choose_pairs, read_outcomes, write_outcomes
+from harness.machine.reliability import page
+from harness.machine.slope import slope
+from harness.machine.soak import (
+    WARM_SECONDS,
+    Soaked,
+    SoakPlan,
+    fires_of,
+    load_cameras,
+    load_commands,
+    load_sensors,
+    role_of,
+)
+from harness.machine.soak_page import write_soak_page
+
+from embereye_cli.main import COMMANDS
+
+FINE = Outcome(
+    faults=("hub killed",), gap=0.2, gap_limit=1.5, recovery=2.0, recovery_limit=30.0, evidence=40, evidence_lost=0,
+    evidence_doubled=0, fires=3, alarms_lost=0, alarms_doubled=0, taken_back=0, slowest=0.3,
+)  # fmt: skip
+ABOUT = {
+    "at": "2026-01-01T00:00:00Z", "seed": 7, "commit": "abcdef0123",
+    "machine": {"cpu": "Some", "cores": 2, "memoryGb": 8.0, "python": "3.11"},
+}  # fmt: skip
+
+
+def test_pairs_follow_from_the_seed_and_none_comes_twice() -> None:
+    names = list(FAULTS)
+    pairs = choose_pairs(names, 10, 7)
+    assert pairs == choose_pairs(names, 10, 7) != choose_pairs(names, 10, 8)
+    assert len(set(pairs)) == 10
+    assert all(one != other for one, other in pairs)
+    assert len(choose_pairs(["a", "b"], 10, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"evidence_lost": 1}, {"evidence_doubled": 1}, {"alarms_lost": 1}, {"alarms_doubled": 1}, {"taken_back": 1},
+        {"gap": 1.6}, {"recovery": 30.1}, {"problem": "it hung"},
+    ],
+)  # fmt: skip
+def test_anything_lost_doubled_or_late_fails(change: dict[str, object]) -> None:
+    assert FINE.ok
+    assert not replace(FINE, **change).ok  # type: ignore[arg-type]
+
+
+def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path: Path) -> None:
+    bad = replace(FINE, faults=("hub killed", "disk full"), alarms_lost=1, problem="no alarm")
+    write_outcomes(tmp_path / "run.json", ABOUT, [FINE, bad])
+    about, outcomes = read_outcomes(tmp_path / "run.json")
+    assert (about, outcomes) == (ABOUT, [FINE, bad])
+    text = page(about, outcomes)
+    assert "seed 7" in text
+    assert "| the hub is killed (-9) | 0.2 s |" in text
+    assert "**not kept**: no alarm" in text
+    assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
+
+
+def test_a_leak_is_told_from_noise_also_when_processes_begin_anew() -> None:
+    dice = np.random.default_rng(3)
+    at = np.arange(0.0, 3600.0, 10.0)
+
+    def segment(per_hour: float, base: float) -> tuple[list[float], list[float]]:
+        return list(at), list(base + per_hour * at / 3600 + dice.normal(0, 0.5, len(at)))
+
+    steady = slope([segment(0.0, 100), segment(0.0, 140)])
+    assert steady is not None
+    assert not steady.grows
+    assert abs(steady.value) < 0.5
+    leaking = slope([segment(3.0, 100), segment(3.0, 60)])
+    assert leaking is not None
+    assert leaking.grows
+    assert leaking.low < 3.0 < leaking.high
+    assert slope([([0.0, 1.0], [1.0, 2.0])]) is None, "two samples say nothing"
+
+
+def test_the_interval_of_a_process_that_does_not_grow_is_nearly_always_around_zero() -> None:
+    dice = np.random.default_rng(4)
+    at = list(np.arange(0.0, 600.0, 10.0))
+    found = [slope([(at, list(dice.normal(50, 1, len(at))))]) for _ in range(200)]
+    missed = sum(not one.low <= 0 <= one.high for one in found if one)
+    assert missed <= 20, "of 200 intervals at 95 % some ten miss"
+
+
+def test_a_soak_s_events_follow_from_its_seed_and_there_are_sensors_for_all_its_fires() -> None:
+    plan = SoakPlan(seconds=7200, seed=5)
+    schedule = plan.schedule()
+    assert schedule == SoakPlan(seconds=7200, seed=5).schedule() != SoakPlan(seconds=7200, seed=6).schedule()
+    assert all(0 < at <= 7200 for at, _ in schedule)
+    faults = [event for _, event in schedule if event != "fire"]
+    assert 10 <= len(faults) <= 60
+    assert set(faults) <= set(FAULTS)
+    assert fires_of(plan) >= len(schedule)
+    assert not [event for _, event in replace(plan, fault_seconds=0.0).schedule() if event != "fire"]
+
+
+def test_the_load_is_played_by_commands_that_exist_to_devices_that_are_declared() -> None:
+    plan = SoakPlan(seconds=60, seed=1, sensors=3, mjpeg=2, h264=1)
+    commands = load_commands(plan, 1, 2, 3)
+    assert [tuple(command[3:5]) for command in commands] == [("simulate", "sensors"), ("simulate", "cameras"),
+                                                            ("simulate", "cameras")]  # fmt: skip
+    assert all(tuple(command[3:5]) in COMMANDS for command in commands)
+    assert set(load_sensors(plan)) == {"load-000", "load-001", "load-002"}
+    assert set(load_cameras(plan, 2, 3)) == {"mjpeg-1", "mjpeg-2", "h264-1"}
+
+
+@pytest.mark.parametrize(
+    ("command", "role"),
+    [
+        ("python -m embereye_cli up fleets.yaml --json", "operator"),
+        ("python -m embereye_cli hub --host 127.0.0.1", "hub"),
+        ("python -m embereye_cli shard sensor --shard hall-sensors-0", "shard hall-sensors-0"),
+        ("python -c from multiprocessing.spawn import spawn_main", "decoder"),
+    ],
+)
+def test_processes_are_known_by_their_commands(command: str, role: str) -> None:
+    assert role_of(command) == role
+
+
+def test_a_soak_s_report_and_summary_tell_what_failed(tmp_path: Path) -> None:
+    found = Soaked(SoakPlan(seconds=3600, seed=5), seconds=3600.0)
+    found.fires = [(10.0, 0.02), (20.0, 0.04)]
+    found.outcomes = [FINE]
+    # Warm, and grows by a megabyte in ten minutes.
+    found.samples.rows["hub", 1] = [(at, 100 + at / 600, 20, 9) for at in np.arange(0.0, WARM_SECONDS + 1200, 10.0)]
+    assert not found.ok
+    line = found.summary()
+    assert line.startswith("soak: FAIL hours=1.00 seed=5 faults=1 faults_failed=0 fires=2 lost=0 doubled=0")
+    assert "leaks=1" in line
+    write_soak_page(tmp_path / "soak.html", found)
+    text = (tmp_path / "soak.html").read_text()
+    assert line in text
+    assert "<polyline" in text
+    assert "make soak HOURS=1 ARGS='--seed 5'" in text
+    found.samples.rows.clear()
+    assert found.ok
+    assert found.summary().startswith("soak: PASS")
+
+
+def test_every_python_process_below_a_stepped_clock_sees_it_and_its_monotonic_clock_stays(tmp_path: Path) -> None:
+    step = tmp_path / "step"
+    step.write_bytes(int(3600e9).to_bytes(8, sys.byteorder, signed=True))
+    code = "import time; print(time.time(), time.time_ns(), time.monotonic())"
+    environment = {**os.environ, "PYTHONPATH": str(CLOCK), "CLOCK_STEP_FILE": str(step)}
+    out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    seconds, nanoseconds, monotonic = map(float, out.stdout.split())
+    assert seconds == pytest.approx(time.time() + 3600, abs=60)
+    assert nanoseconds / 1e9 == pytest.approx(time.time() + 3600, abs=60)
+    assert monotonic == pytest.approx(time.monotonic(), abs=60)
