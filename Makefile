@@ -12,7 +12,7 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql chromium
 
 # The same, built from Go modules into .cache where Go is: an ONVIF camera, and a server of RTSP.
 CAMERA_PEERS := go2rtc mediamtx
@@ -24,13 +24,14 @@ TRAINING := .cache/training
 # What Grafana says that a dashboard is, and what checks that; where there is npm.
 GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
+BROWSER_DRIVER := playwright-core@1.65.1 axe-core@4.14.1
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
-E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua
+E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker prometheus-adapter
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua embereye-valve
 
-.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e faults soak e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate
+.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -53,6 +54,8 @@ peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, camera servers and 
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
 	@if command -v npm >/dev/null && [ ! -d .cache/oidc/node_modules/oidc-provider ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/oidc $(OIDC_PROVIDER); fi
+	@if command -v npm >/dev/null && [ ! -d .cache/browser/node_modules/axe-core ]; then \
+	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/browser $(BROWSER_DRIVER); fi
 	@if command -v go >/dev/null && [ ! -f .cache/cert-manager/crd-certificates.yaml ]; then \
 	  module=$$(cd / && go mod download -json $(CERT_MANAGER) | sed -n 's/.*"Dir": "\(.*\)",/\1/p') && \
 	  mkdir -p .cache/cert-manager && cp "$$module/deploy/crds/crd-certificates.yaml" .cache/cert-manager/; fi
@@ -60,7 +63,7 @@ peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, camera servers and 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
 
-programs: ## Build what tests run of Kubernetes (done by test; minutes the first time, resumed where it was interrupted)
+programs: install ## Build what tests run of Kubernetes, and our own client in Go (done by test; minutes the first time, resumed where it was interrupted)
 	@e2e/cluster/binaries --optional $(PROGRAMS) >/dev/null
 
 observe: install ## The same with a real Prometheus, our alert rules and Alertmanager, from Debian's packages
@@ -107,8 +110,8 @@ image: install ## Build the image that every component runs, tagged as the chart
 release: install ## Put all that a release consists of into dist/VERSION, for you to upload; ARGS="--without-image"
 	@$(BIN)/python deploy/release.py $(ARGS)
 
-e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; results in e2e/results
-	$(BIN)/pytest $(wildcard e2e/test_*.py)
+e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; ARGS="-m slow" for the long ones
+	$(BIN)/pytest $(wildcard e2e/test_*.py) $(ARGS)
 
 faults: install ## Make faults on the real processes of this machine, alone and in pairs; ARGS="--page" writes docs/reliability.md
 	$(BIN)/python e2e/faults $(ARGS)

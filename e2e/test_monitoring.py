@@ -1,24 +1,18 @@
 """The chart beside the real Prometheus Operator, and through a release's life: test, upgrade, rollback, uninstall.
 
-The Prometheus is what kube-prometheus-stack makes of it: it takes monitors and rules of every namespace that carry the
-label of its own release, and no others.
+Monitors and rules carry the label of that Prometheus' release.
 """
 
 import asyncio
-import json
 import re
 import time
-import urllib.parse
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from harness.cluster.cluster import Json, node_ports, script, until
+from harness.cluster.cluster import Json, until
+from harness.cluster.prometheus import LABELS, Prometheus, install_prometheus
 from harness.cluster.site import (
     CAMERAS,
     CHART,
-    MONITORING,
     RELEASE,
     SENSORS,
     SIMULATED_CAMERAS,
@@ -35,111 +29,11 @@ from embereye_operator.monitoring.panels import DASHBOARDS
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
-LABELS = {"release": "stack"}
-PROGRAMS = ("prometheus", "prometheus-operator", "prometheus-config-reloader")
 OPTIONS = (
     "monitoring.enabled=true",
     "monitoring.interval=5s",
     *(f"monitoring.labels.{k}={v}" for k, v in LABELS.items()),
 )
-
-
-def _image(program: str) -> str:
-    return f"e2e-{program}:latest"
-
-
-def _of_the_makers(bundle: Path) -> list[Json]:
-    """Everything that the Prometheus Operator installs of itself, with our images of its programs."""
-    # YAML 1.1 has a meaning of its own for a bare "=", which one of its enumerations has.
-    text = bundle.read_text().replace("- =\n", '- "="\n')
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found = [document for document in yaml.load_all(text, loader) if document]
-    for document in found:
-        if document["kind"] == "CustomResourceDefinition":
-            continue
-        for place in (document["metadata"], *document.get("subjects", [])):
-            if "namespace" in place:
-                place["namespace"] = MONITORING
-        if document["kind"] == "Deployment":
-            (container,) = document["spec"]["template"]["spec"]["containers"]
-            container |= {"image": _image("prometheus-operator"), "imagePullPolicy": "Never"}
-            container["args"] = [
-                f"--prometheus-config-reloader={_image('prometheus-config-reloader')}"
-                if "config-reloader=" in word
-                else word
-                for word in container["args"]
-            ]
-    return found
-
-
-def _prometheus() -> list[Json]:
-    """A Prometheus as kube-prometheus-stack declares it, and a door to it."""
-    subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": MONITORING}
-    metadata = {"name": "stack", "namespace": MONITORING}
-    name = {"name": "e2e-prometheus"}
-    selector = {"matchLabels": LABELS}
-    everywhere: Json = {}
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": MONITORING}},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": name,
-            "rules": [{"apiGroups": [""], "resources": ["pods", "services", "endpoints"],
-                       "verbs": ["get", "list", "watch"]}],
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": name,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-prometheus"},
-            "subjects": [subject],
-        },
-        {
-            "apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata,
-            "spec": {
-                "image": _image("prometheus"), "version": "v3.9.1", "imagePullPolicy": "IfNotPresent",
-                "serviceAccountName": "prometheus", "evaluationInterval": "5s",
-                "podMonitorSelector": selector, "podMonitorNamespaceSelector": everywhere,
-                "serviceMonitorSelector": selector, "serviceMonitorNamespaceSelector": everywhere,
-                "ruleSelector": selector, "ruleNamespaceSelector": everywhere,
-            },
-        },
-        {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "door", "namespace": MONITORING},
-            "spec": {"type": "NodePort", "selector": {"prometheus": "stack"}, "ports": [{"name": "web", "port": 9090}]},
-        },
-    ]  # fmt: skip
-
-
-class Prometheus:
-    """The HTTP API, through a NodePort."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    async def get(self, path: str, **query: str) -> Any:
-        host, _, port = self._address.partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        try:
-            target = f"/api/v1/{path}?{urllib.parse.urlencode(query)}"
-            writer.write(f"GET {target} HTTP/1.0\r\nHost: prometheus\r\n\r\n".encode())
-            _, _, body = (await asyncio.wait_for(reader.read(), 20)).partition(b"\r\n\r\n")
-        finally:
-            writer.close()
-        answer = json.loads(body)
-        assert answer["status"] == "success", (path, query, answer)
-        return answer["data"]
-
-    async def query(self, expression: str) -> list[Json]:
-        found: list[Json] = (await self.get("query", query=expression))["result"]
-        return found
-
-    async def up(self) -> dict[str, int]:
-        """Targets that are scraped, by their jobs."""
-        found = await self.query("sum by (job) (up)")
-        return {row["metric"].get("job", ""): int(row["value"][1]) for row in found}
-
-    async def alerts(self, state: str = "firing") -> set[str]:
-        """Names of our alerts in that state."""
-        found = (await self.get("alerts"))["alerts"]
-        return {alert["labels"]["alertname"] for alert in found if alert["state"] == state}
 
 
 @pytest.fixture(scope="module")
@@ -180,26 +74,7 @@ def history(witness: Witness) -> list[tuple[int, int, str, int]]:
 
 async def test_a_prometheus_of_the_prometheus_operators_runs(site: Site, prometheus: dict[str, Prometheus]) -> None:
     with site.diary.step("the real Prometheus Operator"):
-        binaries = Path(await script("binaries", *PROGRAMS))
-        await script("program-image", *PROGRAMS)
-        await script("load", *(_image(program) for program in PROGRAMS))
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}}
-        bundle = await asyncio.to_thread(_of_the_makers, binaries.parent / "prometheus-operator" / "bundle.yaml")
-        definitions = [document for document in bundle if document["kind"] == "CustomResourceDefinition"]
-        await site.cluster.apply(namespace, *definitions)
-        names = [f"crd/{document['metadata']['name']}" for document in definitions]
-        await site.cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
-        await site.cluster.apply(*(document for document in bundle if document not in definitions), *_prometheus())
-        door = await site.cluster.existing("service", "door", MONITORING, 30)
-        prometheus[""] = Prometheus(f"{site.entrance}:{node_ports(door)['web']}")
-
-        async def ready() -> bool:
-            try:
-                return bool(await prometheus[""].get("status/runtimeinfo"))
-            except (OSError, ValueError, TimeoutError):
-                return False
-
-        await until(ready, bool, "Prometheus answers", 180)
+        prometheus[""] = await install_prometheus(site.cluster)
 
 
 async def test_what_the_chart_declares_is_scraped_and_its_rules_are_evaluated(

@@ -2,12 +2,17 @@
 
 import base64
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.cluster.chart import CHART, NAMESPACE, helm, operators_rights, render, template
+import yaml
+from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, operators_rights, render, template
 from harness.servers.apiserver import ApiError, ApiServer, path_of
 
+from embereye.hub.feeds.selection import read_selection
+from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
@@ -61,6 +66,11 @@ VALUE_SETS = {
     "an identity provider": (
         "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
         "--set", "hub.oidc.roles.operator={fire wardens}", "--set", "hub.oidc.clientSecret.existingSecret=oidc",
+    ),
+    "webhooks": (
+        "--set-json",
+        'hub.webhooks=[{"name": "pager", "url": "https://pager.example/x", "tokenFrom": {"secret": "pager"}, '
+        '"select": {"levels": ["alarm"]}}, {"name": "am", "urlFrom": {"secret": "am", "key": "address"}}]',
     ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
                     "--set", "monitoring.grafanaAlerts.enabled=true"),
@@ -161,6 +171,7 @@ def pod_of(deployment: Any) -> Any:
         ("hub.oidc.issuer=http://accounts.example", "hub.oidc.issuer"),
         ("hub.oidc.issuer=https://accounts.example", "hub.oidc.clientId"),
         ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
+        ("hub.webhooks[0].name=Pager", "hub.webhooks.0"),
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("operator.clusterWide=site", "operator.clusterWide"),
@@ -347,6 +358,31 @@ def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret()
     assert "oidc" not in str(render())
 
 
+def test_the_hub_gets_its_webhooks_and_their_secrets_as_files_and_is_rolled_when_they_change() -> None:
+    def parts(*values: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        manifests = render(*values)
+        (hub,) = (m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
+        (found,) = (m for m in manifests if m["kind"] == "ConfigMap" and "-hub-webhooks-" in m["metadata"]["name"])
+        return hub["spec"]["template"]["spec"], found
+
+    pod, declared = parts(*VALUE_SETS["webhooks"])
+    assert "--webhooks=/etc/embereye/webhooks/webhooks.json" in pod["containers"][0]["args"]
+    assert parse_webhooks(json.loads(declared["data"]["webhooks.json"])) == [
+        WebhookOptions(
+            "pager", "https://pager.example/x", token_file=Path("/etc/embereye/webhooks/pager.token"),
+            selection=read_selection({"levels": ["alarm"]}),
+        ),
+        WebhookOptions("am", url_file=Path("/etc/embereye/webhooks/am.url")),
+    ]  # fmt: skip
+    (volume,) = [volume["projected"]["sources"] for volume in pod["volumes"] if volume["name"] == "webhooks"]
+    assert [one["secret"]["items"] for one in volume[1:]] == [
+        [{"key": "token", "path": "pager.token"}], [{"key": "address", "path": "am.url"}],
+    ]  # fmt: skip
+    _, other = parts("--set-json", 'hub.webhooks=[{"name": "pager", "url": "https://pager.example/y"}]')
+    assert other["metadata"]["name"] != declared["metadata"]["name"]
+    assert "webhooks" not in str([m for m in render() if m["kind"] in {"Deployment", "ConfigMap"} and "data" not in m])
+
+
 def test_an_image_by_its_digest_is_what_everything_runs() -> None:
     manifests = render("--set", f"image.digest={DIGEST}")
     (operator,) = [m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator")]
@@ -382,3 +418,37 @@ def test_only_several_hubs_have_a_disruption_budget() -> None:
 
     assert budgets() == {"embereye-operator"}
     assert budgets(*VALUE_SETS["two hubs"]) == {"embereye-operator", "embereye-hub"}
+
+
+def test_a_release_for_each_tenant_shares_no_object_with_another() -> None:
+    def objects(tenant: str, *values: str) -> set[tuple[str, str, str]]:
+        result = helm("template", tenant, str(CHART), "--namespace", tenant, "--kube-version", KUBERNETES, *values)
+        assert result.returncode == 0, result.stderr
+        found = [document for document in yaml.safe_load_all(result.stdout) if document]
+        return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found}
+
+    north = objects("north", "--set", "operator.fleetSelector=tenant=north")
+    south = objects("south", "--set", "crds.enabled=false", "--set", "operator.fleetSelector=tenant=south")
+    assert len(north) > len(south) > 10
+    assert not north & south
+
+
+def test_associations_have_a_port_where_they_are_wanted_and_nowhere_else() -> None:
+    def ports(*values: str) -> list[object]:
+        manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*values)}
+        pod = manifests["Deployment", "embereye-hub"]["spec"]["template"]["spec"]["containers"][0]
+        policy = manifests["NetworkPolicy", "embereye-hub"]["spec"]["ingress"]
+        return [
+            [arg for arg in pod["args"] if "association" in arg],
+            [port["containerPort"] for port in pod["ports"] if port["name"] == "association"],
+            [
+                port["port"]
+                for port in manifests["Service", "embereye-hub"]["spec"]["ports"]
+                if "association" in port["name"]
+            ],
+            [port["port"] for rule in policy for port in rule["ports"] if port["port"] == "association"],
+        ]
+
+    assert ports() == [[], [], [], []]
+    wanted = ports("--set", "hub.associations.enabled=true", "--set", "hub.service.associationPort=5000")
+    assert wanted == [["--association-port=50054"], [50054], [5000], ["association"]]

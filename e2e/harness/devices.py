@@ -16,6 +16,7 @@ from harness.records.witness import OPTIONS
 
 RETRY_SECONDS = 0.2
 REST: Mapping[str, int] = {"ADC1": 280, "ADC2": 1300, "ADC3": 400}
+FLOOD_SECONDS = 0.02  # between two sends of a device that floods
 UNANSWERED_MS = 1500  # after which the kernel gives a connection up
 
 
@@ -76,6 +77,41 @@ class TextDevice:
         if self._writer:
             said = ",".join(f"{key}={value}" for key, value in self.values.items())
             self._writer.write(f"#Sensor{self.id}:{said}!\r\n".encode())
+
+
+@dataclass
+class FloodingDevice:
+    """A text device that sends `rate` readings a second, as far as the shard takes them; dials again when it breaks."""
+
+    id: str
+    zone: str
+    host: str
+    port: int
+    rate: float = 5.0
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        said = ",".join(f"{key}={value}" for key, value in REST.items())
+        line = f"#Sensor{self.id}:{said}!\r\n".encode()
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                _, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), 2)
+                try:
+                    writer.write(f"#serialno:{self.id}!\r\n".encode())
+                    await self._send(writer, line)
+                finally:
+                    writer.transport.abort()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _send(self, writer: asyncio.StreamWriter, line: bytes) -> None:
+        due, last = 0.0, time.monotonic()
+        while True:
+            now = time.monotonic()
+            due, last = min(due + (now - last) * self.rate, self.rate), now
+            writer.write(line * int(due))
+            due -= int(due)
+            await writer.drain()
+            await asyncio.sleep(FLOOD_SECONDS)
 
 
 async def _end_of(reader: asyncio.StreamReader) -> None:

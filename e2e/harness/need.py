@@ -105,6 +105,12 @@ def _has_oidc_provider() -> bool:
     return shutil.which("node") is not None and (OIDC_PROVIDER_FOLDER / "node_modules/oidc-provider").exists()
 
 
+def _has_browser() -> bool:
+    modules = BROWSER_FOLDER / "node_modules"
+    found = all((modules / name).exists() for name in ("playwright-core", "axe-core"))
+    return found and all(map(shutil.which, ("node", "chromium")))
+
+
 def _packages(*names: str) -> Callable[[], bool]:
     return lambda: all(map(importlib.util.find_spec, names))
 
@@ -115,6 +121,7 @@ def _recordings(*names: str) -> Callable[[], bool]:
 
 GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
 OIDC_PROVIDER_FOLDER = ROOT / ".cache" / "oidc"
+BROWSER_FOLDER = ROOT / ".cache" / "browser"
 CERTIFICATES = ROOT / ".cache" / "cert-manager" / "crd-certificates.yaml"  # a template of Helm's
 RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # not ours to distribute
 
@@ -126,6 +133,7 @@ KUBECTL = Need("kubectl", _build, _programs("kubectl"), "make test")
 GATEWAY_API = Need("Gateway API's CRDs", _build, _programs("gateway-api"), "make test")
 LUA = Need("Argo CD's Lua", _build, _programs("glua"), "make test")
 HELM = Need("Helm", _build, _programs("helm"), "make test")
+GO_CLIENT = Need("our client in Go", _build, _programs("embereye-valve", "embereye-control.test"), "make test")
 SYSTEMD = Need("systemd-analyze", "install Debian's package systemd", _commands("systemd-analyze"))
 OPENSSL = Need("openssl", "install Debian's package openssl", _commands("openssl"))
 FFMPEG = Need("FFmpeg", _install, _commands("ffmpeg", "ffprobe"), "make peers")
@@ -140,6 +148,12 @@ GRAFANA_TYPES = Need(
 )
 OIDC_PROVIDER = Need(
     "npm's oidc-provider", "`make peers` fetches it where npm is installed", _has_oidc_provider, "make peers"
+)
+BROWSER = Need(
+    "Chromium, playwright-core and axe-core",
+    "`make peers` fetches them where npm is installed",
+    _has_browser,
+    "make peers",
 )
 CERT_MANAGER = Need(
     "cert-manager's kinds", "`make peers` fetches them where go is installed", CERTIFICATES.exists, "make peers"

@@ -27,6 +27,7 @@ from embereye.v1.types_pb2 import Device
 from embereye.wire.rtp.depacketize import Depacketizer, JpegFrame
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 from embereye_bench import report
+from embereye_bench.certificate import certificate
 from embereye_bench.films import Films, draw, enlarge
 from embereye_bench.process import CameraShardProcess, Counters, Measured, Sender
 from embereye_bench.report import Result, Scale, median
@@ -46,6 +47,7 @@ SHED, REJECTED = "embereye_camera_frames_shed_total", "embereye_camera_frames_re
 DELAY, AGE = "embereye_camera_frame_delay_seconds_bucket", "embereye_camera_frame_age_seconds_bucket"
 RATE_NAME = "embereye_camera_rate_hertz"
 BACK_MOST = 3.0  # seconds until rates are back
+TLS_MOST = 1.2  # times the cores without
 COST = "embereye_camera_analysis_cpu_seconds_total"
 
 
@@ -126,8 +128,13 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def fleet(kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE, fps_min: float = 5.0) -> Iterator[Fleet]:
-    """`cameras` that send `rate` frames/s each by `kind`, to a shard of their own that is to look at all of them."""
+def fleet(
+    kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE, fps_min: float = 5.0, tls: Path | None = None
+) -> Iterator[Fleet]:
+    """`cameras` that send `rate` frames/s each by `kind`, to a shard of their own that is to look at all of them.
+
+    `tls` is the folder of the certificate that those are shown that push.
+    """
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         films.save(folder / "films")
@@ -135,9 +142,11 @@ def fleet(kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE, f
         options = ["--hub", hub, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
         if kind == "push":
             wanted = assignment(["push:"] * cameras, fps_min=fps_min, target=max(RATE, rate))
-            shard = stack.enter_context(CameraShardProcess(wanted, folder, hub))
+            shown = ["--tls", str(tls)] if tls else []
+            shard = stack.enter_context(CameraShardProcess(wanted, folder, hub, *shown))
             shard.wait_ready(cameras)
-            sender = stack.enter_context(Sender(kind, *options, "--target", shard.grpc))
+            trusted = ["--ca", str(tls / "ca.crt")] if tls else []
+            sender = stack.enter_context(Sender(kind, *options, "--target", shard.grpc, *trusted))
         elif kind == "rtp":
             ports = list(map(str, free_ports(cameras, kind=socket.SOCK_DGRAM)))
             sources = [f"rtp://{HOST}:{port}" for port in ports]
@@ -183,6 +192,22 @@ def _fleet_result(kind: str, scale: Scale) -> Result:
 def fleet_push(scale: Scale) -> Result:
     """100 cameras that push over gRPC, each on a connection of its own."""
     return _fleet_result("push", scale)
+
+
+def fleet_push_tls(scale: Scale) -> Result:
+    """The same over TLS. Baseline: the same without, in rounds in turn."""
+    films, secured, plain = draw(), [], []
+    with certificate() as folder, fleet("push", films, tls=folder) as over_tls, fleet("push", films) as without:
+        for _ in range(scale.rounds):
+            plain.append(without.round(scale.seconds))
+            secured.append(over_tls.round(scale.seconds))
+    rate, cores = median([one.rate for one in secured]), median([one.cores for one in secured])
+    baseline, dropped = median([one.cores for one in plain]), sum(one.dropped for one in secured)
+    p99 = quantile({bound: sum(one.buckets[bound] for one in secured) for bound in secured[0].buckets}, 0.99) * 1e3
+    unit = f"cores at {rate:,.0f} frames/s, {dropped} dropped, p99 {p99:.1f} ms"
+    ok = rate >= 0.99 * CAMERAS * RATE and not dropped and cores <= TLS_MOST * baseline
+    reach = f"≤ {TLS_MOST} of the same without TLS, 1,500/s, 0 dropped"
+    return Result("fleet-push-tls", cores, unit, baseline, cores / baseline, reach, ok)
 
 
 def fleet_rtp(scale: Scale) -> Result:
@@ -509,6 +534,7 @@ def neighbour(scale: Scale) -> Result:
 
 BENCHMARKS: dict[str, report.Benchmark] = {
     "fleet-push": fleet_push,
+    "fleet-push-tls": fleet_push_tls,
     "fleet-rtp": fleet_rtp,
     "fleet-mjpeg": fleet_mjpeg,
     "fleet-memory": fleet_memory,

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -122,7 +123,11 @@ def image_field(frame: bytes) -> bytes:
 async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
     """Every camera pushes on a connection and a stream of its own."""
     images = Films(tuple(tuple(map(image_field, film)) for film in films.films))
-    cameras = [Messages(arguments.target, "/embereye.v1.Frames/Push") for _ in range(arguments.cameras)]
+    tls = None
+    if arguments.ca:
+        tls = ssl.create_default_context(cafile=str(arguments.ca))
+        tls.set_alpn_protocols(["h2"])
+    cameras = [Messages(arguments.target, "/embereye.v1.Frames/Push", tls) for _ in range(arguments.cameras)]
 
     def frame(camera: int, number: int) -> bool:
         head = PushRequest(camera=f"camera-{camera}", sequence=number + 1, time_ns=time.time_ns())
@@ -283,6 +288,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--target", default="", help="host:port of the shard")
+    parser.add_argument("--ca", type=Path, default=None, help="speak TLS, and trust this authority (push)")
     parser.add_argument("--ports", type=int, nargs="*", default=[], help="UDP port of each camera (rtp)")
     parser.add_argument("--hub", required=True, help="host:port to play the hub on")
     parser.add_argument("--films", type=Path, required=True)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from embereye.camera.replay import START_NS
 from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.health.health import PictureHealth
 from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
 from embereye.detect.vision.thresholds import SUGGESTED_PRIOR, FlameThresholds, suggested_weights
 from embereye.levels import Kind, Level
@@ -43,6 +44,7 @@ class Outcome:
     seconds: float
     flame_s: float | None  # when the flame's alarm was raised after the onset, or in a clip without fire at all
     smoke_s: float | None
+    moves_s: float | None = None  # when a camera that moves said so, and that it cannot judge
 
     @property
     def delay(self) -> float | None:
@@ -66,7 +68,8 @@ def play(
 ) -> Outcome:
     """Show `film` to `detector` as a camera would: RATE frames a second, every frame while a flame is suspected."""
     raised: dict[Kind, float] = {}
-    urgent, last = False, -1.0
+    urgent, last, moves = False, -1.0, None
+    health = PictureHealth()
     for number, (picture, second) in enumerate(zip(film.pictures, film.seconds, strict=True)):
         if not urgent and second - last < 0.9 / RATE:
             continue
@@ -76,12 +79,15 @@ def play(
             detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
         observation = detector.detect(picture, time_ns)
         urgent = observation.urgent
+        if not film.clip.fixed and moves is None and health.due(time_ns):
+            fault = health.observe(picture, time_ns, suspected=observation.suspected)
+            moves = float(second) if fault.startswith("camera move") else None
         for finding in observation.findings:
             if finding.level >= Level.ALARM and (film.clip.label != "fire" or second >= film.clip.onset_s):
                 raised.setdefault(finding.kind, float(second))
         if seen:
             seen(float(second), detector)
-    return Outcome(film.clip, float(film.seconds[-1]), raised.get(Kind.FLAME), raised.get(Kind.SMOKE))
+    return Outcome(film.clip, float(film.seconds[-1]), raised.get(Kind.FLAME), raised.get(Kind.SMOKE), moves)
 
 
 def measured(film: Footage, network: AppearanceNetwork | None, limits: FlameThresholds) -> Course:
@@ -191,16 +197,22 @@ def summary(outcomes: Sequence[Outcome]) -> list[Result]:
         fires = [one for one in chosen if one.clip.label == "fire"]
         others = [one for one in chosen if one.clip.label == "negative"]
         smoke = [one for one in chosen if one.clip.label == "smoke"]
-        soon = sum(one.delay is not None and one.delay <= SOON for one in fires)
-        later = sum(one.delay is not None and one.delay <= LATE for one in fires)
+        soon = sum(_within(one.delay, SOON) for one in fires)
+        later = sum(_within(one.delay, LATE) for one in fires)
+        told = sum(_within(one.delay, LATE) or _within(one.moves_s, one.clip.onset_s + LATE) for one in fires)
         false = sum(one.delay is not None for one in others)
         results += [
             _share(f"{name}-fires-5s", soon, len(fires), 85.0 if fixed else 0.0),
             _share(f"{name}-fires-15s", later, len(fires), 95.0 if fixed else 0.0),
             _share(f"{name}-negatives-alarmed", false, len(others), 3.0 if fixed else 100.0, at_most=True),
+            *([] if fixed else [_share(f"{name}-fires-found-or-blind-15s", told, len(fires), 0.0)]),
             _share(f"{name}-smoke-found", sum(one.delay is not None for one in smoke), len(smoke), 0.0),
         ]
     return [result for result in results if not result.unit.startswith("% of 0")]
+
+
+def _within(seconds: float | None, most: float) -> bool:
+    return seconds is not None and seconds <= most
 
 
 def _share(name: str, count: int, of: int, mark: float, *, at_most: bool = False) -> Result:
@@ -259,7 +271,7 @@ def roc(outcomes: Mapping[float, Sequence[Outcome]]) -> list[Point]:
 def _told(outcome: Outcome) -> dict[str, object]:
     clip = outcome.clip
     return {"file": clip.name, "label": clip.label, "scene": clip.scene, "fixed": clip.fixed, "delay": outcome.delay,
-            "flame_s": outcome.flame_s, "smoke_s": outcome.smoke_s}  # fmt: skip
+            "flame_s": outcome.flame_s, "smoke_s": outcome.smoke_s, "moves_s": outcome.moves_s}  # fmt: skip
 
 
 def _clips_table(outcomes: Sequence[Outcome]) -> Table:

@@ -5,9 +5,29 @@ import sys
 
 from embereye_bench import report
 from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, no_postgres
+from embereye_bench.hub.echo import echo
+from embereye_bench.hub.fanout import fanout_425, fanout_binary, fanout_ladder, fanout_ws
+from embereye_bench.hub.life import hub_hour, kill_100, login_425, saturation, shutdown
+from embereye_bench.hub.lockstep import lockstep_500hz, lockstep_tcp, lockstep_unix
 from embereye_bench.report import Scale
 
-BENCHMARKS: dict[str, report.Benchmark] = {"alarm-path": alarm_path, "alarm-path-postgres": alarm_path_postgres}
+BENCHMARKS: dict[str, report.Benchmark] = {
+    "alarm-path": alarm_path,
+    "alarm-path-postgres": alarm_path_postgres,
+    "fanout-425": fanout_425,
+    "fanout-ladder": fanout_ladder,
+    "fanout-ws": fanout_ws,
+    "fanout-binary": fanout_binary,
+    "login-425": login_425,
+    "saturation": saturation,
+    "shutdown": shutdown,
+    "kill-100": kill_100,
+    "hub-hour": hub_hour,
+    "lockstep-tcp": lockstep_tcp,
+    "lockstep-unix": lockstep_unix,
+    "lockstep-500hz": lockstep_500hz,
+    "echo": echo,
+}
 FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
 
 

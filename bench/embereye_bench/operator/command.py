@@ -160,7 +160,9 @@ PURE: dict[str, Callable[[bool], list[Number]]] = {
     "scaling-day": _scaling_day,
 }
 MANY = ("cold-start", "rest-1000", "change-p99", "idle-shrinks-1000", "rollout-1000")
-ON_SERVER = (*MANY, "leader-takeover", "shard-loss")
+LARGE = ((10, 1), (100, 1), (1_000, 4), (10_000, 40))  # devices of one fleet, and its shards
+LISTED = 2_000  # devices in a ConfigMap
+ON_SERVER = (*MANY, "leader-takeover", "shard-loss", "large-fleet")
 BENCHES = (*PURE, *ON_SERVER)
 
 
@@ -249,6 +251,9 @@ class _Session:
             self._takeover()
         if "shard-loss" in names:
             self._loss()
+        if "large-fleet" in names:
+            for devices, shards in LARGE[:3] if self._seconds < 30 else LARGE:
+                self._large(devices, shards)
 
     @contextlib.contextmanager
     def _operator(self, *options: str, **variables: str) -> Iterator[_Operator]:
@@ -499,6 +504,57 @@ class _Session:
             seconds += self._wait(lambda: operator.value(covered) == 1, 60, "coverage")
         self._show([number("shard-loss", seconds, "s", 10, devices=60)])
         asyncio.run(self._delete())
+
+    def _large(self, devices: int, shards: int) -> None:
+        """One fleet of many devices: until it is covered, what it costs at rest, and what is kept of it."""
+        declared = [{"id": f"s-{index:05}", "zone": f"z-{index // 10}"} for index in range(devices)]
+        lists = [json.dumps(declared[first : first + LISTED]) for first in range(0, devices, LISTED)]
+        asyncio.run(self._declare_lists("large", lists))
+        fleet = _fleet("large", shards, devices=0)
+        fleet["spec"]["sensorsFrom"] = [{"configMapRef": {"name": f"large-{number}"}} for number in range(len(lists))]
+        asyncio.run(self._create([fleet]))
+        with self._operator() as operator:
+            covered = 'embereye_fleet_condition{condition="Covered"'
+            seconds = self._wait(lambda: operator.value(covered) == 1, 300, f"{devices} devices covered")
+            time.sleep(10)
+            before = operator.cpu()
+            time.sleep(self._seconds)
+            cores = (operator.cpu() - before) / self._seconds
+            started = time.monotonic()
+            asked = subprocess.run(
+                [sys.executable, "-m", "embereye_cli.plugin", "devices", "large", "--namespace", NAMESPACE],
+                env={**os.environ, "KUBECONFIG": str(self._kubeconfig)}, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            shown = time.monotonic() - started
+            stored = asyncio.run(self._stored("large"))
+            self._show(
+                [
+                    number(
+                        f"large-{devices}", seconds, "s", 60, ok=asked.stdout.count("\n") > devices, shards=shards,
+                        memoryMB=round(operator.resident(), 1), coresAtRest=round(cores, 4), **stored,
+                        pluginSeconds=round(shown, 2),
+                    )
+                ]
+            )  # fmt: skip
+        asyncio.run(self._delete())
+
+    async def _declare_lists(self, name: str, lists: Sequence[str]) -> None:
+        client, kind = self._client(), CHILDREN["ConfigMap"]
+        for number, text in enumerate(lists):
+            metadata = {"name": f"{name}-{number}", "namespace": NAMESPACE}
+            manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"sensors": text}}
+            await client.apply(kind.from_dict(manifest), field_manager="bench", force=True)
+        await client.close()
+
+    async def _stored(self, name: str) -> dict[str, float]:
+        client = self._client()
+        placement: Any = await client.get(CHILDREN["ConfigMap"], f"{name}-sensors-placement", namespace=NAMESPACE)
+        fleet: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)
+        await client.close()
+        return {
+            "placementKB": round(len(json.dumps(placement)) / 1000, 1),
+            "statusKB": round(len(json.dumps(fleet["status"])) / 1000, 1),
+        }
 
 
 def _fleet(name: str, shards: int = 1, devices: int = 4, autoscaling: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Server:
     def __init__(
         self, kind: str, devices: int = 100, hub: str = "", grpc_port: int = 0, tls: Path | None = None
     ) -> None:
-        """`tls` is the folder of the certificate that a shard shows; None: it speaks no TLS."""
+        """`tls` is the folder of the certificate that a shard or "count" shows; None: it speaks no TLS."""
         command = [sys.executable, "-m", "embereye_bench.sensors.server", kind, "--devices", str(devices), "--hub", hub]
         command += ["--grpc-port", str(grpc_port), *(("--tls", str(tls)) if tls else ())]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

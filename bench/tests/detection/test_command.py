@@ -47,6 +47,13 @@ def test_a_labelled_folder_is_scored(folder, capsys):
     assert told["cost-quiet"]["ratio"] > 0
 
 
+def test_what_detection_costs_is_measured_alone(folder, capsys):
+    main(["bench", "detection", str(folder), "--cost", "--json"])
+    told = {result["name"]: result for result in json.loads(capsys.readouterr().out)["results"]}
+    assert set(told) == {"cost-quiet", "cost-busy", "cost-suspect"}
+    assert all(result["value"] > result["baseline"] > 0 for result in (told["cost-quiet"], told["cost-suspect"]))
+
+
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_what_goes_wrong_is_shown_in_stills_and_by_the_exit_code(folder, tmp_path, capsys, suffix):
     wrong = tmp_path / "clips"

@@ -89,6 +89,7 @@ def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
         Outcome(clip("b"), 20, 9.0, None),
         Outcome(clip("c"), 20, None, None),
         Outcome(clip("d", fixed=False), 20, None, None),
+        Outcome(clip("g", fixed=False), 20, None, None, 6.0),
         Outcome(clip("e", "negative"), 43200, None, 3.0),
         Outcome(clip("f", "negative"), 43200, None, None),
     ]
@@ -98,6 +99,7 @@ def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
     assert told["fixed-negatives-alarmed"].value == 50
     assert not told["fixed-negatives-alarmed"].ok
     assert told["moving-fires-5s"].value == 0
+    assert told["moving-fires-found-or-blind-15s"].value == 50
     assert told["moving-fires-5s"].ok, "told, not required"
     (point,) = roc({0.0: outcomes})
     assert point.false_per_day == 1

@@ -1,35 +1,46 @@
 import asyncio
+import ssl
 
 import grpc
 import pytest
 
+from embereye_bench.certificate import certificate
 from embereye_bench.sensors.messages import Messages
 
 METHOD = "/test.Service/Take"
 
 
-@pytest.fixture
-async def server():
-    """(target, what arrived) of a real gRPC server with small windows, which answers every message."""
+@pytest.fixture(params=["plain", "tls"])
+async def server(request):
+    """(what connects to it, what arrived) of a real gRPC server with small windows, which answers every message."""
     arrived = []
 
     async def take(requests, context):
-        async for request in requests:
-            arrived.append(request)
+        async for message in requests:
+            arrived.append(message)
             yield b"answer"
 
     handlers = {"Take": grpc.stream_stream_rpc_method_handler(take)}
     running = grpc.aio.server(options=[("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 8192)])
     running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
-    port = running.add_insecure_port("127.0.0.1:0")
+    tls = None
+    with certificate() as folder:
+        if request.param == "tls":
+            pair = (folder / "tls.key").read_bytes(), (folder / "tls.crt").read_bytes()
+            port = running.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+            tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            tls.set_alpn_protocols(["h2"])
+        else:
+            port = running.add_insecure_port("127.0.0.1:0")
     await running.start()
-    yield f"127.0.0.1:{port}", arrived
+
+    yield lambda: Messages(f"127.0.0.1:{port}", METHOD, tls), arrived
     await running.stop(0)
 
 
 async def test_messages_of_all_sizes_arrive_whole_and_in_order(server):
-    target, arrived = server
-    stream = Messages(target, METHOD)
+    connect, arrived = server
+    stream = connect()
     sent = [bytes([number]) * size for number, size in enumerate([1, 0, 16_379, 16_380, 40_000, 300_000, 2])]
     for number, message in enumerate(sent):
         assert stream.offer(message[:5], message[5:])
@@ -41,8 +52,8 @@ async def test_messages_of_all_sizes_arrive_whole_and_in_order(server):
 
 
 async def test_the_latest_message_takes_the_place_of_one_that_waits(server):
-    target, arrived = server
-    stream = Messages(target, METHOD)
+    connect, arrived = server
+    stream = connect()
     taken = [stream.offer(number.to_bytes(2) * 50_000) for number in range(200)]
     assert not all(taken)
     async with asyncio.timeout(10):

@@ -168,3 +168,18 @@ annotations:
 env: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+
+{{/* What `embereye hub --webhooks` reads: hub.webhooks, with the files that their Secrets become. */}}
+{{- define "embereye.webhooks" -}}
+{{- $declared := list }}
+{{- range $webhook := .Values.hub.webhooks }}
+{{- $one := omit $webhook "urlFrom" "secretFrom" "tokenFrom" }}
+{{- range $field := list "url" "secret" "token" }}
+{{- if hasKey $webhook (printf "%sFrom" $field) }}
+{{- $_ := set $one (printf "%sFile" $field) (printf "/etc/embereye/webhooks/%s.%s" $webhook.name $field) }}
+{{- end }}
+{{- end }}
+{{- $declared = append $declared $one }}
+{{- end }}
+{{- dict "webhooks" $declared | toJson }}
+{{- end }}

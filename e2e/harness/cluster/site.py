@@ -17,9 +17,11 @@ import yaml
 from embereye.process.identity.authority import Authority
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity
+from harness.cluster.adapter import ADAPTER_ROLES, METRICS
 from harness.cluster.balancer import BALANCER, BALANCER_ROLES
 from harness.cluster.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
 from harness.cluster.enforcer import enforce_policies
+from harness.cluster.prometheus import MONITORING
 from harness.devices import Film, PushCamera, TextDevice
 from harness.records.diary import Diary, Level
 from harness.records.probers import EvidenceProber, IngestProber
@@ -32,7 +34,6 @@ ADMIN_SECRET = "hub-admin"
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
-MONITORING = "monitoring"  # the namespace of the Prometheus Operator and its Prometheus
 MONITORING_ROLES = ("prometheus-operator", "e2e-prometheus")
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OUTSIDE = "outside"  # end of the names of Services that let the tests in
@@ -111,7 +112,12 @@ class Site:
         crds += [name.partition("/")[2] for name in known if name.endswith((".monitoring.coreos.com", ".metallb.io"))]
         await cluster.kubectl(*gone, "namespace", MONITORING, BALANCER)
         await cluster.kubectl(*gone, "customresourcedefinition", *crds)
-        await cluster.kubectl(*gone, "clusterrole,clusterrolebinding", *MONITORING_ROLES, *BALANCER_ROLES)
+        await cluster.kubectl(
+            *gone, "clusterrole,clusterrolebinding", *MONITORING_ROLES, *BALANCER_ROLES, *ADAPTER_ROLES
+        )
+        await cluster.kubectl(*gone, "apiservice", METRICS)
+        await cluster.kubectl(*gone, "clusterrolebinding", f"{ADAPTER_ROLES[0]}-delegator")
+        await cluster.kubectl(*gone, "--namespace", "kube-system", "rolebinding", ADAPTER_ROLES[0])
         for node in await cluster.nodes():
             await cluster.kubectl("uncordon", node)
             for taint in TAINTS:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
@@ -37,7 +38,7 @@ def run(arguments: Namespace) -> int:
         if arguments.json:
             print(json.dumps(entry | {"balanced": balanced(entry.get("ledger", {}))}, ensure_ascii=False))
         else:
-            print("\n".join(sentences(entry, time.time_ns())))
+            print("\n".join(map(visible, sentences(entry, time.time_ns()))))
     sys.stdout.flush()
     return 0 if all(entry["covered"] for entry in entries) else 1
 
@@ -54,14 +55,15 @@ def known_devices(console: str, token: str) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = json.load(answer)["devices"]
     except urllib.error.HTTPError as error:
         if error.code != HTTPStatus.UNAUTHORIZED:
-            raise UserError(f"{url} answers {error.code} {error.reason}: {_reason(error)}") from error
+            raise UserError(f"{url} answers {error.code} {error.reason}: {reason_of(error)}") from error
         raise UserError(f"the hub at {console} does not let us in; {REMEDY}") from error
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{url} does not answer: {error}; --console names the hub's HTTP port") from error
     return found
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
+def reason_of(error: urllib.error.HTTPError) -> str:
+    """Why the hub refused, in its own words."""
     try:
         return str(json.load(error)["error"])
     except (OSError, ValueError, KeyError, TypeError):

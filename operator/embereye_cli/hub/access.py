@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye.process.tls.client import dial
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
@@ -129,7 +130,7 @@ async def _audit(link: grpc.aio.Channel, arguments: Namespace) -> None:
     for one in entries:
         table.add_row(
             str(one.number), _time(one.time_ns), Text(one.who), WORDS.get(one.role, "?"), one.address, one.action,
-            Text(_plain(one.subject)), Text(_plain(one.detail)),
+            Text(visible(one.subject)), Text(visible(one.detail)),
         )  # fmt: skip
     Console(highlight=False).print(table)
     return None
@@ -147,11 +148,6 @@ def _lines(found: "list[messages.Token] | list[messages.AuditRecord] | list[mess
     one: Message
     for one in found:
         print(json_format.MessageToJson(one, indent=None, ensure_ascii=False), flush=True)
-
-
-def _plain(text: str) -> str:
-    """`text` without control characters, which could steer a terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _time(time_ns: int) -> str:

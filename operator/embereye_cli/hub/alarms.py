@@ -19,6 +19,7 @@ from embereye.levels import ZoneState
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import dial
 from embereye.units import SECOND
@@ -184,7 +185,8 @@ class _Client:
         for mark in marks:
             seen = ", ".join(summary(item) for item in mark.signs)
             where = f"{mark.namespace}/{mark.zone}"
-            table.add_row(*map(_plain, (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)))
+            told = (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)
+            table.add_row(*(Text(visible(text)) for text in told))
         if not marks:
             table.add_row("no alarm is marked as false", "", "", "", "", "")
         self._console.print(table)
@@ -268,8 +270,8 @@ class _Client:
         line = Text.assemble(
             (f"{_time(event.time_ns)}  ", "dim"),
             (f"{word.upper():<13}", style),
-            (f" {_plain(event.namespace)}/{_plain(event.zone)}  ", "bold"),
-            _plain(event.why),
+            (f" {visible(event.namespace)}/{visible(event.zone)}  ", "bold"),
+            visible(event.why),
         )
         self._console.print(line, soft_wrap=True)
 
@@ -277,11 +279,6 @@ class _Client:
 def _state_word(number: int) -> tuple[str, str]:
     state = ZoneState(number)
     return state.word, STYLES.get(state, "")
-
-
-def _plain(text: str) -> str:
-    """`text` without control characters, which could steer a terminal."""
-    return "".join(character if character.isprintable() else "�" for character in text)
 
 
 def _time(time_ns: int) -> str:
@@ -296,11 +293,11 @@ def _zone_table(answer: ZonesResponse) -> Table:
         watched = Text(
             f"{zone.covered} of {zone.declared}", style="bold yellow" if zone.covered < zone.declared else ""
         )
-        reasons = [_plain(zone.why)] if zone.why else []
-        reasons += [_plain(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
+        reasons = [visible(zone.why)] if zone.why else []
+        reasons += [visible(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
         reasons += [f"{len(zone.faults) - LISTED} more are dark"] if len(zone.faults) > LISTED else []
         reasons += ["under test"] if zone.testing else []
-        table.add_row(Text(_plain(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
+        table.add_row(Text(visible(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
     if not answer.zones:
         table.add_row("no zone is known", "", "", "no device is declared, and no shard has reported")
     return table

@@ -10,10 +10,12 @@ import grpc
 from google.protobuf import json_format
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from embereye.hub.storage.clip_store import SUFFIXES
 from embereye.levels import Kind
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
@@ -99,9 +101,10 @@ def _table(clips: list[Clip], of_alarm: bool) -> Table:
     for clip in clips:
         still = clip.media == Clip.MEDIA_STILL
         table.add_row(
-            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip", clip.device, clip.zone, Kind(clip.kind).word,
+            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip",
+            Text(visible(clip.device)), Text(visible(clip.zone)), Kind(clip.kind).word,
             _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / SECOND:.1f}",
-            f"{clip.bytes / 1e6:.2f} MB", clip.note,
+            f"{clip.bytes / 1e6:.2f} MB", Text(visible(clip.note)),
         )  # fmt: skip
     if not clips:
         table.add_row("none yet: a clip comes once it is finished" if of_alarm else "none is kept")

@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> int:
     to: str = arguments.to
     folder = not to.startswith(("@", "postgres:", "postgresql:")) and "=" not in to
     if to in {arguments.database, str(arguments.data or "")}:
-        raise UserError(f"--to {to} is where it is already")
+        raise UserError("--to names the place where it is already")  # and may hold a password
     place = Namespace(data=Path(to) if folder else None, database="" if folder else to)
     with owning(arguments) as source, owning(place) as target:
         copied = copy_history(source, target, replace=arguments.replace)

@@ -1,6 +1,9 @@
 """Run the hub. `embereye hub backup`, `restore` and `migrate` copy what it has stored."""
 
+import logging
 import os
+import re
+import sys
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +12,16 @@ from embereye.hub.access.roles import Role, role_named
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve
+from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
+from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
 from embereye_cli.values import duration, size
+
+logger = logging.getLogger(__name__)
+PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -60,6 +68,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--allowed-host", action="append", default=env("ALLOWED_HOSTS").split(), metavar="NAME",
                         help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
                         "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
+    parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
+                        metavar="FILE", help="JSON file that declares webhooks, as docs/feeds.md says; default: none "
+                        "[EMBEREYE_WEBHOOKS]")  # fmt: skip
     _add_provider(parser, env)
 
 
@@ -122,10 +133,18 @@ def add_database(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run a hub until SIGTERM or SIGINT; returns the exit code."""
+    """Run a hub until SIGTERM or SIGINT, and end the process with its exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     if arguments.data is None:
         raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
+    # Pictures, and digests of tokens, are no strangers' affair, nor is what an earlier version wrote.
+    os.umask(os.umask(0o077) | 0o007)
+    restrict([arguments.data / name for name in ("hub.sqlite", "hub.sqlite-wal", "hub.sqlite-shm", "clips")], 0o007)
+    if PASSWORD.search(arguments.database) and any(arguments.database in word for word in sys.argv):
+        logger.warning(
+            "every user of this machine reads the password in --database in the list of processes: write the address "
+            "to a file, and say --database @FILE"
+        )
     if arguments.advertise and not arguments.database:
         raise UserError("--advertise takes --database: hubs that share a history keep it in PostgreSQL")
     if arguments.advertise and not all((arguments.grpc_port, arguments.control_port, arguments.http_port)):
@@ -150,8 +169,9 @@ def run(arguments: Namespace) -> int:
         hosts=hosts,
         database=arguments.database,
         advertise=arguments.advertise,
+        webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
         oidc=_provider(arguments),
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )
-    return lifecycle.run(lambda stop: serve(options, stop))
+    lifecycle.leave(lifecycle.run(lambda stop: serve(options, stop)))

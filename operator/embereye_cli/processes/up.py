@@ -10,7 +10,7 @@ from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
 from embereye_cli.values import duration_or_seconds
 from embereye_operator.runtime.local.runtime import HOST, Reach
-from embereye_operator.up.folder import load_fleets, locked
+from embereye_operator.up.folder import load_fleets, load_webhooks, locked
 from embereye_operator.up.up import SIMULATE, Up, UpOptions
 
 
@@ -42,6 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "(default: free ones)")  # fmt: skip
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                         help="another name that browsers may call the console by; may be given again")  # fmt: skip
+    parser.add_argument("--webhooks", type=Path, default=None, metavar="FILE",
+                        help="YAML or JSON file that declares webhooks, as docs/feeds.md says")  # fmt: skip
     parser.add_argument("--logs", choices=["files", "stderr"], default="files",
                         help="of hub and shards: to files in --data, or with this one's (default: files)")  # fmt: skip
     parser.add_argument("--certificate-life", type=duration_or_seconds, default=LIFE.total_seconds(),
@@ -83,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         log_here=arguments.logs == "stderr",
         reach=_reach(arguments),
         allowed_hosts=arguments.allowed_host,
+        webhooks=load_webhooks(arguments.webhooks) if arguments.webhooks else None,
     )
     with locked(options.data):
         return lifecycle.run(lambda stop: Up(options, fleets).run(stop))

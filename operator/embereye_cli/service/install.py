@@ -9,6 +9,7 @@ from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
 from embereye_cli.main import COMMANDS
 from embereye_cli.service.unit import DATA, NAME, Places, build_unit, systemctl
+from embereye_operator.api.fleets import Fleet
 from embereye_operator.up.folder import load_fleets
 
 
@@ -26,7 +27,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Write unit and manifests, and start it; returns the exit code."""
     places = Places(arguments.root)
-    load_fleets(arguments.manifests)
+    fleets = load_fleets(arguments.manifests)
     _check_options(arguments.up)
     names = [path.name for path in arguments.manifests]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -46,13 +47,19 @@ def run(arguments: Namespace) -> int:
     except OSError as error:
         raise UserError(f"{error.filename} cannot be written: {error.strerror}; run this as root") from error
     print(f"{places.unit} written; manifests are in {places.manifests}, data in {DATA}")
+    if told := sorted(name for fleet in fleets.values() for name in _with_passwords(fleet)):
+        print(
+            f"every user of this machine can read the passwords of {', '.join(told)} in {places.manifests}: name a "
+            f"folder in {DATA}/credentials with files username and password as credentialsRef instead",
+            file=sys.stderr,
+        )
     if arguments.no_start or not places.is_this_machine:
         return 0
     systemctl("daemon-reload")
     systemctl("enable", NAME)
     systemctl("restart", NAME)  # starts it where it does not run, and has a running one take another unit
     print("started; its log: journalctl --unit embereye --follow")
-    print(f"sign in: see the log, or  embereye access link --token @{DATA}/hub/admin-token")
+    print(f"sign in by a link: embereye access link --token @{DATA}/hub/admin-token")
     return 0
 
 
@@ -66,6 +73,13 @@ def _check_options(options: Iterable[str]) -> None:
     for own in ("--data", "--logs"):
         if any(option.partition("=")[0] == own for option in options):
             raise UserError(f"{own} is the service's own: its data is in {DATA}, its log in the journal")
+
+
+def _with_passwords(fleet: Fleet) -> Iterable[str]:
+    """The cameras whose addresses hold a user and a password."""
+    for camera in fleet.devices:
+        if "@" in str(getattr(camera, "source", "")):
+            yield camera.id
 
 
 class _Checking(ArgumentParser):

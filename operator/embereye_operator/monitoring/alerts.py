@@ -364,6 +364,15 @@ ALERTS = (
         "Told only where clips are kept. The process is missed by EmberEyeHubDown or EmberEyeShardMetricsMissing.",
     ),
     Alert(
+        "EmberEyeWebhookFailing", "warning", "release",
+        "max by (namespace, pod, instance, webhook) (embereye_hub_webhook_failing) == 1 or "
+        "max by (namespace, pod, instance, webhook) (embereye_hub_webhook_dead_letters) > 0", "5m",
+        "The webhook {{ $labels.webhook }} does not deliver",
+        "Events wait, or were given up: `embereye webhooks list` says why. Alarms reach the console and the feeds all "
+        "the same.",
+        "Told only where webhooks are declared. A hub that is gone is missed by EmberEyeHubDown.",
+    ),
+    Alert(
         "EmberEyeArchiveFailing", "warning", "shard", f"max by ({SHARD}) (embereye_sensor_archive_failing) == 1", "5m",
         f"{THE_SHARD} cannot keep raw readings",
         "The archive of spec.telemetry cannot be written. Watching and alarms are not affected.",

@@ -417,6 +417,11 @@ OPERATION = Dashboard(
                   _one("max(embereye_hub_shard_clocks_wrong)"), "stat", 1, 1),
             Panel("Clips", "Room that clips take.", "bytes", "EmberEyeClipsFailing",
                   _one("max(embereye_hub_clips_bytes)", "clips")),
+            Panel("Webhooks behind", "Events that a webhook has not delivered.", "short", "EmberEyeWebhookFailing",
+                  _one("max by (webhook) (embereye_hub_webhook_behind_events)", "{{webhook}}"), warning=10,
+                  critical=100),
+            Panel("Dead letters", "Events that a webhook gave up.", "short", "EmberEyeWebhookFailing",
+                  _one("max by (webhook) (embereye_hub_webhook_dead_letters)", "{{webhook}}"), "stat", 1, 1),
         )),
         Row("Processes", (
             Panel("Memory", "Resident, by process.", "bytes", "EmberEyeEventLoopSlow",

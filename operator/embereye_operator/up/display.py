@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from embereye.process.telemetry.logs import visible
+
 STYLES = {
     "normal": "green",
     "pre-alarm": "yellow",
@@ -70,7 +72,7 @@ class Lines:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print one line with the local time."""
-        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {text}", style=style))
+        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {visible(text)}", style=style))
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Print what changed since the last call."""
@@ -98,7 +100,7 @@ class LiveTable:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Add one event under the table."""
-        self._events.append(Text(f"{time.strftime('%H:%M:%S')}  {text}", style=style))
+        self._events.append(Text(f"{time.strftime('%H:%M:%S')}  {visible(text)}", style=style))
         self._refresh()
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
@@ -106,10 +108,11 @@ class LiveTable:
         table = Table("fleet", "shards", "covered", "", title=None, expand=True)
         for fleet in fleets:
             style = STYLES["covered" if fleet.well else "dark"]
-            table.add_row(fleet.name, fleet.ready, Text(fleet.covered, style=style), fleet.why)
+            table.add_row(fleet.name, fleet.ready, Text(fleet.covered, style=style), Text(visible(fleet.why)))
         states = Table("zone", "state", "covered", "", expand=True)
         for zone in zones:
-            states.add_row(zone.name, Text(zone.state, style=STYLES.get(zone.state, "")), zone.covered, zone.why)
+            state = Text(zone.state, style=STYLES.get(zone.state, ""))
+            states.add_row(Text(visible(zone.name)), state, zone.covered, Text(visible(zone.why)))
         self._tables = [table, states]
         self._refresh()
 

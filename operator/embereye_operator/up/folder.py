@@ -2,15 +2,20 @@
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
 import yaml
 
+from embereye.hub.webhooks.options import parse_webhooks
+from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.runtime.local.runtime import identified
+
+FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")  # that we make
 
 
 def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
@@ -41,11 +46,29 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
     return fleets
 
 
+def load_webhooks(path: Path) -> object:
+    """The webhooks that a YAML or JSON file declares, as `embereye hub --webhooks` has them; UserError."""
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        parse_webhooks(document)
+    except OSError as error:
+        raise UserError(f"--webhooks {path}: {error.strerror or error}") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"--webhooks {path} is not YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise UserError(f"--webhooks {path}: {error}") from error
+    return document
+
+
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[None]:
-    """Hold the data folder for this process alone; UserError where another holds it or it cannot be written."""
+    """Hold the data folder for this process alone, and what this process writes from now on for its user alone.
+
+    UserError where another process holds it, it is somebody else's, or it cannot be written.
+    """
     try:
         data.mkdir(parents=True, exist_ok=True)
+        _close_to_others(data)
         lock: TextIO = (data / "lock").open("w")
     except OSError as error:
         raise UserError(f"--data {data} cannot be written: {error.strerror}") from error
@@ -54,4 +77,20 @@ def locked(data: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"{data} is in use by another `embereye up`: stop it or choose another --data") from error
-        yield
+        before = os.umask(0o077)
+        try:
+            yield
+        finally:
+            os.umask(before)
+
+
+def _close_to_others(data: Path) -> None:
+    """Let other users of this machine read nothing of what is below the folder; UserError where it is one of theirs.
+
+    Pictures, recordings, cameras' passwords and digests of tokens are there. At its top is the list of metrics, which a
+    Prometheus of another user reads.
+    """
+    if os.geteuid() and data.stat().st_uid not in {0, os.geteuid()}:
+        raise UserError(f"--data {data} belongs to another user, who could put anything there: choose another folder")
+    if (data / "hub" / "admin-token").exists():  # written by us before, maybe by an earlier version
+        restrict([data / name for name in FOLDERS], 0o077)

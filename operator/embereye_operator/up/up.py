@@ -65,6 +65,7 @@ SIMULATE = "embereye.dev/simulate"
 SIMULATE_FIRE = "embereye.dev/simulate-fire"
 RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
+TARGETS = "prometheus-targets.json"
 READY_SECONDS = 30.0  # for the hub to answer
 DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
 OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
@@ -89,6 +90,7 @@ class UpOptions:
     metrics_port: int = 0  # 0: a free one
     log_here: bool = False  # hub and shards log to this process's own standard error, not to files
     reach: Reach = field(default_factory=Reach)
+    webhooks: object = None  # what `embereye hub --webhooks` reads; None: there are none
     allowed_hosts: Sequence[str] = ()  # names that browsers may call the console by
     certificate_life: float = LIFE.total_seconds()  # of those by which its processes know each other
 
@@ -257,7 +259,11 @@ class Up:
         identities, reach = self._runtime.identities, options.reach
         if reach.is_outer:
             identities.add_names(HUB, tuple(dict.fromkeys((*OWN_NAMES, reach.advertised, *options.allowed_hosts))))
+        webhooks = folder / "webhooks.json"
+        if options.webhooks is not None:
+            write_whole(webhooks, json.dumps(options.webhooks).encode(), private=True)
         command = embereye_command("hub", "--host", HOST, "--outer-host", bracketed(options.reach.listen),
+                                   *(("--webhooks", str(webhooks)) if options.webhooks is not None else ()),
                                    *(f"--allowed-host={name}" for name in options.allowed_hosts),
                                    "--grpc-port", str(options.hub_port),
                                    "--http-port", str(options.console_port),
@@ -375,7 +381,8 @@ class Up:
         text = json.dumps(found, indent=1)
         if text != self._targets:
             try:
-                write_whole(data / "prometheus-targets.json", text.encode())
+                write_whole(data / TARGETS, text.encode())
+                (data / TARGETS).chmod(0o644)  # Prometheus may be another user
             except OSError as error:
                 logger.warning("%s: where metrics are is not told: %s", data, error)
             self._targets = text
@@ -417,7 +424,11 @@ class Up:
         self._display.say(
             f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {endpoints['hub']}", style="bold"
         )
-        self._display.say(f"sign in, once, within the hour: {link}")
+        if self._options.log_here:
+            # A service's log is kept, and sent elsewhere: whoever may read it is not an admin for that.
+            self._display.say(f"sign in by a link: embereye access link --token @{endpoints['adminTokenFile']}")
+        else:
+            self._display.say(f"sign in, once, within the hour: {link}")
         for key, listens in endpoints["fleets"].items():
             where = ", ".join(f"{name} {address}" for name, address in listens["service"].items())
             self._display.say(f"{key}: {where or 'its shards dial its cameras'}")

@@ -39,6 +39,19 @@ def test_what_is_installed_is_the_unit_and_the_manifests(tmp_path: Path, capsys:
     assert "data in /var/lib/embereye" in capsys.readouterr().out
 
 
+def test_passwords_that_every_user_could_read_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifest = tmp_path / "yard.yaml"
+    manifest.write_text(
+        "apiVersion: embereye.dev/v1alpha1\nkind: CameraFleet\nmetadata: {name: yard}\nspec:\n  cameras:\n"
+        "    - {id: gate, zone: yard, source: 'rtsp://me:a-word@10.0.0.7/1'}\n"
+        "    - {id: door, zone: yard, source: 'rtsp://10.0.0.8/1'}\n"
+    )
+    assert main(["service", "install", str(manifest), "--root", str(tmp_path)]) == 0
+    told = capsys.readouterr().err
+    assert "can read the passwords of gate in" in told
+    assert "a-word" not in told
+
+
 def test_installing_again_takes_the_manifests_that_are_there(tmp_path: Path) -> None:
     install(tmp_path)
     kept = tmp_path / "etc/embereye/sensorfleet.yaml"

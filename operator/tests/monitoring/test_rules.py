@@ -103,6 +103,8 @@ def healthy() -> dict[str, Values]:
         f"up{{{HUB}}}": gauge(1),
         f"embereye_hub_store_failing{{{HUB}}}": gauge(0),
         f"embereye_hub_clips_failing{{{HUB}}}": gauge(0),
+        f'embereye_hub_webhook_failing{{{HUB},webhook="pager"}}': gauge(0),
+        f'embereye_hub_webhook_dead_letters{{{HUB},webhook="pager"}}': gauge(0),
         f"embereye_hub_shard_clocks_wrong{{{HUB}}}": gauge(0),
         f"embereye_hub_disk_free_bytes{{{HUB}}}": gauge(6e9),
         f"embereye_hub_disk_size_bytes{{{HUB}}}": gauge(1e10),
@@ -201,6 +203,8 @@ FAULTS = (
           name="the hub's certificate is not renewed"),
     fault("EmberEyeClipsFailing", series("camera_clips_failing", gauge(1))),
     fault("EmberEyeClipsFailing", series("hub_clips_failing", gauge(1)), name="the hub cannot write clips"),
+    fault("EmberEyeWebhookFailing", series("webhook_failing", gauge(1))),
+    fault("EmberEyeWebhookFailing", series("webhook_dead_letters", gauge(2)), name="a webhook gave events up"),
     fault("EmberEyeArchiveFailing", series("archive_failing", gauge(1))),
     fault("EmberEyeClockSkew", series("clocks_wrong", gauge(1))),
     # --- what is no fault

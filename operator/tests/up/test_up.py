@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,8 @@ from urllib.error import HTTPError
 import pytest
 
 from embereye.process.addresses import free_ports
+from embereye.process.lifecycle import UserError
+from embereye_operator.up.folder import locked
 
 SENSORS = """
 apiVersion: embereye.dev/v1alpha1
@@ -335,3 +337,32 @@ async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> 
 @pytest.mark.parametrize("arguments", [[], ["--for", "soon", "x.yaml"], ["--nonsense", "x.yaml"]])
 async def test_wrong_arguments_are_refused_in_one_sentence(arguments: list[str]) -> None:
     assert "--help" in await refused(*arguments)
+
+
+async def test_other_users_of_the_machine_read_nothing_but_where_metrics_are(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "hub").mkdir(parents=True)  # as an earlier version left it
+    (data / "hub" / "admin-token").write_text("a-token-that-an-earlier-version-made-0123456789")
+    (data / "hub").chmod(0o755)
+    (data / "mine").mkdir(0o755)  # and something that is not ours
+    async with house(tmp_path) as running:
+        await running.until(lambda: running.zones()["hall"])
+
+        def readable(folder: Path) -> Iterator[str]:
+            for path in folder.iterdir():
+                mode = path.lstat().st_mode
+                if path.is_dir() and mode & 0o011:
+                    yield from readable(path)
+                elif mode & 0o044:
+                    yield str(path.relative_to(data))
+
+        assert set(readable(data)) - {"lock"} == {"prometheus-targets.json"}
+        assert (data / "mine").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_data_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() == 0:
+        os.chown(tmp_path, 65533, 65533)  # root's own is trusted
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    with pytest.raises(UserError, match=r"--data .* belongs to another user"), locked(tmp_path):
+        pass

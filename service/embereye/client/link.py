@@ -139,6 +139,11 @@ class Link:
         except DelimitedError as error:
             raise LinkError(f"{self.address}: {error}") from error
 
+    def detach(self) -> socket.socket:
+        """The connection itself, for those who do without `send` and `receive` from here on; it blocks."""
+        self._socket.setblocking(True)
+        return self._socket
+
     def close(self) -> None:
         """End the association."""
         self._socket.close()

@@ -19,6 +19,7 @@ from embereye.hub.storage.committer import Committer, Step
 from embereye.hub.storage.history import History
 from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.tracing import EvidenceTraces
+from embereye.hub.webhooks.keeper import Webhooks
 from embereye.hub.zones import Zones
 from embereye.process.timing.clock import Timeline, now_ns
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -70,6 +71,7 @@ class Hub:
         )
         self.actions = Actions(self.committer, self.zones)
         self.subscriptions = Subscriptions(self.committer)
+        self.webhooks = Webhooks(self.committer, self.feed, store, self.timeline)
         self.false_alarms = FalseAlarms(self.committer, self.zones, self.history)
 
     def trace(self, traces: EvidenceTraces) -> None:
@@ -99,6 +101,7 @@ class Hub:
         self.canaries.restore(stored.canaries)
         self.access.restore(stored.access)
         self.subscriptions.restore(stored.subscriptions)
+        self.webhooks.restore(stored.webhooks)
         self.feed.latest = stored.cursor
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
@@ -126,6 +129,7 @@ class Hub:
             tasks.create_task(self.committer.run(), name="hub-commit")
             tasks.create_task(self._tick(), name="hub-tick")
             tasks.create_task(self._check_store(), name="hub-check-store")
+            tasks.create_task(self.webhooks.run(), name="hub-webhooks")
             tasks.create_task(
                 self.history.prune(self.committer, self._retention_ns, self.timeline.now_ns), name="hub-prune"
             )

@@ -64,6 +64,11 @@ class HubCollector(Collector):
         for kind in ("state", "fault", "fault_cleared", "test", "evidence"):
             events.add_metric([kind], self._hub.zones.events[kind])
         yield events
+        yield CounterMetricFamily(
+            "embereye_hub_events_pushed",
+            "Events written to subscribers that keep up, each counted for each of them.",
+            value=self._hub.feed.delivered,
+        )
         yield SummaryMetricFamily(
             "embereye_hub_commit_seconds",
             "Time from taking up a batch to its being durable.",
@@ -81,6 +86,7 @@ class HubCollector(Collector):
         yield packets
         yield from self._gauges()
         yield from _of_canaries(self._hub.canaries)
+        yield from _of_webhooks(self._hub)
         if self._clips is not None:
             yield from self._of_clips(self._clips)
         if self._control is not None:
@@ -120,6 +126,26 @@ class HubCollector(Collector):
             ("store_failing", "1 while the database cannot be written.", int(bool(hub.committer.failing))),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
+
+
+def _of_webhooks(hub: Hub) -> Iterator[Metric]:
+    webhooks = hub.webhooks.all()
+    attempts = CounterMetricFamily(
+        "embereye_hub_webhook_attempts", "Attempts to deliver events.", labels=["webhook", "outcome"]
+    )
+    for one in webhooks:
+        attempts.add_metric([one.options.name, "delivered"], one.delivered)
+        attempts.add_metric([one.options.name, "failed"], one.failed)
+    yield attempts
+    for name, text, value in (
+        ("behind_events", "Events that the webhook has not come to.", lambda one: hub.feed.latest - one.position),
+        ("dead_letters", "Events that the webhook gave up and that were not sent again.", lambda one: one.dead),
+        ("failing", "1 while the webhook's latest attempt failed.", lambda one: int(bool(one.failing))),
+    ):
+        gauge = GaugeMetricFamily(f"embereye_hub_webhook_{name}", text, labels=["webhook"])
+        for one in webhooks:
+            gauge.add_metric([one.options.name], value(one))
+        yield gauge
 
 
 class ControlMetrics:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,11 +25,15 @@ from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import ClipsService
 from embereye.hub.services.control import ControlService, began, worst_state
+from embereye.hub.services.echo import CALL as ECHO
+from embereye.hub.services.echo import EchoService, echo_call
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
+from embereye.hub.services.webhooks import WebhooksService
 from embereye.hub.storage.clip_store import ClipStore
 from embereye.hub.storage.store import StoreThreads, read_address
 from embereye.hub.tracing import EvidenceTraces
+from embereye.hub.webhooks.options import WebhookOptions
 from embereye.process.addresses import LOOPBACK
 from embereye.process.grpc_server import GrpcServer, Service, control_host
 from embereye.process.http.connections import Connections
@@ -43,8 +48,10 @@ from embereye.process.tls.folder import ServerTls
 from embereye.v1.access_pb2_grpc import add_AccessServicer_to_server
 from embereye.v1.clips_pb2_grpc import add_ClipsServicer_to_server
 from embereye.v1.control_pb2_grpc import add_ControlServicer_to_server
+from embereye.v1.echo_pb2_grpc import add_EchoServicer_to_server
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
+from embereye.v1.webhooks_pb2_grpc import add_WebhooksServicer_to_server
 
 if TYPE_CHECKING:
     from embereye.hub.oidc.provider import Provider
@@ -72,6 +79,7 @@ class HubOptions:
     database: str = ""  # address of a PostgreSQL, as in `open_database`; '': SQLite in `data`
     advertise: str = ""  # where other replicas on the same database reach this one; '': there are none
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
+    webhooks: Sequence[WebhookOptions] = ()
     oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
     association_port: int = 0  # where who needs the latency comes by associations; 0: nobody does
     association_socket: Path | None = None  # the same on this machine, by a Unix socket
@@ -138,6 +146,7 @@ async def _own(options: HubOptions, stop: asyncio.Event) -> int:
         hub.trace(EvidenceTraces(tracer))
     try:
         await hub.open()
+        hub.webhooks.declare(options.webhooks)
         hub.access.set_admin_token(admin_file.prepare(options.admin_token_file))
         await clips.open()
         return await _serve(options, hub, clips, stop)
@@ -160,7 +169,7 @@ def _provider(options: HubOptions) -> "Provider | None":
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     evidence, note = EvidenceService(hub), began(hub)
     actuators = Actuators(worst=worst_state(hub))
-    associations = Associations(hub.access, {CONTROL: control_call(actuators, note)})
+    associations = Associations(hub.access, {CONTROL: control_call(actuators, note), ECHO: echo_call()})
     credentials = Credentials(options.identity) if options.identity else None
     services = [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
@@ -168,7 +177,9 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         Service(add_RosterServicer_to_server, RosterService(hub), "embereye.v1.Roster"),
         Service(add_ClipsServicer_to_server, ClipsService(hub, clips), "embereye.v1.Clips"),
         Service(add_ControlServicer_to_server, ControlService(actuators, note), "embereye.v1.Control"),
+        Service(add_EchoServicer_to_server, EchoService(), "embereye.v1.Echo"),
         Service(add_AccessServicer_to_server, AccessService(hub), "embereye.v1.Access"),
+        Service(add_WebhooksServicer_to_server, WebhooksService(hub), "embereye.v1.Webhooks"),
     ]
     tls = ServerTls(options.tls) if options.tls else None
     grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)

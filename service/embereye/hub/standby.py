@@ -6,6 +6,8 @@ When that one is gone, whichever replica notices first goes on from what is stor
 import asyncio
 import contextlib
 import logging
+import resource
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from typing import Any
 
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.databases.owner import Owner, OwnerWatch
+from embereye.process.addresses import place_of
 from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import beside
 
@@ -22,6 +25,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 0.2  # between two looks at who owns the database
 DIAL_SECONDS = 2.0  # to reach the owner
 CHUNK = 64 * 1024  # bytes passed on at once
+MOST = 10_000  # connections that are passed on
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,18 @@ class Listen:
 
 
 class Forwarder:
-    """Passes connections on to the owner. One that the owner does not answer is closed: its client dials again."""
+    """Passes connections on to the owner. One that the owner does not answer is closed: its client dials again.
 
-    def __init__(self) -> None:
+    So are those beyond what `most` allows, and beyond half of that from one address: each takes two descriptors, and
+    what looks at the database, and answers probes, needs some as well.
+    """
+
+    def __init__(self, most: int = 0) -> None:
+        """`most` is the number of connections in all, by default as many as leave half of the descriptors."""
+        self._most = most or min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._owner: Owner | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._places: Counter[str] = Counter()  # that connections come from
 
     @property
     def owner(self) -> Owner | None:
@@ -68,9 +79,11 @@ class Forwarder:
 
     async def _pass_on(self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         owner, ends = self._owner, [writer]
+        place = place_of((writer.get_extra_info("peername") or ("",))[0])
         self._open.add(writer)
+        self._places[place] += 1
         try:
-            if owner is None:
+            if owner is None or self._places.total() > self._most or self._places[place] > self._most // 2:
                 return
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(DIAL_SECONDS):
@@ -80,6 +93,9 @@ class Forwarder:
                 async with beside(_copy(reader, requests), name=f"to-owner-{role}"):
                     await _copy(answers, writer)
         finally:
+            self._places[place] -= 1
+            if not self._places[place]:
+                del self._places[place]
             for end in ends:
                 self._open.discard(end)
                 end.close()

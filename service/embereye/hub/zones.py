@@ -3,6 +3,7 @@
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 
 from google.protobuf.message import DecodeError
 
@@ -15,6 +16,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Zone
 from embereye.zone.state import ZoneMachine
 
 logger = logging.getLogger(__name__)
+VERSION = version("embereye")
 RESET_MEMORY_NS = DAY  # a reset keeps reports from before it away for so long
 
 
@@ -69,6 +71,10 @@ class Zones:
         messages.sort(key=lambda zone: (-ZoneState(zone.state).severity, not zone.faults, zone.namespace, zone.name))
         return messages
 
+    def states(self) -> dict[ZoneKey, ZoneState]:
+        """The state of every zone that anything happened in."""
+        return {key: machine.state for key, machine in self._machines.items()}
+
     def worst(self) -> ZoneState:
         """The most urgent state of any zone."""
         states = [machine.state for machine in self._machines.values()]
@@ -94,6 +100,8 @@ class Zones:
             self._cursor += 1
             event.cursor = self._cursor
             label(event, draft.stepped_ns)
+            if event.type == AlarmEvent.TYPE_STATE:
+                event.version = VERSION
             draft.transaction.events.append(event)
             self.events[AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()] += 1
 

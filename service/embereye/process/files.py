@@ -1,6 +1,9 @@
 """Files that are there whole or not at all, whatever happens to the process or the machine."""
 
+import contextlib
 import os
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -20,6 +23,15 @@ def sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def restrict(paths: Iterable[Path], bits: int) -> None:
+    """Take the permissions `bits` from those `paths` that are there and ours."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            mode = path.lstat().st_mode
+            if mode & bits and not stat.S_ISLNK(mode):
+                path.chmod(stat.S_IMODE(mode) & ~bits)
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool = False) -> None:

@@ -1,12 +1,15 @@
 """The life of a process: an event loop, a request to stop, an exit code."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable
+from typing import NoReturn
 
 from embereye.process.tasks import Tasks
 from embereye.process.telemetry import logs
@@ -52,6 +55,15 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
         return 2
 
 
+def leave(code: int) -> NoReturn:
+    """End the process, when all that matters is closed, at once: taking the interpreter apart costs 0.1 s."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(code)
+
+
 def raise_descriptor_limit() -> int:
     """Allow this process as many descriptors as the system lets it have; returns how many."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -69,6 +81,18 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, request_stop)
+
+
+def stop_thread_on_signals(stop: threading.Event) -> None:
+    """The same without an event loop: SIGTERM and SIGINT set `stop`, and a second one ends the process."""
+
+    def request_stop(_: int, __: object) -> None:
+        if stop.is_set():
+            raise SystemExit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, request_stop)
 
 
 async def _follow_parent(parent: int, stop: asyncio.Event) -> None:

@@ -1,7 +1,9 @@
 import asyncio
 import base64
+import contextlib
 import socket
 
+import pytest
 from aiohttp import web
 
 from embereye.camera.sources.credentials import VARIABLE
@@ -107,3 +109,29 @@ async def test_a_secret_opens_a_camera_and_a_new_password_is_used_at_the_next_co
         camera.answers.clear()
         await eventually(lambda: status_of(running.shard, "c1").covered)
         assert "a-new-one" not in str(status_of(running.shard, "c1"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.1 404 \xff\x1b[2J[/x]\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\n\r\n",
+     b"HTTP/1.1 302 \xff\r\nLocation: \xff://\xff\r\n\r\n", b"\xff\xfe\r\n\r\n"],
+)  # fmt: skip
+async def test_a_camera_that_answers_with_what_is_no_text_keeps_nobody_from_hearing_of_the_others(running, answer):
+    async def serve(reader, writer):
+        with contextlib.suppress(OSError, EOFError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            await writer.drain()
+        writer.close()
+
+    bad = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address = f"127.0.0.1:{bad.sockets[0].getsockname()[1]}"
+    async with RtspCamera().serving() as camera:
+        good, evil = device("c1", f"rtsp://{camera.address}/live"), device("c2", f"http://{address}/")
+        worse = device("c3", f"rtsp://{address}/")
+        running.shard.apply(assignment(1, good, evil, worse))
+        for name in ("c2", "c3"):
+            await eventually(lambda name=name: status_of(running.shard, name).state.startswith("failed"))
+            assert status_of(running.shard, name).state.isprintable()
+        await eventually(lambda: status_of(running.shard, "c1").covered)
+    bad.close()

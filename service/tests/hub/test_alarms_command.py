@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,3 +181,32 @@ async def test_an_alarm_is_marked_as_false_listed_and_taken_back(hub_process: Hu
     assert "smoke at s-01" in out
     assert (await output(hub_process, "false", alarm, "--take-back"))[0] == 0
     assert "no alarm is marked as false" in (await output(hub_process, "false-alarms"))[1]
+
+
+async def explain(hub: HubProcess, *arguments: str) -> tuple[int | None, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "embereye_cli", "explain", "alarm", "--console", f"http://127.0.0.1:{hub.http_port}",
+        *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=shown(hub),
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode, out.decode(), err.decode()
+
+
+async def test_an_alarm_is_explained_from_what_was_seen_to_what_people_did_and_decided_once_more(
+    hub_process: HubProcess,
+) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    await report(hub_process, "one", "s-01")
+    _, listed, _ = await output(hub_process, "--json", "history")
+    alarm = json.loads(listed.splitlines()[0])["alarm"]
+    await output(hub_process, "ack", "hall\x1b[2J", "--who", "Ada")
+    code, out, err = await explain(hub_process, alarm, "--replay")
+    assert (code, err) == (0, "")
+    stages = [line.split(" s  ")[1].split()[0] for line in out.splitlines() if " s  " in line]
+    assert stages == ["first", "measured", "decided", "person"]
+    assert f"decided by EmberEye {version('embereye')}" in out
+    assert "the zone on the signs that were told: as it was decided then: alarm, smoke" in out
+    assert "\x1b" not in out
+    code, _, err = await explain(hub_process, "0123456789abcdef")
+    assert (code, "there is no alarm 0123456789abcdef" in err) == (2, True)

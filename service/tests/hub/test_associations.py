@@ -19,12 +19,15 @@ from embereye.hub.associations import Associations
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import control_call
 from embereye.hub.hub import Hub
+from embereye.hub.services.echo import CALL as ECHO
+from embereye.hub.services.echo import echo_call
 from embereye.hub.storage.store import StoreThreads
 from embereye.process.tasks import Tasks
 from embereye.sim.pan_tilt import PanTiltHead
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.association_pb2 import Associate, Associated
 from embereye.v1.control_pb2 import Controller, ControlRequest, ControlResponse, State
+from embereye.v1.echo_pb2 import EchoRequest, EchoResponse
 from embereye.wire.delimited import DelimitedReader, delimited
 
 TOKEN = "an-admins-token-of-forty-characters-or-so"
@@ -51,7 +54,9 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await hub.open()
     hub.access.set_admin_token(TOKEN)
     actuators = Actuators(time.monotonic_ns, asyncio.get_running_loop().call_later)
-    listening = Associations(hub.access, {CALL: control_call(actuators, lambda who, handshake: None)}, most=16)
+    listening = Associations(
+        hub.access, {CALL: control_call(actuators, lambda who, handshake: None), ECHO: echo_call()}, most=16
+    )
     port = await listening.listen(HOST, 0, None)
     await listening.listen_here(tmp_path / "socket")
     async with Tasks() as tasks:
@@ -116,7 +121,7 @@ async def test_a_viewer_steers_nothing(served: Served) -> None:
 
 
 async def test_a_stream_that_there_is_not_is_named_with_those_that_there_are(served: Served) -> None:
-    with pytest.raises(LinkError, match=f'no stream "x/Y" to associate with; there are: {CALL}'):
+    with pytest.raises(LinkError, match=f'no stream "x/Y" to associate with; there are: {CALL}, {ECHO}'):
         await away(lambda: served.link(call="x/Y"))
 
 
@@ -249,3 +254,26 @@ async def test_a_peer_that_reads_nothing_is_not_read_either_and_costs_no_memory(
 
     assert await away(attempt) < 64 << 20
     await away(lambda: served.link().close())
+
+
+async def test_a_viewer_gets_every_echo_back_in_order_whatever_is_under_way(served: Served) -> None:
+    token = await served.hub.access.create_token(ADMIN, "guest", Role.VIEWER)
+
+    def attempt() -> list[EchoResponse]:
+        with served.link(token, call=ECHO) as link:
+            for number in range(500):
+                link.send(EchoRequest(sequence=number, payload=bytes([number % 256]) * number))
+            return [link.receive(EchoResponse) for _ in range(500)]
+
+    for number, response in enumerate(await away(attempt)):
+        assert (response.sequence, response.payload) == (number, bytes([number % 256]) * number)
+
+
+async def test_an_echo_that_is_too_long_ends_the_association(served: Served) -> None:
+    def attempt() -> None:
+        with served.link(call=ECHO) as link:
+            link.send(EchoRequest(payload=bytes(40_000)))
+            link.receive(EchoResponse)
+
+    with pytest.raises(LinkError, match=r"a message of 400.. bytes is too long: at most 33792"):
+        await away(attempt)

@@ -324,3 +324,26 @@ async def test_coverage_of_an_undeclared_fleet_founds_its_zones(hub: HubProcess,
         await until(lambda: hub.get("/v1/zones")["covered"] == 0, "neither is covered")
         devices = hub.get("/v1/devices")["devices"]
         assert [device["reason"] for device in devices] == ["silent", "silent"]
+
+
+async def test_strangers_on_its_machine_read_nothing_of_what_a_hub_keeps(
+    tmp_path: Path, make_hub: Callable[..., HubProcess]
+) -> None:
+    (tmp_path / "clips").mkdir(0o755)  # as an earlier version left it
+    hub = make_hub(Stored(tmp_path))
+    hub.start()
+    await hub.ready()
+    kept = [path for path in tmp_path.iterdir() if path.name != "log"]
+    assert {"hub.sqlite", "hub.sqlite-wal", "clips", "admin-token"} <= {path.name for path in kept}
+    assert [path.name for path in kept if path.lstat().st_mode & 0o007] == []
+
+
+async def test_a_password_that_the_list_of_processes_shows_is_warned_of_and_not_repeated(
+    tmp_path: Path, make_hub: Callable[..., HubProcess]
+) -> None:
+    hub = make_hub(Stored(tmp_path))
+    hub.start("--database", "postgresql://ada:secret-word@127.0.0.1:1/none")
+    async with asyncio.timeout(30):
+        while "reads the password in --database" not in hub.log() or "cannot be reached" not in hub.log():
+            await asyncio.sleep(0.1)
+    assert "secret-word" not in hub.log()

@@ -17,12 +17,20 @@ from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
-from embereye.sensor import relay
+from embereye.sensor import relay, relay_service, sessions
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
 from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
-from embereye.v1.ingest_pb2 import AskRequest, DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
+from embereye.v1.ingest_pb2 import (
+    AskRequest,
+    DeviceBatch,
+    IngestRequest,
+    IngestResponse,
+    Reading,
+    ReadingColumns,
+    RelayedConnection,
+)
 from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
 from embereye.v1.shard_pb2 import (
     AccessRules,
@@ -269,6 +277,21 @@ async def test_a_stream_between_shards_ends_once_nobody_needs_it_and_another_beg
         await until(lambda: len(owner.shard._sessions) == 0)
         await until(lambda: len(stranger.shard.relays) == 0)
     assert stranger.shard.relay_dropped == 0
+
+
+async def test_a_flood_that_another_shard_passes_on_leaves_nothing_waiting(start: Start) -> None:
+    owner = await start()
+    owner.own("s-01")
+    line = b"#Sensors-01:ADC1=280,ADC2=1300,ADC3=400,DIO=0!\r\n"
+    lines = line * (sessions.WAITING_LIMIT // len(line) + 1)
+    async with Tasks() as tasks:
+        caller = relay_service._Caller(owner.shard._sessions, None, tasks)
+        for _ in range(3):  # the first is too much at a time: what comes before the tick is kept
+            caller.hand_lines(RelayedConnection(since_ns=1, address="10.0.0.1", lines=lines))
+        await until(lambda: owner.status("s-01").ledger.offered == 3 * lines.count(b"!"))
+        await until(lambda: owner.shard.batcher.oldest_age_ns() == 0)
+        assert (owner.shard.batcher.waiting, owner.shard.batcher.depth) == (0, 0)
+        caller.close()
 
 
 async def test_lines_that_cannot_be_passed_on_are_counted_and_go_on_once_the_owner_is_back(start: Start) -> None:

@@ -64,12 +64,11 @@ def redact(source: str) -> str:
     authority, slash, behind = _authority(rest)
     if scheme.lower() == "file" and not authority and slash == "/":
         return source
-    user, at, place = authority.rpartition("@")
-    host = _HOST.fullmatch(place)
-    # An "@" further on may be a path's, or that of a password with a slash in it.
-    if host is None or ("@" in behind and (at or user)):
+    place = authority.rpartition("@")[2]
+    # An "@" further on may be a path's, or that of a password with a slash in it, of which `place` is a part then.
+    if "@" in behind or _HOST.fullmatch(place) is None:
         return f"{scheme[:20]}://…"
-    return f"{scheme[:20]}://{host[1]}" if "@" in behind else f"{scheme[:20]}://{place}"
+    return f"{scheme[:20]}://{place}"
 
 
 def _authority(rest: str) -> tuple[str, str, str]:

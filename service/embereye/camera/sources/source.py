@@ -10,12 +10,14 @@ from typing import Protocol
 from embereye.camera.sources.declared import SourceError, conceal
 from embereye.process.timing.backoff import Backoff
 from embereye.units import Box
+from embereye.wire.rtsp.messages import printable
 from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
 SetState = Callable[[str], None]  # is called with the source's state, for people, whenever it changes
 SETTLED_SECONDS = 5.0  # of streaming; a source that ends sooner counts as one that could not be opened
 BURST_SECONDS = 0.005  # of the event loop that one read may take; a picture takes a fiftieth of that
+MAX_REASON = 400  # characters of why a source ended
 PAUSE_FACTOR = 4.0  # times what a longer read took: a flood gets a fifth of the event loop at most
 
 
@@ -66,6 +68,9 @@ async def keep_playing(
             text = conceal(text, address)
         return text
 
+    def told(reason: str) -> str:
+        return printable(without_secrets(reason), MAX_REASON)  # a camera may have had a say in it
+
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
 
@@ -83,11 +88,11 @@ async def keep_playing(
             await source.play(offer_streamed, set_state)
             reason = "the source ended"
         except SourceError as error:
-            reason = without_secrets(str(error))
+            reason = told(str(error))
         except Exception as error:  # a source that explodes must not take the shard with it
             said = without_secrets("".join(traceback.format_exception(error)))
             logger.error("camera %s: its source failed\n%s", camera, said)  # noqa: TRY400 -- which would quote it all
-            reason = without_secrets(f"{type(error).__name__}: {error}")
+            reason = told(f"{type(error).__name__}: {error}")
         if reason != failing:
             logger.warning("camera %s: %s; trying again", camera, reason)
         if since and time.monotonic() - since >= settled:

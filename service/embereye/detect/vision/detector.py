@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -22,6 +23,8 @@ from embereye.v1.types_pb2 import Mask
 
 FLAME = FlameThresholds()
 SMOKE = SmokeThresholds()
+# Between two looks while nothing flickers as flames do: of a camera that sends 15 pictures a second, every other one.
+CALM_NS = 100_000_000
 CLEAR, FLAME_KIND, SMOKE_KIND = Level.CLEAR, Kind.FLAME, Kind.SMOKE
 
 
@@ -45,6 +48,9 @@ class Detector:
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, int] = (0, 0)
+        self._looked_ns = 0  # when a picture was looked at last
+        self._observation = Observation(0)
+        self._calm = False
 
     def wanted_look(self, time_ns: int) -> tuple[Box, ...] | None:
         """Of which close-ups the appearance network is to say something, beside the whole picture of `time_ns`.
@@ -61,8 +67,12 @@ class Detector:
     def detect(self, frame: npt.NDArray[np.uint8], time_ns: int, lost: Iterable[Box] = ()) -> Observation:
         """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it.
 
-        Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there.
+        Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there. While nothing
+        flickers, pictures within CALM_NS of the last that was looked at show what that one did.
         """
+        if self._calm and 0 <= time_ns - self._looked_ns < CALM_NS:
+            return replace(self._observation, time_ns=time_ns)
+        self._looked_ns = time_ns
         frame = to_working_size(frame)
         height, width = frame.shape[:2]
         if (height, width) != self._shape:
@@ -79,7 +89,9 @@ class Detector:
         if self._smoke:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
             findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits))
-        return Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
+        self._observation = Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
+        self._calm = not self._observation.urgent and not (self.flame and self.flame.sites)
+        return self._observation
 
     def _finding(self, kind: Kind, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
         level: Level = CLEAR

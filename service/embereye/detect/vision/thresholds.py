@@ -270,6 +270,15 @@ class HealthThresholds:
     settled_ns: int = 15_000_000_000  # that a view is learnt before anything is held against it
     place_min: float = 0.4  # agreement of edges under which the scene is another one; a shift by a tenth is
     steady_min: float = 0.6  # agreement with itself that a new scene keeps while it is learnt
+    # A camera that pans or is carried. Over the development clips only such ones shift by so much in several looks in a
+    # row; up to that a flame stays where it is for long enough to be judged.
+    speed_min: float = 0.02  # of the longer side a second
+    moving_ns: int = 2_000_000_000  # a jolt is over by then
+    shift_gap_ns: int = 3_000_000_000  # between two looks: after longer ones nothing is said
+    unmoved_min: float = 0.95  # agreement of edges where they were above which no shift is looked for
+    shift_response_min: float = 0.2  # of the phase correlation: a fast pan leaves little in common
+    shift_agreement_min: float = 0.45  # of edges where the shift puts them
+    shift_quarter_min: float = 0.05  # of all edges that a quarter of the picture has to have to be asked as well
     moved_ns: int = 15_000_000_000  # a lorry that stops before the lens is gone by then, as a rule
     sharpness_min: float = 0.4  # of the usual detail; a blur of 1.5 pixels of the working picture leaves a third
     blurred_place_min: float = 0.2  # a blur hides edges too: above this it is the same scene, out of focus

@@ -14,14 +14,15 @@ ADDRESSES = 4_096  # that are remembered; the one that failed longest ago goes f
 class Attempts:
     """Failed attempts by address. An IPv6 address counts as its /64, of which one customer has all."""
 
-    def __init__(self, steady: Callable[[], int]) -> None:
+    def __init__(self, steady: Callable[[], int], *, burst: int = BURST, refill_ns: int = REFILL_NS) -> None:
         self._steady = steady
+        self._burst, self._refill_ns = float(burst), refill_ns
         self._failed: OrderedDict[str, tuple[float, int]] = OrderedDict()  # attempts left, and when that was
 
     def wait_seconds(self, address: str) -> float:
         """How long `address` has to wait before it may try again; 0: it may."""
         left = self._left(place_of(address))
-        return 0.0 if left >= 1 else (1 - left) * REFILL_NS / SECOND
+        return 0.0 if left >= 1 else (1 - left) * self._refill_ns / SECOND
 
     def note_failure(self, address: str) -> None:
         """Take one attempt from `address`."""
@@ -32,5 +33,5 @@ class Attempts:
             self._failed.popitem(last=False)
 
     def _left(self, place: str) -> float:
-        left, since = self._failed.get(place, (float(BURST), self._steady()))
-        return min(float(BURST), left + (self._steady() - since) / REFILL_NS)
+        left, since = self._failed.get(place, (self._burst, self._steady()))
+        return min(self._burst, left + (self._steady() - since) / self._refill_ns)

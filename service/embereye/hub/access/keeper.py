@@ -15,7 +15,7 @@ from embereye.hub.access.attempts import Attempts
 from embereye.hub.access.records import AuditEntry, SessionRecord, StoredAccess, TokenRecord
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.storage.committer import Committer, Draft, Step
-from embereye.units import HOUR
+from embereye.units import HOUR, SECOND
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,8 @@ MAX_CREDENTIAL = 4_096  # characters
 MAX_TOKENS = 1_000
 MAX_SESSIONS = 1_000  # the one that was used longest ago goes first
 MAX_LINKS = 64
+SESSIONS_EACH, LINKS_EACH = 100, 8  # of one token or person: who has more loses their own, and nobody else's
+WRITES, WRITE_NS = 100, 10 * SECOND  # sign-ins and links of one token or person at once, and the time until one more
 LINK_NS = HOUR
 IDLE_NS = 12 * HOUR  # without its page open, after which a session is over
 OUTSIDE_NS = (
@@ -61,6 +63,10 @@ class _Session:
     used: int  # steady nanoseconds
     began: int  # steady nanoseconds
 
+    def belongs_to(self, principal: Principal) -> bool:
+        """Whether it is of the same token and person."""
+        return (self.record.token, self.record.name) == (principal.token, principal.name)
+
     def over(self, now: int) -> bool:
         """Whether its time is over at `now`, steady nanoseconds."""
         return now - self.used > IDLE_NS or (not self.record.token and now - self.began > OUTSIDE_NS)
@@ -69,6 +75,7 @@ class _Session:
 @dataclass(frozen=True)
 class _Link:
     principal: Principal
+    by: tuple[str, str]  # token and name of who made it
     until: int  # steady nanoseconds
 
 
@@ -85,6 +92,7 @@ class Access:
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # least lately used first
         self._links: OrderedDict[bytes, _Link] = OrderedDict()
         self._attempts = Attempts(steady)
+        self._writes = Attempts(steady, burst=WRITES, refill_ns=WRITE_NS)  # each is a line of the audit trail
         self._proven: OrderedDict[tuple[bytes, str], None] = OrderedDict()
         self._lasting: dict[asyncio.Task[object], Principal] = {}
         self._revoked: set[asyncio.Task[object]] = set()
@@ -109,23 +117,27 @@ class Access:
 
     def identify(self, credential: str, address: str) -> Principal:
         """Whom a token proves. Raises DeniedError and, where too many attempts from `address` failed, SlowDownError."""
-        return self._attempt(credential, address, self._by_token)
+        return self._attempt(credential, address, self._by_token, guessable=True)
 
     def resume(self, cookie: str, address: str) -> Principal:
         """Whom a browser's session proves; raises as `identify`."""
         return self._attempt(cookie, address, self._by_session)
 
-    def _attempt(self, credential: str, address: str, find: Callable[[bytes], Principal | None]) -> Principal:
+    def _attempt(
+        self, credential: str, address: str, find: Callable[[bytes], Principal | None], *, guessable: bool = False
+    ) -> Principal:
         digest = _digest(credential[:MAX_CREDENTIAL])
-        # Who was let in from there before is not kept out by somebody else who guesses behind the same address.
-        if (digest, address) not in self._proven and (wait := self._attempts.wait_seconds(address)):
-            self.refused += 1
-            raise SlowDownError(wait)
-        found = find(digest)
+        wait = self._attempts.wait_seconds(address)
+        # Nobody is kept out by somebody else who guesses behind the same address: not who was let in from there before,
+        # nor who shows what the hub made at random. Only an admin's token may be one that a person thought up.
+        known = not guessable or (digest, address) in self._proven
+        found = None if wait and not known else find(digest)
         if found is None:
             self.refused += 1
-            self._attempts.note_failure(address)
             self._proven.pop((digest, address), None)
+            if wait:
+                raise SlowDownError(wait)
+            self._attempts.note_failure(address)
             raise DeniedError("this token or session is not known: it may have been revoked, or have ended")
         self._proven[digest, address] = None
         if len(self._proven) > PROVEN:
@@ -222,9 +234,16 @@ class Access:
     # Sessions
 
     def sign_in(self, principal: Principal, how: str) -> str:
-        """A session for a browser: the value of its cookie. It is valid at once, and durable soon."""
+        """A session for a browser: the value of its cookie. It is valid at once, and durable soon.
+
+        SlowDownError where the same token or person has had too many of late.
+        """
+        self._note_write(principal)
         text = secrets.token_urlsafe(SECRET_BYTES)
         record = SessionRecord(_digest(text), principal.name, principal.role, principal.token, self._clock())
+        own = [digest for digest, one in self._sessions.items() if one.belongs_to(principal)]
+        for digest in own[: len(own) + 1 - SESSIONS_EACH]:
+            self._end_session(digest)
         self._sessions[record.digest] = _Session(record, self._steady(), self._steady())
 
         def step(draft: Draft) -> None:
@@ -235,6 +254,12 @@ class Access:
         while len(self._sessions) > MAX_SESSIONS:
             self._end_session(next(iter(self._sessions)))
         return text
+
+    def _note_write(self, principal: Principal) -> None:
+        key = _digest(f"{principal.token}\0{principal.name}").hex()
+        if wait := self._writes.wait_seconds(key):
+            raise SlowDownError(wait)
+        self._writes.note_failure(key)
 
     def sign_out(self, principal: Principal) -> None:
         """End the session that `principal` came with."""
@@ -269,13 +294,21 @@ class Access:
     # Links
 
     def create_link(self, by: Principal, name: str, role: Role) -> str:
-        """A code that signs one browser in as `name`, once, within the hour. ValueError where that is no name."""
+        """A code that signs one browser in as `name`, once, within the hour. ValueError where that is no name.
+
+        SlowDownError where `by` has made too many of late.
+        """
         if not NAME.fullmatch(name):
             raise ValueError(
                 f'"{name[:80]}" is no name of a person: letters, digits and . _ @ - and spaces, at most 63'
             )
+        self._note_write(by)
+        own = [digest for digest, link in self._links.items() if link.by == (by.token, by.name)]
+        for digest in own[: len(own) + 1 - LINKS_EACH]:
+            del self._links[digest]
         code = secrets.token_urlsafe(SECRET_BYTES)
-        self._links[_digest(code)] = _Link(Principal(name, min(role, by.role), by.token), self._steady() + LINK_NS)
+        principal = Principal(name, min(role, by.role), by.token)
+        self._links[_digest(code)] = _Link(principal, (by.token, by.name), self._steady() + LINK_NS)
         if len(self._links) > MAX_LINKS:
             self._links.popitem(last=False)
         self._committer.enqueue(Step(lambda draft: add_entry(draft, by, "create link", name, role.word)))

@@ -56,7 +56,7 @@ class AccessRoutes:
         else:
             principal = proved(lambda: access.identify(token.strip(), address))
         response = web.json_response(_identity(principal))
-        set_cookie(request, response, access.sign_in(principal, "link" if code else "token"))
+        set_cookie(request, response, proved(lambda: access.sign_in(principal, "link" if code else "token")))
         return response
 
     async def _sign_out(self, request: web.Request) -> web.Response:
@@ -107,7 +107,7 @@ class AccessRoutes:
             raise Refused(403, f"{caller.name} is {caller.role.word}: only an admin makes links for others")
         try:
             role = role_named(wanted) if (wanted := text_of(body, "role")) else caller.role
-            code = self._hub.access.create_link(caller, name, role)
+            code = proved(lambda: self._hub.access.create_link(caller, name, role))
         except ValueError as error:
             raise Refused(400, str(error)) from error
         return web.json_response({"path": f"/login#{code}"}, status=201)

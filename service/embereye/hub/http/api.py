@@ -22,9 +22,10 @@ from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
 from embereye.hub.http.canaries import heartbeats
 from embereye.hub.http.devices import DeviceEntries
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes, selection_of
+from embereye.hub.http.feeds.webhooks import WebhookRoutes
 from embereye.hub.http.feeds.websocket import FeedSocket
 from embereye.hub.http.files import STATIC, file_response
-from embereye.hub.http.lists import Json, SharedList
+from embereye.hub.http.lists import Facts, Json, SharedList, Source
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, guard, is_own_name
@@ -36,6 +37,7 @@ from embereye.hub.hub import Hub
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.storage.history import MAX_EVENTS, EventQuery, history_limit
+from embereye.levels import ZoneState
 from embereye.process.http.server import metrics_app
 from embereye.v1.alarms_pb2 import HistoryResponse, Zone
 from embereye.v1.clips_pb2 import Clip
@@ -128,6 +130,7 @@ class Api:
                 *AccessRoutes(self._hub, self._oidc.sign_out_url).routes(),
                 *self._oidc.routes(),
                 *SubscriptionRoutes(self._hub).routes(),
+                *WebhookRoutes(self._hub).routes(),
                 *runbooks.routes(),
                 *PastRoutes(self._hub, self._clips).routes(),
                 web.get("/", self._page),
@@ -184,12 +187,13 @@ class Api:
         return web.json_response(heartbeats(self._hub.canaries))
 
     async def _zones(self, request: web.Request) -> web.Response:
-        return await self._zone_list.answer(request, number_of(request, "limit", 0), request.query.get("after", ""))
+        return await self._zone_list.answer(request)
 
-    def _zone_entries(self) -> Iterator[tuple[str, Callable[[], Json]]]:
+    def _zone_entries(self) -> Iterator[Source]:
         self._zones_told = self._hub.zones.messages()
         for zone in self._zones_told:
-            yield f"{zone.namespace}/{zone.name}", partial(_fields, zone)
+            key = f"{zone.namespace}/{zone.name}"
+            yield Source(key, partial(_fields, zone), Facts(ZoneState(zone.state).severity, key.lower()))
 
     def _beside_zones(self) -> Json:
         zones = self._zones_told
@@ -204,7 +208,7 @@ class Api:
         }
 
     async def _devices(self, request: web.Request) -> web.Response:
-        return await self._device_list.answer(request, number_of(request, "limit", 0), request.query.get("after", ""))
+        return await self._device_list.answer(request)
 
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info

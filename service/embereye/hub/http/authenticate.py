@@ -1,6 +1,7 @@
 """Who asks over HTTP: a token in the Authorization header, or the cookie of a browser that has signed in."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 from urllib.parse import quote
 
 from aiohttp import web
@@ -11,6 +12,7 @@ from embereye.hub.access.roles import Principal, Role
 from embereye.hub.http.origin import SAFE_METHODS
 from embereye.hub.http.refused import Refused
 
+T = TypeVar("T")
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
 COOKIE = "embereye"
 OPEN_FOLDERS = ("/static/", "/runbooks/")  # the same for everybody
@@ -66,8 +68,8 @@ def _identify(access: Access, request: web.Request) -> Principal:
     return principal
 
 
-def proved(prove: Callable[[], Principal]) -> Principal:
-    """What `prove` returns; Refused in the words of HTTP where it proves nobody."""
+def proved(prove: Callable[[], T]) -> T:
+    """What `prove` returns; Refused in the words of HTTP where it proves nobody, or asks for too much."""
     try:
         return prove()
     except DeniedError as error:

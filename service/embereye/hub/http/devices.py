@@ -3,13 +3,14 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.ledgers import Part, add_up
-from embereye.hub.http.lists import Json
+from embereye.hub.http.lists import Facts, Json, Source
 from embereye.hub.hub import Hub
+from embereye.levels import ZoneState
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.types_pb2 import Term
 
@@ -22,13 +23,28 @@ class DeviceEntries:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def entries(self) -> Iterator[tuple[str, Callable[[], Json]]]:
-        """A key for each device, and what makes its entry: declared ones first."""
+    def entries(self) -> Iterator[Source]:
+        """The source of each device's entry: declared ones first."""
         book = self._hub.coverage.book
+        states = self._hub.zones.states()
         for fleet, watched in book.devices():
-            yield f"{fleet.name}/{watched.device.id}", partial(self._safely, fleet, watched, declared=True)
+            yield self._source(fleet, watched, states, declared=True)
         for fleet, watched in book.strangers():
-            yield f"{fleet.name}/{watched.device.id}", partial(self._safely, fleet, watched, declared=False)
+            yield self._source(fleet, watched, states, declared=False)
+
+    def _source(
+        self, fleet: Fleet, watched: Watched, states: Mapping[tuple[str, str], ZoneState], *, declared: bool
+    ) -> Source:
+        """Dark devices are the most urgent, then those in zones in alarm; undeclared ones come last."""
+        device = watched.device
+        reason = self._hub.coverage.darkness(fleet, watched) if declared else "not declared"
+        state = states.get((fleet.namespace, device.zone), ZoneState.NORMAL)
+        urgency = 100 * bool(declared and reason) + 10 * declared + state.severity
+        words = (device.id, device.zone, device.location, fleet.name, reason or "watched", "dark" * bool(reason))
+        picture = bool(watched.picture_ns or watched.thermal) or "/cameras/" in fleet.name
+        facts = Facts(urgency, " ".join(words).lower(), picture)
+        make = partial(self._safely, fleet, watched, declared=declared)
+        return Source(f"{fleet.name}/{device.id}", make, facts)
 
     @staticmethod
     def fields() -> Json:

@@ -8,6 +8,12 @@ from aiohttp import web
 STATIC = {
     "login.js": "text/javascript",
     "console.js": "text/javascript",
+    "lib.js": "text/javascript",
+    "alarm.js": "text/javascript",
+    "day.js": "text/javascript",
+    "devices.js": "text/javascript",
+    "history.js": "text/javascript",
+    "theme.js": "text/javascript",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }

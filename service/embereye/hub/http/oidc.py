@@ -84,6 +84,9 @@ class OidcRoutes:
                     request.cookies.get(name, ""), self._key, request.query.get("state", ""), time.monotonic()
                 )
                 person = await provider.identify(begun, request.query)
+            called = self._hub.access.outside_name(person.name, provider.options.host)
+            principal = Principal(called, person.role, "", address)
+            session = self._hub.access.sign_in(principal, provider.options.host)
         except NotProvedError as error:
             logger.warning("signing in from %s through %s is refused: %s", address, provider.options.host, error)
             response = _problem(403, f"You are not signed in: {error}.")
@@ -94,12 +97,9 @@ class OidcRoutes:
             logger.warning("nobody can sign in through %s: %s", provider.options.issuer, error)
             response = _problem(502, f"You are not signed in: {error}.")
         else:
-            principal = Principal(
-                self._hub.access.outside_name(person.name, provider.options.host), person.role, "", address
-            )
             # A page, not a redirection: the browser would follow one without the cookie, as another site led here.
             response = _page(200, f"Signed in as {principal.name}.", begun.after, "Go on", refresh=True)
-            set_cookie(request, response, self._hub.access.sign_in(principal, provider.options.host))
+            set_cookie(request, response, session)
         response.del_cookie(name, path="/", secure=is_secure(request), httponly=True, samesite="Lax")
         return response
 

@@ -45,4 +45,8 @@ def text_of(body: dict[str, Any], name: str) -> str:
     text = body.get(name, "")
     if not isinstance(text, str):
         raise Refused(400, f"{name}: {json.dumps(text)[:80]} is not a string")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # JSON can write one; nothing that keeps or sends texts can
+        raise Refused(400, f"{name}: {json.dumps(text)[:80]} is no text: it has half of a character") from None
     return text

@@ -1,6 +1,7 @@
 """What was, over HTTP: alarms, a day on a timeline, single frames of clips; and alarms that people call false."""
 
 import asyncio
+import time
 from functools import partial
 
 from aiohttp import web
@@ -28,6 +29,7 @@ MAX_SPAN_NS = 8 * DAY  # of one timeline
 MAX_TIMELINE_EVENTS = 20_000  # of one timeline: what happens behind is told to be missing
 LATER_EVENTS = 2_000  # looked at behind its end, for faults that lasted beyond it
 MAX_TIMELINE_CLIPS = 2_000
+MOST = 2**63 - 1  # nanoseconds that a database holds
 ALARM = "{alarm:[0-9a-f]{16}}"
 
 
@@ -134,19 +136,19 @@ class PastRoutes:
     # A span of time
 
     async def _timeline(self, request: web.Request) -> web.Response:
-        from_ns, until_ns = number_of(request, "from", 0), number_of(request, "until", 0)
-        if not from_ns < until_ns <= from_ns + MAX_SPAN_NS:
-            days = MAX_SPAN_NS // DAY
-            raise Refused(400, f"from and until: until has to be later than from, by at most {days} days")
+        until_ns = number_of(request, "until", 0) or time.time_ns()
+        from_ns = min(max(number_of(request, "from", until_ns - DAY), until_ns - MAX_SPAN_NS), until_ns)
         history, stepped = self._hub.history, self._hub.timeline.stepped_ns()
-        recorded = (max(0, from_ns - stepped), max(0, until_ns - stepped))
-        events = await history.events_between(*recorded, MAX_TIMELINE_EVENTS + 1)
-        later = await history.events_between(recorded[1], 2**63 - 1, LATER_EVENTS)
+        recorded = [max(0, min(at - stepped, MOST)) for at in (from_ns, until_ns)]
+        events = await history.events_between(recorded[0], recorded[1], MAX_TIMELINE_EVENTS + 1)
+        later = await history.events_between(recorded[1], MOST, LATER_EVENTS)
         alarms = await history.alarms(AlarmQuery(limit=MAX_ALARMS, from_ns=from_ns, until_ns=until_ns))
         faults = {(zone.namespace, zone.name): list(zone.faults) for zone in self._hub.zones.messages()}
         timeline = Timeline(from_ns, until_ns)
         lanes = await asyncio.to_thread(partial(_lanes, timeline, events[:MAX_TIMELINE_EVENTS], later))
         body = {
+            "fromNs": str(from_ns),
+            "untilNs": str(until_ns),
             "zones": [_lane(key, lane) for key, lane in lanes.lanes(alarms, faults).items()],
             "clips": self._clips_between(from_ns, until_ns),
             "truncated": len(events) > MAX_TIMELINE_EVENTS,

@@ -1,99 +1,25 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
+import {
+  ask, clockTime, deviceKey, devicePath, drawClips, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
+  SEVERITY, signText, span, stateOf, STATES, sync, toast, wait, amount, zoneKey,
+} from "./lib.js";
+import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
+import { refreshDay, setUpDay, showDay } from "./day.js";
+import { refreshDevices, setUpDevices } from "./devices.js";
+import { setUpHistory, showHistory } from "./history.js";
+
 const ZONES_MS = 1000;       // between two looks at the zones
-const DEVICES_MS = 2000;
-const REQUEST_MS = 2500;     // that an answer may take
+const VIEWS_MS = 2000;
+const DARK_MS = 2000;
 const STALE_MS = 4000;       // without an answer, after which nothing on the page may pass for the present
 const EVENTS = 100;          // shown
-const ROWS = 250;            // of the device table
 const VIEWS = 12;
+const DARK = 20;             // named
 const CLIPS_MS = 4000;       // between two looks at an open alarm's clips
 
-const STATES = {
-  ZONE_STATE_NORMAL: "normal", ZONE_STATE_PRE_ALARM: "pre-alarm", ZONE_STATE_ALARM: "alarm",
-  ZONE_STATE_ACKNOWLEDGED: "acknowledged", ZONE_STATE_RESTORED: "restored",
-};
-const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
-const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
-
-const page = {
-  zones: [], devices: [], events: [], declared: 0, covered: 0, failing: "", worst: "unknown",
-  clips: new Map(), cursor: null, answered: 0, clockOffset: 0, expanded: false, me: null,
-};
-const get = (id) => document.getElementById(id);
-
-// ---- small helpers
-
-function make(tag, className = "", text = "") {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text) element.textContent = text;
-  return element;
-}
-
-function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
-/** Make the children of `parent` those of `items`, in order, reusing what is there: focus and scroll stay. */
-function sync(parent, items, keyOf, create, update) {
-  const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
-  let place = parent.firstElementChild;
-  for (const item of items) {
-    const key = keyOf(item);
-    let child = known.get(key);
-    if (child) known.delete(key);
-    else { child = create(item); child.dataset.key = key; }
-    if (child === place) place = place.nextElementSibling;
-    else parent.insertBefore(child, place);
-    update(child, item);
-  }
-  for (const child of known.values()) child.remove();
-}
-
-const milliseconds = (ns) => Number(ns || 0) / 1e6;
-const hubNow = () => Date.now() + page.clockOffset;
-const stateOf = (zone) => STATES[zone.state] || "normal";
-const zoneKey = (zone) => `${zone.namespace}/${zone.name}`;
-const deviceKey = (device) => `${device.fleet}/${device.id}`;
-const devicePath = (device) => `/v1/devices/${[...device.fleet.split("/"), device.id].map(encodeURIComponent).join("/")}`;
-
-function span(ms) {
-  const seconds = Math.max(0, ms) / 1000;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
-  return `${Math.round(seconds / 86400)} d`;
-}
-
-function clockTime(ns) {
-  return new Date(milliseconds(ns)).toLocaleTimeString("en-GB");
-}
-
-function amount(value, unit) {
-  const number = Number(value);
-  const digits = Math.abs(number) >= 10 ? number.toFixed(1) : number.toFixed(2);
-  const short = digits.replace(/\.?0+$/, "");
-  return !unit || unit === "1" ? short : `${short} ${unit}`;
-}
-
-/** The session is over: what the page shows would only grow old. */
-function signInAgain() {
-  location.replace("/login");
-}
-
-const postJson = (path, body) => fetchJson(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
-
-async function fetchJson(path, options = {}) {
-  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(REQUEST_MS) });
-  if (response.status === 401) signInAgain();
-  const body = await response.json();
-  if (!response.ok) throw new Error(body.error || `the hub answered ${response.status}`);
-  return body;
-}
-
-const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+page.views = { devices: [], total: 0 };
+page.dark = [];
 
 // ---- what the hub tells
 
@@ -161,45 +87,6 @@ async function followEvents() {
 
 // ---- what people do
 
-function who() {
-  try { return localStorage.getItem("embereye.who") || ""; } catch { return ""; }
-}
-
-function rememberWho(name) {
-  try { localStorage.setItem("embereye.who", name); } catch { /* private browsing: asked again */ }
-}
-
-/** Whether the signed-in person may act on alarms. */
-const mayAct = () => page.me !== null && page.me.role !== "viewer";
-
-/** Ask for a note and, of who shares a login, for a name; null where the person cancelled. */
-function ask({ title, text, ok }) {
-  const dialog = get("ask");
-  say(get("ask-title"), title);
-  say(get("ask-text"), text);
-  say(get("ask-ok"), ok);
-  get("ask-who").value = who();
-  get("ask-note").value = "";
-  dialog.returnValue = "";
-  dialog.showModal();
-  return new Promise((done) => {
-    dialog.onclose = () => {
-      const name = get("ask-who").value.trim();
-      if (dialog.returnValue !== "ok") return done(null);
-      rememberWho(name);
-      done({ who: name, note: get("ask-note").value.trim() });
-    };
-  });
-}
-
-let toastTimer = 0;
-function toast(text) {
-  say(get("toast"), text);
-  get("toast").hidden = false;
-  clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => { get("toast").hidden = true; }, 8000);
-}
-
 async function act(action, zone) {
   const words = {
     acknowledge: ["Acknowledge the alarm", "You confirm that you know of it and see to it.", "Acknowledge"],
@@ -207,7 +94,7 @@ async function act(action, zone) {
     test: [zone.testing ? "End the test" : "Test the zone", "Alarms are raised all the same, and say that it is a test.",
       zone.testing ? "End test" : "Begin test"],
   }[action];
-  let answer = { who: who(), note: "" };
+  let answer = { who: rememberedWho(), note: "" };
   if (action !== "acknowledge") answer = await ask({ title: `${words[0]}: ${zone.name}`, text: words[1], ok: words[2] });
   if (!answer) return;
   const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/${action}`;
@@ -215,7 +102,7 @@ async function act(action, zone) {
     await postJson(path, answer);
     takeZones(await fetchJson("/v1/zones"));
   } catch (error) {
-    toast(error.name === "TimeoutError" ? "The hub did not answer: this may not have taken effect." : error.message);
+    toast(problem(error));
   }
   draw();
 }
@@ -228,12 +115,13 @@ function draw() {
   document.body.classList.toggle("stale", stale);
   drawBanner(stale, age);
   drawVerdict(stale);
-  drawCoverage(stale);
-  drawZones(stale);
-  drawAlarms(stale);
-  drawEvents();
-  drawViews();
-  drawDevices();
+  if (current() === "now") {
+    drawCoverage(stale);
+    drawZones(stale);
+    drawAlarms(stale);
+    drawEvents();
+    drawViews();
+  }
   say(get("me"), page.me ? `${page.me.name} · ${page.me.role}` : "");
   const open = page.openFleets || [];
   get("open-access").hidden = !open.length;
@@ -295,12 +183,13 @@ function drawVerdict(stale) {
 
 function drawCoverage(stale) {
   const box = get("coverage");
-  const dark = page.devices.filter((device) => !device.covered && device.declared);
+  const missing = page.declared - page.covered;
+  const dark = missing > 0 ? page.dark.filter((device) => !device.covered && device.declared) : [];
   box.classList.toggle("dark", page.covered < page.declared);
   say(get("coverage-count"), stale && !page.answered ? "–" : `${page.covered} of ${page.declared}`);
   get("coverage-bar").style.width = page.declared ? `${(100 * page.covered) / page.declared}%` : "0";
-  const lines = dark.slice(0, 20).map((device) => ({ key: deviceKey(device), text: `${device.id}: ${device.reason}` }));
-  if (dark.length > 20) lines.push({ key: "more", text: `and ${dark.length - 20} more` });
+  const lines = dark.map((device) => ({ key: deviceKey(device), text: `${device.id}: ${device.reason}` }));
+  if (dark.length && missing > dark.length) lines.push({ key: "more", text: `and ${missing - dark.length} more, in the table of devices` });
   sync(get("coverage-dark"), lines, (line) => line.key, () => make("li"), (item, line) => say(item, line.text));
 }
 
@@ -338,15 +227,6 @@ function drawZones(stale) {
   });
 }
 
-function signText(item) {
-  const [kind] = KINDS[item.kind] || ["sign"];
-  const terms = item.why || [];
-  const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
-  const measured = !over ? `score ${amount(item.score || 0)}`
-    : over.threshold ? `${amount(over.value, over.unit)} (limit ${amount(over.threshold, over.unit)})` : amount(over.value || 0, over.unit);
-  return `${kind} ${measured} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
-}
-
 function drawAlarms(stale) {
   const open = page.zones.filter((zone) => zone.alarm);
   say(get("alarms-count"), open.length ? `${open.length}` : "");
@@ -366,13 +246,25 @@ function drawAlarms(stale) {
       button.onclick = () => act(action, zone);
       buttons.append(button);
     }
+    for (const [action, word, does] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zone.name)], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
+      const button = make("button", "quiet", word);
+      button.type = "button";
+      button.dataset.action = action;
+      button.setAttribute("aria-label", action === "false" ? `False alarm … in ${zone.name}` : `Explain the alarm in ${zone.name}`);
+      button.onclick = does;
+      buttons.append(button);
+    }
     buttons.append(make("span", "aside"));
-    item.append(title, make("p", "why"), make("ul", "signs"), make("div", "pictures"), make("ul", "clips"), buttons);
+    item.append(title, make("p", "why"), make("p", "marked"), make("ul", "signs"), make("div", "pictures"), make("ul", "clips"), buttons);
     return item;
   }, (item, zone) => {
     const state = stateOf(zone);
     item.dataset.state = state;
+    item.dataset.alarm = zone.alarm;
     say(item.querySelector(".state"), state);
+    const mark = zone.falseAlarm, marked = item.querySelector(".marked");
+    marked.hidden = !mark;
+    if (mark) say(marked, `Marked as false by ${mark.who}: ${mark.reason}`);
     say(item.querySelector(".why"), zone.why || "");
     const signs = (zone.contributions || []).map((sign) => ({ ...sign, key: `${sign.fleet}/${sign.device}/${sign.kind}` }));
     sync(item.querySelector(".signs"), signs, (sign) => sign.key, () => {
@@ -394,45 +286,14 @@ function drawAlarms(stale) {
       return picture;
     }, () => {});
     drawClips(item.querySelector(".clips"), page.clips.get(zone.alarm) || []);
-    const [acknowledge, reset] = item.querySelectorAll(".buttons button");
+    const [acknowledge, reset, wrong] = item.querySelectorAll(".buttons button");
+    wrong.hidden = Boolean(mark);
+    wrong.disabled = stale || !mayAct() || Boolean(page.failing);
     acknowledge.hidden = state !== "alarm";
     reset.hidden = state !== "acknowledged" && state !== "restored";
     acknowledge.disabled = reset.disabled = stale || !mayAct() || Boolean(page.failing);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
-}
-
-/**
- * Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does, and MP4.
- */
-function view(address, caption) {
-  const moving = address.endsWith(".mp4"), dialog = get("viewer");
-  const picture = get(moving ? "viewer-video" : "viewer-picture");
-  get("viewer-video").hidden = !moving;
-  get("viewer-picture").hidden = moving;
-  picture.src = address;
-  picture.setAttribute(moving ? "aria-label" : "alt", caption);
-  say(get("viewer-caption"), caption);
-  dialog.onclose = () => picture.removeAttribute("src");  // the hub need not play on
-  dialog.showModal();
-}
-
-function drawClips(list, clips) {
-  sync(list, clips, (clip) => clip.sha256, (clip) => {
-    const item = make("li"), still = clip.media === "MEDIA_STILL";
-    const seconds = (milliseconds(clip.untilNs) - milliseconds(clip.fromNs)) / 1000;
-    const what = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${seconds.toFixed(1)} s`}`;
-    const button = make("button", "quiet", still ? "Show" : "Play");
-    button.type = "button";
-    button.setAttribute("aria-label", `${still ? "Show the still" : "Play the clip"} of ${what}`);
-    button.onclick = () => view(clip.view, what);
-    const download = make("a", "", "download");
-    download.href = clip.url;
-    download.download = "";
-    download.setAttribute("aria-label", `Download the ${still ? "still" : "clip"} of ${what}`);
-    item.append(make("span", "kind", still ? "still" : "clip"), make("span", "what", `${what}${clip.note ? ` (${clip.note})` : ""}`), button, download);
-    return item;
-  }, () => {});
 }
 
 function eventLook(event) {
@@ -441,6 +302,7 @@ function eventLook(event) {
     case "TYPE_FAULT_CLEARED": return ["normal", "fault cleared"];
     case "TYPE_TEST": return ["test", "test"];
     case "TYPE_EVIDENCE": return ["evidence", "sign"];
+    case "TYPE_FALSE_ALARM": return ["test", "false alarm"];
     default: return [STATES[event.state] || "normal", STATES[event.state] || "normal"];
   }
 }
@@ -462,43 +324,12 @@ function drawEvents() {
 
 // ---- views: camera stills and thermal pictures
 
-const MAP = [[0, 0, 4], [40, 11, 84], [101, 21, 110], [159, 42, 99], [212, 72, 66], [245, 125, 21], [250, 193, 39], [252, 255, 164]];
-
-function colour(share) {
-  const place = Math.min(Math.max(share, 0), 1) * (MAP.length - 1);
-  const low = Math.min(Math.floor(place), MAP.length - 2), part = place - low;
-  return MAP[low].map((value, channel) => value + (MAP[low + 1][channel] - value) * part);
-}
-
-function paint(canvas, body) {
-  const values = body.celsius;
-  const known = values.filter((value) => value !== null);
-  if (!known.length) return;
-  const most = Math.max(...known), least = Math.min(...known), range = Math.max(most - least, 8);
-  const small = new OffscreenCanvas(32, 24);
-  const image = new ImageData(32, 24);
-  values.slice(0, 768).forEach((value, index) => {
-    const rgb = value === null ? [40, 40, 40] : colour((value - least) / range);
-    image.data.set([...rgb, 255], index * 4);
-  });
-  small.getContext("2d").putImageData(image, 0, 0);
-  const context = canvas.getContext("2d"), scale = canvas.width / 32;
-  context.imageSmoothingEnabled = false;
-  context.drawImage(small, 0, 0, canvas.width, canvas.height);
-  const hottest = values.indexOf(most);
-  context.strokeStyle = "#fff";
-  context.lineWidth = 2;
-  context.strokeRect((hottest % 32) * scale - 2, Math.floor(hottest / 32) * scale - 2, scale + 4, scale + 4);
-}
-
 function drawViews() {
   const states = new Map(page.zones.map((zone) => [zoneKey(zone), stateOf(zone)]));
   const state = (device) => states.get(`${device.namespace}/${device.zone}`) || "normal";
-  const all = page.devices.filter((device) => device.pictureNs !== "0" || device.thermal || device.fleet.includes("/cameras/"));
-  all.sort((a, b) => SEVERITY.indexOf(state(b)) - SEVERITY.indexOf(state(a)) || a.covered - b.covered || a.id.localeCompare(b.id, "en", { numeric: true }));
-  get("views-section").hidden = !all.length;
-  const shown = all.slice(0, VIEWS);
-  say(get("views-count"), all.length > shown.length ? `${shown.length} of ${all.length}, the most urgent first` : `${all.length}`);
+  const { devices: shown, total } = page.views;
+  get("views-section").hidden = !total;
+  say(get("views-count"), total > shown.length ? `${shown.length} of ${total}, the most urgent first` : `${total}`);
   sync(get("views"), shown, deviceKey, (device) => {
     const item = make("li", "view");
     const screen = make(device.thermal && device.pictureNs === "0" ? "canvas" : "img", "screen");
@@ -535,68 +366,24 @@ function drawViews() {
   });
 }
 
-// ---- the device table
+// ---- pages
 
-function column(term) {
-  const name = term.name || "";
-  if (term.unit === "°C" && /max|hot/.test(name)) return "max";
-  if (term.unit === "°C" && /mean|average/.test(name)) return "mean";
-  if (term.unit === "%" && /smoke/.test(name)) return "smoke";
-  if (term.unit === "ppm") return "gas";
-  return "also";
-}
+const PAGES = {
+  now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory }, devices: { show: refreshDevices, refresh: refreshDevices },
+};
+const current = () => (location.hash.slice(1) in PAGES ? location.hash.slice(1) : "now");
 
-function analysed(ledger) {
-  const offered = Number((ledger || {}).offered || 0);
-  if (!offered) return ["–", "nothing was offered yet"];
-  const sum = (reasons) => Object.values(reasons || {}).reduce((total, count) => total + Number(count), 0);
-  const parts = [`analysed ${ledger.analysed || 0}`, `duplicate ${ledger.duplicate || 0}`, `waiting ${ledger.waiting || 0}`];
-  for (const name of ["shed", "rejected"]) {
-    const reasons = Object.entries(ledger[name] || {});
-    const detail = reasons.length ? ` (${reasons.map((entry) => entry.join(" ")).join(", ")})` : "";
-    parts.push(`${name} ${sum(ledger[name])}${detail}`);
+function turnPage() {
+  const name = current();
+  document.body.dataset.page = name;
+  for (const other of Object.keys(PAGES)) get(`page-${other}`).hidden = other !== name;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
-  const share = Math.floor((1000 * Number(ledger.analysed || 0)) / offered) / 10;
-  return [`${share} %`, `offered ${offered} = ${parts.join(" + ")}`];
+  if (PAGES[name].show) PAGES[name].show();
+  draw();
 }
-
-function drawDevices() {
-  const wanted = get("filter").value.trim().toLowerCase();
-  const text = (device) => [device.id, device.zone, device.location, device.state, device.reason, device.fleet, device.covered ? "watched" : "dark"].join(" ").toLowerCase();
-  const all = page.devices.filter((device) => !wanted || text(device).includes(wanted));
-  all.sort((a, b) => a.covered - b.covered || a.zone.localeCompare(b.zone, "en", { numeric: true }) || a.id.localeCompare(b.id, "en", { numeric: true }));
-  const shown = all.slice(0, ROWS);
-  say(get("devices-count"), all.length > shown.length ? `${shown.length} of ${all.length}: filter to see others` : `${all.length}`);
-  sync(get("devices"), shown, deviceKey, (device) => {
-    const row = make("tr");
-    for (let index = 0; index < 11; index += 1) row.append(make(index ? "td" : "th", [3, 4, 5, 6, 8, 9].includes(index) ? "number" : ""));
-    row.firstChild.scope = "row";
-    row.children[2].append(make("span"));
-    row.firstChild.title = device.fleet;
-    return row;
-  }, (row, device) => {
-    const cells = row.children, values = { max: [], mean: [], smoke: [], gas: [], also: [] };
-    for (const term of device.latest || []) {
-      const where = column(term);
-      values[where].push(where === "also" ? `${(term.name || "").replaceAll(".", " ")} ${amount(term.value || 0, term.unit)}` : amount(term.value || 0));
-    }
-    row.classList.toggle("unwatched", !device.covered);
-    say(cells[0], device.id);
-    say(cells[1], device.location ? `${device.zone} · ${device.location}` : device.zone);
-    const watched = cells[2].firstChild;
-    watched.className = device.covered ? "yes" : "no";
-    say(watched, device.covered ? `yes${device.state ? ` · ${device.state}` : ""}` : `${device.declared ? "dark" : "not watched"}: ${device.reason}`);
-    ["max", "mean", "smoke", "gas"].forEach((name, index) => say(cells[3 + index], values[name].join(" / ")));
-    say(cells[7], values.also.join(", "));
-    say(cells[8], Number(device.heardNs || 0) ? span(hubNow() - milliseconds(device.heardNs)) : "never");
-    const [share, detail] = analysed(device.ledger);
-    say(cells[9], share);
-    if (cells[9].title !== detail) cells[9].title = detail;
-    say(cells[10], (device.shards || []).join(", "));
-  });
-}
-
-// ---- begin
 
 // ---- who is signed in, and what people did
 
@@ -627,11 +414,17 @@ get("audit-close").onclick = () => get("audit").close();
 get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(({ next }) => location.assign(next), (error) => toast(error.message));
 get("viewer-close").onclick = () => get("viewer").close();
 get("ask-cancel").onclick = () => get("ask").close();
-get("filter").oninput = drawDevices;
-setInterval(draw, 1000);
+get("skip").onclick = (event) => { event.preventDefault(); get("main").focus(); };  // the address names a page
+setUpAlarm();
+setUpDay();
+setUpDevices();
+setUpHistory();
+setInterval(() => { draw(); if (PAGES[current()].refresh) PAGES[current()].refresh(); }, 1000);
+addEventListener("hashchange", turnPage);
 follow("/v1/zones", ZONES_MS, takeZones);
-follow("/v1/devices", DEVICES_MS, (body) => { page.devices = body.devices; });
+follow(`/v1/devices?order=urgent&pictures=1&limit=${VIEWS}`, VIEWS_MS, (body) => { page.views = body; });
+follow(`/v1/devices?order=urgent&limit=${DARK}`, DARK_MS, (body) => { page.dark = body.devices; });
 followEvents();
 followClips();
 followMe();
-draw();
+turnPage();

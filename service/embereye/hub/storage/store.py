@@ -23,6 +23,8 @@ from embereye.hub.feeds import records as subscription_records
 from embereye.hub.feeds.records import StoredSubscription
 from embereye.hub.storage import alarms
 from embereye.hub.storage.alarms import AlarmQuery
+from embereye.hub.webhooks import records as webhook_records
+from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
 from embereye.process.lifecycle import UserError
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import Ledger
@@ -78,6 +80,7 @@ class Transaction:
     canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     access: AccessChanges = field(default_factory=AccessChanges)
     subscriptions: dict[str, StoredSubscription | None] = field(default_factory=dict)  # None: removed
+    webhooks: WebhookChanges = field(default_factory=WebhookChanges)
     false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
@@ -99,6 +102,7 @@ class StoredState:
     latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
     canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
     subscriptions: list[StoredSubscription] = field(default_factory=list)
+    webhooks: dict[str, tuple[int, int]] = field(default_factory=dict)  # how far it has come, its dead letters
     false_alarms: list[FalseAlarm] = field(default_factory=list)
 
 
@@ -170,6 +174,7 @@ class Store:
                 )
             ),
             subscriptions=list(self._rows(subscription_records.QUERY, subscription_records.read)),
+            webhooks=dict(self._rows(webhook_records.QUERY, webhook_records.read)),
             false_alarms=list(
                 self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
             ),
@@ -230,6 +235,7 @@ class Store:
             self._write_coverage(transaction)
             records.write(self._db, transaction.access, entries)
             subscription_records.write(self._db, transaction.subscriptions)
+            webhook_records.write(self._db, transaction.webhooks)
         self._tried = self._stored = (0, 0)
 
     def _write_evidence(self, transaction: Transaction, events: Sequence[AlarmEvent]) -> None:
@@ -313,6 +319,7 @@ class Store:
                 (before_ns, PRUNE_ROWS),
             )
             gone += records.prune(db, before_ns)
+            gone += webhook_records.prune(db, before_ns)
             gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,))
             gone += alarms.prune(db)
             gone += db.execute(
@@ -371,6 +378,10 @@ class Store:
     def episodes(self, alarm: str) -> list[str]:
         """The signs that contributed to `alarm`."""
         return [row[0] for row in self._db.rows("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
+
+    def dead_letters(self, webhook: str, after: int, limit: int) -> list[DeadLetter]:
+        """Up to `limit` events past cursor `after` that `webhook` gave up, ascending."""
+        return list(self._rows(webhook_records.DEAD, webhook_records.read_letter, (webhook, after, limit)))
 
     def audit(self, before: int, limit: int) -> list[AuditEntry]:
         """As `records.audit`."""

@@ -5,7 +5,10 @@ everything else in the process lives on.
 """
 
 import asyncio
+import contextlib
 import resource
+import socket
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -24,6 +27,7 @@ MAX_CONNECTIONS = 12_000
 KEPT_BACK = 512  # descriptors for gRPC, files and everything else
 IDLE_SECONDS = 30.0  # without a request that is being answered; one that is being sent does not count
 SWEEP_SECONDS = 1.0
+BYTES_ACKED = 120  # linux/tcp.h: where a tcp_info has what the other end has acknowledged, eight bytes
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -39,6 +43,18 @@ class _Connection:
     place: str  # of its address
     since: float  # monotonic seconds that it is idle since
     busy: int = 0  # requests that are being answered
+    transport: asyncio.BaseTransport | None = None  # once it is made
+    delivered: int = 0  # bytes that the other end has acknowledged, when that was asked for last
+
+    def proceeds(self) -> bool:
+        """Whether anything was delivered since this was asked last: a long answer is sent when its handler is over."""
+        before = self.delivered
+        connection = self.transport.get_extra_info("socket") if self.transport else None
+        if connection is not None and hasattr(socket, "TCP_INFO"):
+            with contextlib.suppress(OSError):
+                told = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_ACKED + 8)
+                self.delivered = int.from_bytes(told[BYTES_ACKED:], sys.byteorder)
+        return self.delivered != before
 
 
 class Connections:
@@ -73,18 +89,23 @@ class Connections:
             connection.since = self._steady()
 
     def admit(self, handler: asyncio.Protocol, address: str, abort: Callable[[], None]) -> bool:
-        """Count a connection in, which `abort` ends; False where there is no room. One that is idle makes room."""
+        """Count a connection in, which `abort` ends; False where there is no room.
+
+        One that is idle makes room: of the same address, where that has all that it may have.
+        """
         place = place_of(address)
-        if self._places[place] * 2 >= self._most or (len(self._open) >= self._most and not self._end_idlest()):
+        crowded = self._places[place] * 2 >= self._most
+        if (crowded or len(self._open) >= self._most) and not self._end_idlest(place if crowded else ""):
             self.refused += 1
             return False
         self._open[handler] = _Connection(abort, place, self._steady())
         self._places[place] += 1
         return True
 
-    def made(self, handler: asyncio.Protocol, abort: Callable[[], None]) -> None:
-        """The connection has shaken hands: another `abort` ends it now."""
-        self._open[handler].abort = abort
+    def made(self, handler: asyncio.Protocol, transport: asyncio.BaseTransport) -> None:
+        """The connection is `transport`, which ends it from now on."""
+        connection = self._open[handler]
+        connection.abort, connection.transport = cast("asyncio.Transport", transport).abort, transport
 
     def forget(self, handler: asyncio.Protocol) -> None:
         """The connection has ended."""
@@ -94,8 +115,13 @@ class Connections:
             if not self._places[connection.place]:
                 del self._places[connection.place]
 
-    def _end_idlest(self) -> bool:
-        idle = ((connection.since, handler) for handler, connection in self._open.items() if not connection.busy)
+    def _end_idlest(self, place: str) -> bool:
+        """End the connection from `place` ('': from anywhere) that is idle longest; False where none is."""
+        idle = (
+            (connection.since, handler)
+            for handler, connection in self._open.items()
+            if not connection.busy and place in {"", connection.place}
+        )
         found = min(idle, key=lambda one: one[0], default=None)
         if found is None:
             return False
@@ -112,9 +138,11 @@ class Connections:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            before = self._steady() - IDLE_SECONDS
+            now = self._steady()
             for connection in list(self._open.values()):
-                if not connection.busy and connection.since < before:
+                if connection.proceeds():
+                    connection.since = now
+                elif not connection.busy and connection.since < now - IDLE_SECONDS:
                     connection.abort()
 
 
@@ -137,12 +165,11 @@ class _Gate(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         abort = cast("asyncio.Transport", transport).abort
-        if self._inside:
-            self._connections.made(self._handler, abort)
-        else:
+        if not self._inside:
             address = (transport.get_extra_info("peername") or ("",))[0]
             self._inside = self._connections.admit(self._handler, address, abort)
         if self._inside:
+            self._connections.made(self._handler, transport)
             self._handler.connection_made(transport)
         else:
             abort()

@@ -32,12 +32,17 @@ def configure(level: str = "INFO") -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+def visible(text: str) -> str:
+    """`text` with its control characters spelt out: on a terminal they would do something else than be read."""
+    return CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
 class TextFormatter(logging.Formatter):
     """One line a record, whatever devices and cameras call themselves: only a traceback has lines of its own."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line, in which neither another one can begin nor a terminal be told anything."""
-        return CONTROLS.sub(lambda found: repr(found[0])[1:-1], super().formatMessage(record))
+        return visible(super().formatMessage(record))
 
 
 class JsonFormatter(logging.Formatter):

@@ -71,11 +71,12 @@ class TlsListener:
                     continue
                 caller, handshake = self._make(), _Handshake()
                 if caller.begin(str(peer[0]).removeprefix("::ffff:"), handshake.abort):
-                    handshake.task = self._shaking.start(self._shake_hands(caller, connection), name="tls-handshake")
+                    shaking = self._shake_hands(caller, connection, handshake)
+                    handshake.task = self._shaking.start(shaking, name="tls-handshake")
                 else:
                     connection.close()
 
-    async def _shake_hands(self, caller: Caller, connection: socket.socket) -> None:
+    async def _shake_hands(self, caller: Caller, connection: socket.socket, handshake: "_Handshake") -> None:
         """Hand the connection over to its protocol; whoever cannot speak TLS, or takes too long, is gone."""
         why, made = "", False
         try:
@@ -87,6 +88,7 @@ class TlsListener:
             why = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
             why = why or type(error).__name__
         finally:
+            handshake.task = None  # which a connection would keep for as long as it lasts
             if not made:
                 caller.abandon(why)
                 connection.close()

@@ -339,7 +339,49 @@ def test_sessions_and_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
                     prove(text, "10.0.0.1")
 
 
+def test_who_signs_in_without_end_loses_their_own_sessions_and_nobody_elses() -> None:
+    steady = Steady()
+    access = sessions(steady)
+    chief = access.sign_in(ME, "token")
+    guest = Principal("guest", Role.VIEWER, "guest", "10.0.0.1")
+    own = []
+    for _ in range(keeper.MAX_SESSIONS + 10):
+        own.append(access.sign_in(guest, "token"))
+        steady.now += keeper.WRITE_NS
+    link = access.create_link(ME, "ada", Role.VIEWER)
+    for _ in range(keeper.MAX_LINKS + 10):
+        access.create_link(guest, "guest", Role.VIEWER)
+        steady.now += keeper.WRITE_NS
+    assert access.resume(own[-1], "10.0.0.1").name == "guest"
+    with pytest.raises(DeniedError):
+        access.resume(own[-1 - keeper.SESSIONS_EACH], "10.0.0.1")
+    assert access.resume(chief, "10.0.0.9").name == "admin"
+    assert access.use_link(link, "10.0.0.9").name == "ada"
+
+
+async def test_who_signs_in_without_end_is_slowed(site: Site) -> None:
+    token = await site.hub.access.create_token(ME, "guest", Role.VIEWER)
+    statuses = [(await site.ask("/v1/session", {"token": token}))[0] for _ in range(keeper.WRITES + 1)]
+    assert statuses == [200] * keeper.WRITES + [429]
+    async with channel(site.grpc, token=token) as link:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await AccessStub(link).CreateLink(messages.CreateLinkRequest(), timeout=10)
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (await site.ask("/v1/session", {"token": ADMIN}))[0] == 200
+
+
 # Guessing
+
+
+async def test_links_and_sessions_are_good_while_somebody_guesses_behind_the_same_address(site: Site) -> None:
+    code = site.hub.access.create_link(ME, "ada", Role.VIEWER)
+    answers = [(await site.ask("/v1/zones", token=f"guess-{number}"))[0] for number in range(BURST + 1)]
+    assert answers[-1] == 429
+    status, _, response = await site.ask("/v1/session", {"code": code})
+    assert status == 200
+    cookies = {cookie.key: cookie.value for cookie in response.cookies.values()}
+    assert (await site.ask("/v1/zones", cookies=cookies))[0] == 200
+    assert (await site.ask("/v1/zones", cookies=dict.fromkeys(cookies, "guess")))[0] == 429
 
 
 async def test_who_guesses_is_slowed_and_who_was_in_is_not_kept_out(site: Site) -> None:
@@ -406,3 +448,13 @@ def test_the_admins_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
     path.write_text("short\n")
     with pytest.raises(UserError, match="at least 32"):
         prepare(path)
+
+
+async def test_half_a_character_is_no_text_and_changes_nothing(site: Site) -> None:
+    await site.alarm()
+    for body in ({"who": "A\ud800da"}, {"who": "Ada", "note": "\udfff"}):
+        status, answer, _ = await site.ask("/v1/zones/default/hall/acknowledge", body, token=ADMIN)
+        assert (status, "is no text" in answer["error"]) == (400, True)
+    zones = (await site.ask("/v1/zones", token=ADMIN))[1]["zones"]
+    assert [zone["state"] for zone in zones] == ["ZONE_STATE_ALARM"]
+    assert (await site.ask("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, token=ADMIN))[0] == 200

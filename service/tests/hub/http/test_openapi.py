@@ -17,6 +17,7 @@ from embereye.hub.control.session import ControlSession
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.storage.store import StoreThreads
+from embereye.hub.webhooks.options import WebhookOptions
 from embereye.sim.pan_tilt import PanTiltHead
 from embereye.v1.control_pb2 import ControlRequest, Handshake
 
@@ -68,8 +69,9 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
 @pytest.mark.parametrize(
     ("path", "template"),
     [
-        ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/history", ""), ("/v1/audit", ""),
-        ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""), ("/v1/actuators", ""),
+        ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/devices?text=s", ""),
+        ("/v1/history", ""), ("/v1/audit", ""), ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""),
+        ("/v1/webhooks", ""), ("/v1/actuators", ""),
         ("/v1/alarms", ""), ("/v1/false-alarms", ""), ("/v1/timeline?from=1&until=2", ""),
         ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
@@ -84,6 +86,7 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
     ControlSession(served.actuators, ADMIN, lambda _: None, lambda _: None).receive(shake)
     await served.alarm()
     await served.post("/v1/access/tokens", {"name": "ada", "role": "viewer"})
+    served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
     await served.put("/v1/subscriptions/night", {"levels": ["alarm"], "types": ["state"]})
     await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada", "note": "going"})
     _, document = await served.get(URL)

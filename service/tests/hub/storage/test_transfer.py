@@ -178,7 +178,7 @@ async def test_a_hub_that_runs_is_neither_restored_nor_moved(
         (["backup", "--data", "nowhere", "file"], "nowhere/hub.sqlite does not exist"),
         (["restore", "--data", ".", "nowhere"], "nowhere does not exist"),
         (["restore", "--data", "here", "garbage"], "garbage cannot be read as a hub's database"),
-        (["migrate", "--data", "here", "--to", "here"], "--to here is where it is already"),
+        (["migrate", "--data", "here", "--to", "here"], "--to names the place where it is already"),
         (["backup", "--database", "postgresql://u:word@127.0.0.1:1/x", "file"], "cannot be reached"),
     ],
 )

@@ -1,12 +1,17 @@
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
 from embereye.process.http import connections as http_connections
 from embereye.process.http.server import bound_port, serve_http
+from embereye.units import MIB
+
+CLIP = 24 * MIB  # more than a connection and both its ends hold
 
 
 async def slow(request: web.Request) -> web.Response:
@@ -15,13 +20,19 @@ async def slow(request: web.Request) -> web.Response:
 
 
 @pytest.fixture
-async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+async def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[int]:
     """A server with room for eight connections, which may be idle for half a second."""
     monkeypatch.setattr(http_connections, "room", lambda: 8)
     monkeypatch.setattr(http_connections, "IDLE_SECONDS", 0.5)
     monkeypatch.setattr(http_connections, "SWEEP_SECONDS", 0.05)
     app = web.Application()
     app.router.add_get("/", slow)
+    (tmp_path / "clip").write_bytes(bytes(CLIP))
+
+    async def clip(_: web.Request) -> web.FileResponse:
+        return web.FileResponse(tmp_path / "clip")
+
+    app.router.add_get("/clip", clip)
     runner = await serve_http(app, "127.0.0.1", 0, connections=http_connections.Connections())
     yield bound_port(runner)
     await runner.cleanup()
@@ -53,8 +64,13 @@ class Peer:
 
 async def test_one_address_gets_half_of_the_connections(port: int) -> None:
     greedy = [Peer(port, "127.0.0.1") for _ in range(6)]
-    assert [bool(await peer.ask()) for peer in greedy] == [True] * 4 + [False] * 2
+    assert await greedy[5].ask() == b"HTTP/1.1 200 OK"  # whoever shares an address with idle ones gets in
+    assert [await peer.ended() for peer in greedy[:2]] == [True] * 2
+    answers = [asyncio.create_task(peer.ask("/?seconds=1")) for peer in greedy[2:]]
+    await asyncio.sleep(0.3)
+    assert await Peer(port, "127.0.0.1").ask() == b""
     assert await Peer(port, "127.0.0.2").ask() == b"HTTP/1.1 200 OK"
+    assert await asyncio.gather(*answers) == [b"HTTP/1.1 200 OK"] * 4
 
 
 async def test_whoever_is_idle_longest_makes_room_for_another(port: int) -> None:
@@ -84,3 +100,32 @@ async def test_a_connection_that_is_silent_or_never_ends_its_request_is_ended(po
         except OSError:
             break
     assert await asyncio.gather(*ended) == [True] * 3
+
+
+async def test_a_long_download_is_no_idle_connection_until_nobody_reads_it(port: int) -> None:
+    def download(peer: Peer) -> int:
+        got, began = 0, time.monotonic()
+        while got < CLIP:
+            part = len(peer.socket.recv(256 * 1024))
+            if not part:
+                break
+            got += part
+            time.sleep(max(0.0, got / CLIP * 2.0 - (time.monotonic() - began)))  # two seconds in all
+        return got
+
+    slow_reader, stalled = Peer(port, "127.0.0.1"), Peer(port, "127.0.0.2")
+    for peer in (slow_reader, stalled):
+        peer.socket.sendall(b"GET /clip HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert await asyncio.to_thread(download, slow_reader) >= CLIP
+    await asyncio.sleep(1)
+
+    def drain() -> int:
+        got = 0
+        try:
+            while part := len(stalled.socket.recv(1024 * 1024)):
+                got += part
+        except OSError:
+            pass
+        return got
+
+    assert await asyncio.to_thread(drain) < CLIP

@@ -9,7 +9,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.detect.vision.health.view import Agreement, Grey, Impression, View, block_shape
+from embereye.detect.vision.health.shift import shift_between
+from embereye.detect.vision.health.view import Agreement, Field, Grey, Impression, View, block_shape, edges_of
 from embereye.detect.vision.thresholds import HealthThresholds
 from embereye.units import MINUTE, SECOND
 
@@ -66,6 +67,9 @@ class PictureHealth:
         self._covered = _Lasting(limits.covered_ns, limits.recovered_ns)
         self._blurred = _Lasting(limits.focus_ns, limits.recovered_ns)
         self._moved = _Lasting(limits.moved_ns, limits.recovered_ns)
+        self._moving = _Lasting(limits.moving_ns, limits.recovered_ns)
+        self._edges: Field | None = None  # of the picture that was compared last
+        self._moving_fault = ""  # no fire shifts a whole picture: told even while one is suspected
         self._looked_ns = self._compared_ns = -(10**18)
         self._frozen_fault = self._scene_fault = ""
         self._shape: tuple[int, ...] = ()
@@ -96,12 +100,13 @@ class PictureHealth:
                 self._frozen_fault = self._frozen(grey, now_ns)
             if suspected:
                 self._excuse(now_ns)
-        self.fault = nothing if blind else self._frozen_fault or self._scene_fault
+        self.fault = nothing if blind else self._frozen_fault or self._moving_fault or self._scene_fault
         return self.fault
 
     def _compare(self, grey: Grey, now_ns: int, elapsed: int, *, suspected: bool, visible: bool) -> str:
         """What is wrong with the scene, or ''."""
         assert self._seen is not None
+        self._note_shift(grey, now_ns, elapsed)
         elapsed = min(max(0, elapsed), 2 * self.limits.compare_ns)
         self._seen.add(grey, -math.expm1(-elapsed / self.limits.impression_ns))
         self._frozen_fault = self._frozen(grey, now_ns)
@@ -112,12 +117,28 @@ class PictureHealth:
             return self._exposure(grey, now_ns) or self._comparison(now_ns)
         return ""
 
+    def _note_shift(self, grey: Grey, now_ns: int, elapsed: int) -> None:
+        """Follow whether the picture shifts as a whole, compared with the one `elapsed` nanoseconds ago."""
+        limits, before = self.limits, self._edges
+        self._edges = edges_of(grey)
+        speed = 0.0
+        if before is not None and 0 < elapsed <= limits.shift_gap_ns:
+            speed = shift_between(before, self._edges, limits) * SECOND / elapsed
+        moving = self._moving.see(speed >= limits.speed_min, now_ns)
+        if not moving:
+            self._moving_fault = ""
+        elif speed:
+            self._moving_fault = (
+                f"camera moves: the picture shifts by {speed:.0%} of its width a second;"
+                " no flame or smoke is told from what passes"
+            )
+
     def _begin(self, grey: Grey) -> None:
         self._shape = grey.shape
         self._seen = Impression(grey)
         self._views.clear()
-        self._candidate = None
-        self._frozen_fault = self._scene_fault = ""
+        self._candidate = self._edges = None
+        self._frozen_fault = self._moving_fault = self._scene_fault = ""
 
     def _excuse(self, now_ns: int) -> None:
         self._scene_fault = ""

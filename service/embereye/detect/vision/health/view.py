@@ -99,6 +99,11 @@ class View:
         return Agreement(place, lost / structure.size, sharpness / self._sharpness)
 
 
+def edges_of(grey: Grey) -> Field:
+    """Where the edges of one picture (height x width, 0..255) are, small: a vector of length 1 and mean 0."""
+    return _edges(_gradient(_small(grey)))
+
+
 def _small(grey: Grey) -> Field:
     height, width = grey.shape
     size = (max(BLOCK, width // SMALL), max(BLOCK, height // SMALL))

@@ -31,11 +31,19 @@ PAGE = [
     query("limit", whole(), "how many entries at most; 0: all"),
     query("after", WORD, "the key that the page before ended with, its `next`"),
 ]
+SELECTION = [
+    query("order", {"type": "string", "enum": ["", "urgent"]}, "urgent: dark ones first, then those in zones in alarm"),
+    query("text", WORD, "only entries that have each of these words; the answer says `total`"),
+    query("pictures", whole(1), "1: only those that there are pictures of, or ought to be"),
+    query("offset", whole(), "how many of the selected ones are left out; instead of `after`"),
+]
 
 
 def paths() -> Paths:
     """All of them, without what follows from a path and from who may ask."""
-    return {**_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_actions()}
+    return {
+        **_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_webhooks(), **_actions(),
+    }  # fmt: skip
 
 
 def _pages() -> Paths:
@@ -151,7 +159,7 @@ def _access() -> Paths:
 
 
 def _present() -> Paths:
-    devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT)
+    devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT, total=whole())
     actuators = record({"actuators": list_of(reference("Actuator"))})
     return {
         "/v1/zones": {
@@ -165,9 +173,9 @@ def _present() -> Paths:
         "/v1/devices": {
             "get": operation(
                 "All devices: coverage, latest values, ledgers",
-                {200: answer("declared ones first", devices)},
+                {200: answer("declared ones first, or as was asked for", devices)},
                 fails=[400],
-                takes=PAGE,
+                takes=[*PAGE, *SELECTION],
             )
         },
         "/v1/canaries": {
@@ -318,6 +326,44 @@ def _past() -> Paths:
     }
 
 
+def _webhooks() -> Paths:
+    name = "/v1/webhooks/{name}"
+    return {
+        "/v1/webhooks": {
+            "get": operation(
+                "How webhooks fare", {200: answer("by name", record({"webhooks": list_of(reference("Webhook"))}))}
+            )
+        },
+        f"{name}/dead-letters": {
+            "get": operation(
+                "What a webhook could not deliver",
+                {200: answer("ascending", record({"deadLetters": list_of(reference("DeadLetter"))}))},
+                fails=(400, 404),
+                takes=[
+                    query("after", whole(), "cursor of the last one that is known"),
+                    query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
+                ],
+            )
+        },
+        f"{name}/resend": {
+            "post": operation(
+                "Send dead letters again; those that fail again stay",
+                {202: answer("how many", record({"resent": whole()}))},
+                fails=(*CHANGES, 404, 503),
+                body=record({}, cursors={**list_of(CURSOR), "description": "none: all", "maxItems": 10_000}),
+            )
+        },
+        f"{name}/test": {
+            "post": operation(
+                "Send a webhook a test that nobody need mind",
+                {200: answer("why it was not taken; empty: it was", record({"failed": WORD}))},
+                fails=(*CHANGES, 404, 503),
+                body=record({}),
+            )
+        },
+    }
+
+
 def _alarms() -> Paths:
     time = "nanoseconds since the Unix epoch"
     alarms = record({"alarms": list_of(reference("PastAlarm"))}, next=NEXT)
@@ -362,8 +408,8 @@ def _alarms() -> Paths:
                 {200: answer("zones in order of their names", reference("Timeline"))},
                 fails=[400],
                 takes=[
-                    query("from", whole(), time),
-                    query("until", whole(), f"{time}; later than `from`, by 8 days at most"),
+                    query("from", whole(), f"{time}; not given: a day before `until`, at most 8 days before it"),
+                    query("until", whole(), f"{time}; 0: now"),
                 ],
             )
         },

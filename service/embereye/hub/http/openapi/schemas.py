@@ -4,7 +4,18 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
 from embereye.hub.http.lists import Json
-from embereye.hub.http.openapi.parts import NANOSECONDS, NEXT, NUMBER, ROLE, WORD, list_of, record, reference, whole
+from embereye.hub.http.openapi.parts import (
+    CURSOR,
+    NANOSECONDS,
+    NEXT,
+    NUMBER,
+    ROLE,
+    WORD,
+    list_of,
+    record,
+    reference,
+    whole,
+)
 from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
 
 
@@ -46,6 +57,18 @@ def schemas() -> dict[str, Json]:
         "Device": _device(),
         "Selection": selection(),
         "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
+        "Webhook": record(
+            {
+                "name": WORD, "format": WORD, "select": reference("Selection"), "cursor": CURSOR, "behind": whole(),
+                "deadLetters": whole(), "failing": WORD, "deliveredNs": NANOSECONDS,
+            }
+        ),
+        "DeadLetter": record(
+            {
+                "cursor": CURSOR, "diedNs": NANOSECONDS, "attempts": whole(), "why": WORD,
+                "event": reference("AlarmEvent"),
+            }
+        ),
         "Actuator": _actuator(),
         "Thermal": record(
             {
@@ -120,6 +143,7 @@ def _past() -> dict[str, Json]:
         ),
         "Timeline": record(
             {
+                **span,
                 "zones": list_of(lane),
                 "clips": list_of(reference("TimelineClip")),
                 "truncated": {"type": "boolean", "description": "more happened than fits: its end is missing"},

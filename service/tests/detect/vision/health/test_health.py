@@ -158,7 +158,28 @@ def test_a_camera_that_keeps_moving_stays_a_fault(camera):
     def turning():
         return np.roll(HARBOUR, next(numbers) * 5, axis=1)
 
-    assert camera.show(turning, 300)[-1].startswith("camera moved")
+    told = camera.show(turning, 300)
+    assert told[-1].startswith("camera moves: the picture shifts by 5% of its width a second")
+    assert all(told[8:]), "within 5 s, and without a pause"
+
+
+@pytest.mark.parametrize("jolts", [1, 2])
+def test_a_jolt_is_no_movement(camera, jolts):
+    shifts = iter([0] * 5 + [6] * jolts + [0] * 40)
+    assert not any(camera.show(lambda: np.roll(YARD, next(shifts), axis=1), 18))
+
+
+def test_a_camera_that_comes_to_rest_sees_again(camera):
+    place = iter([5 * n for n in range(20)] + [95] * 40)
+    told = camera.show(lambda: np.roll(YARD, next(place), axis=1), 18)
+    assert told[18].startswith("camera moves")
+    assert not any(one.startswith("camera moves") for one in told[24:])
+
+
+def test_a_suspicion_does_not_hide_that_a_camera_moves(camera):
+    numbers = iter(range(1000))
+    told = camera.show(lambda: np.roll(HARBOUR, next(numbers) * 5, axis=1), 30, suspected=True)
+    assert told[-1].startswith("camera moves")
 
 
 def test_a_new_size_of_the_picture_begins_anew(camera):

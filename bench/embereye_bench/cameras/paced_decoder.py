@@ -1,0 +1,55 @@
+"""Nothing but decoding one video as it comes, and reducing it: the least that a shard of one camera can cost.
+
+`python -m embereye_bench.cameras.paced_decoder FILE ENCODING RATE` decodes FILE with the shard's own decoder, one
+picture at a time, RATE pictures a second, until standard input is closed. It answers each line with its pictures and
+CPU seconds so far.
+"""
+
+import select
+import sys
+import time
+from collections.abc import Iterator
+
+import av
+import cv2
+
+from embereye.camera.decode.image import DecodeOrder
+from embereye.camera.decode.video import NoPictureError, VideoDecoder
+from embereye.process.heap import keep_freed_memory
+
+ORDER = DecodeOrder(1, smoothed=False)
+
+
+def _units(path: str) -> Iterator[bytes]:
+    """The access units of the file, over and over."""
+    with av.open(path) as source:
+        units = [bytes(packet) for packet in source.demux(video=0) if packet.size]
+    while True:
+        yield from units
+
+
+def main() -> None:
+    """Decode until nobody asks any more."""
+    path, encoding, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    keep_freed_memory()
+    cv2.setNumThreads(1)
+    decoder, units = VideoDecoder(encoding, smoothed=ORDER.smoothed), _units(path)
+    seconds, pictures, due = 0.0, 0, time.monotonic()
+    while True:
+        due = max(due + 1.0 / rate, time.monotonic())
+        while select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+            if not sys.stdin.readline():
+                return
+            print(pictures, seconds, flush=True)
+        began = time.thread_time()
+        try:
+            decoder.decode(ORDER, [(next(units), pictures)])
+        except NoPictureError:
+            continue
+        finally:
+            seconds += time.thread_time() - began
+            pictures += 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""How an event reaches many subscribers: how late, at what cost, and beside the `websockets` library's broadcast."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from embereye.hub.feeds.feed import Entry
+from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye_bench.hub.feed_server import event
+from embereye_bench.report import Result, Scale, median
+from embereye_bench.sensors.load import end
+
+SUBSCRIBERS = 425
+DELIVERIES = 18_000  # a second
+LADDER = (250, 300, 350, 400, SUBSCRIBERS, 1_000, 5_000)
+QUICK_LADDER = (250, SUBSCRIBERS, 1_000, 5_000)
+BOUNDS = {0.90: 200.0, 0.95: 500.0, 0.99: 1_000.0}  # milliseconds at each step of the ladder
+HIGHEST_MS = 200.0  # p99 at the highest rate
+FLOOD = 300  # events a second that costs are measured at
+
+
+class Told:
+    """A process that is told things line by line, and answers with JSON."""
+
+    def __init__(self, module: str, *options: str) -> None:
+        command = [sys.executable, "-m", f"embereye_bench.hub.{module}", *options]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.first: dict[str, Any] = self._line()  # with which it introduced itself
+
+    def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("a process of the benchmark ended early; its last words are above")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def ask(self, **what: float) -> dict[str, Any]:
+        """Have it do `what`; its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        return self._line()
+
+    def __enter__(self) -> "Told":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end(self._process)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one round of publishing came to."""
+
+    latencies: list[float]  # milliseconds from publishing to arrival, ascending
+    missing: int  # deliveries that did not arrive
+    cpu: float  # seconds
+    elapsed: float  # seconds
+    memory: float  # MB at most
+
+    def late(self, share: float) -> float:
+        """Milliseconds within which `share` of the deliveries arrived."""
+        return self.latencies[min(int(len(self.latencies) * share), len(self.latencies) - 1)] if self.latencies else 0.0
+
+    @property
+    def core(self) -> float:
+        """Share of a core that the server took."""
+        return self.cpu / self.elapsed
+
+    @property
+    def per_core(self) -> float:
+        """Deliveries for a second of a core."""
+        return len(self.latencies) / self.cpu
+
+
+@contextlib.contextmanager
+def _site(kind: str, count: int, form: str) -> Iterator[tuple[Told, Told]]:
+    """A server and its subscribers."""
+    path = f"/v1/alarms/ws?format={form}"
+    with (
+        Told("feed_server", kind, "--format", form) as server,
+        Told("crowd", "--port", str(server.first["port"]), "--count", str(count), "--path", path) as crowd,
+    ):
+        opened = sum(number for status, number in crowd.first["opened"].items() if " 101 " in status)
+        if opened != count:
+            raise RuntimeError(f"of {count} subscribers {opened} were let in: {crowd.first['opened']}")
+        yield server, crowd
+
+
+def _round(server: Told, crowd: Told, count: int, rate: float, seconds: float, form: str) -> Round:
+    told = server.ask(rate=rate, seconds=seconds)
+    arrivals = crowd.ask(report=1)["arrivals"]
+    published = dict(enumerate(told["published"], told["first"]))
+    latencies: list[float] = []
+    for payload, times in arrivals.items():
+        data = bytes.fromhex(payload)
+        cursor = AlarmEvent.FromString(data).cursor if form == "binary" else int(json.loads(data)["cursor"])
+        latencies += [(time - published[cursor]) / 1e6 for time in times if cursor in published]
+    latencies.sort()
+    missing = len(published) * count - len(latencies)
+    return Round(latencies, missing, told["cpu"], told["elapsed"], told["memory"])
+
+
+def _rounds(kind: str, count: int, rate: float, scale: Scale, form: str) -> list[Round]:
+    with _site(kind, count, form) as (server, crowd):
+        _round(server, crowd, count, rate, 0.3, form)  # the first events warm it up
+        return [_round(server, crowd, count, rate, scale.seconds, form) for _ in range(scale.rounds)]
+
+
+def fanout_425(scale: Scale) -> Result:
+    """425 subscribers, 18,000 deliveries a second of 150-byte events. Baseline: the websockets library, the same."""
+    rate = DELIVERIES / SUBSCRIBERS
+    ours = _rounds("embereye", SUBSCRIBERS, rate, scale, "binary")
+    peers = _rounds("websockets", SUBSCRIBERS, rate, scale, "binary")
+    late, baseline = median([one.late(0.99) for one in ours]), median([one.late(0.99) for one in peers])
+    core, theirs = median([one.core for one in ours]), median([one.core for one in peers])
+    lost = sum(one.missing for one in ours)
+    unit = f"ms p99, {core:.0%} of a core (websockets {theirs:.0%}), {lost} lost"
+    ok = late <= 30 and core <= 0.3 and not lost
+    return Result("fanout-425", late, unit, baseline, late / baseline, "≤ 30 ms, ≤ 30 %", ok)
+
+
+def fanout_ladder(scale: Scale) -> Result:
+    """The same for 250 to 5,000 subscribers, and the highest rate with p99 within 200 ms, in a table."""
+    counts = QUICK_LADDER if scale.rounds < 5 else LADDER
+    table = Table(title="fanout-ladder, 18,000 deliveries/s", box=None)
+    for heading in ("subscribers", "p50 ms", "p90", "p95", "p99", "core", "MB", "highest rate/s"):
+        table.add_column(heading, justify="right")
+    worst, highest, fine = 0.0, list[float](), True
+    for count in counts:
+        with _site("embereye", count, "binary") as (server, crowd):
+            _round(server, crowd, count, DELIVERIES / count, 0.3, "binary")
+            one = _round(server, crowd, count, DELIVERIES / count, max(1.0, scale.seconds), "binary")
+            top = _highest(server, crowd, count)
+        shares = [one.late(share) for share in (0.5, 0.9, 0.95, 0.99)]
+        worst, fine = max(worst, shares[-1]), fine and not one.missing
+        fine = fine and all(one.late(share) <= bound for share, bound in BOUNDS.items())
+        highest.append(top)
+        table.add_row(
+            f"{count:,}", *(f"{late:.1f}" for late in shares), f"{one.core:.0%}", f"{one.memory:.0f}", f"{top:,.0f}"
+        )
+    Console(stderr=True).print(table)
+    unit = f"ms p99 at worst; {min(highest):,.0f} to {max(highest):,.0f} deliveries/s within 200 ms"
+    return Result("fanout-ladder", worst, unit, 1_000, worst / 1_000, "≤ 200/500/1,000 p90/95/99", fine)
+
+
+def _highest(server: Told, crowd: Told, count: int) -> float:
+    """The highest rate of deliveries a second, of those that double, whose p99 is within 200 ms."""
+    rate = float(DELIVERIES)
+    reached = 0.0
+    while rate < 2_000_000:
+        one = _round(server, crowd, count, rate / count, 0.5, "binary")
+        if one.missing or one.late(0.99) > HIGHEST_MS:
+            break
+        reached = len(one.latencies) / 0.5
+        if reached < rate * 0.8:  # publishing itself does not keep up
+            break
+        rate *= 1.5
+    return reached
+
+
+def fanout_ws(scale: Scale) -> Result:
+    """Deliveries a second for a whole core, as JSON. Baseline: the websockets library's broadcast."""
+    found: dict[str, list[float]] = {"embereye": [], "websockets": []}
+    with contextlib.ExitStack() as stack:
+        sites = {kind: stack.enter_context(_site(kind, SUBSCRIBERS, "json")) for kind in found}
+        for number in range(scale.rounds + 1):
+            for kind, (server, crowd) in sites.items():  # in turns: the machine changes its mind
+                one = _round(server, crowd, SUBSCRIBERS, FLOOD, scale.seconds, "json")
+                if number:
+                    found[kind].append(one.per_core)
+    value, baseline = median(found["embereye"]), median(found["websockets"])
+    return Result(
+        "fanout-ws", value, "deliveries/s per core", baseline, value / baseline, "≥ 1.3", value >= 1.3 * baseline
+    )
+
+
+def fanout_binary(scale: Scale) -> Result:
+    """Bytes that an event takes on its way as protobuf. Baseline: as JSON."""
+    entry = Entry(event(123_456))
+    value, baseline = len(entry.binary_frame), len(entry.text_frame)
+    return Result("fanout-binary", value, "bytes/event", baseline, value / baseline, "≤ 0.6", value <= 0.6 * baseline)

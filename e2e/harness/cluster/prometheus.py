@@ -1,0 +1,141 @@
+"""The real Prometheus Operator and a Prometheus of its, as kube-prometheus-stack declares it.
+
+It takes monitors and rules of every namespace that carry the label of its own release, and no others.
+"""
+
+import asyncio
+import json
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from harness.cluster.cluster import Cluster, Json, node_ports, script, until
+
+MONITORING = "monitoring"  # its namespace
+LABELS = {"release": "stack"}
+PROGRAMS = ("prometheus", "prometheus-operator", "prometheus-config-reloader")
+
+
+async def install_prometheus(cluster: Cluster) -> "Prometheus":
+    """Have both run; returns once Prometheus answers."""
+    binaries = Path(await script("binaries", *PROGRAMS))
+    await script("program-image", *PROGRAMS)
+    await script("load", *(_image(program) for program in PROGRAMS))
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}}
+    bundle = await asyncio.to_thread(_of_the_makers, binaries.parent / "prometheus-operator" / "bundle.yaml")
+    definitions = [document for document in bundle if document["kind"] == "CustomResourceDefinition"]
+    await cluster.apply(namespace, *definitions)
+    names = [f"crd/{document['metadata']['name']}" for document in definitions]
+    await cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
+    await cluster.apply(*(document for document in bundle if document not in definitions), *_prometheus())
+    door = await cluster.existing("service", "door", MONITORING, 30)
+    prometheus = Prometheus(f"{await cluster.entrance()}:{node_ports(door)['web']}")
+
+    async def ready() -> bool:
+        try:
+            return bool(await prometheus.get("status/runtimeinfo"))
+        except (OSError, ValueError, TimeoutError):
+            return False
+
+    await until(ready, bool, "Prometheus answers", 180)
+    return prometheus
+
+
+def _image(program: str) -> str:
+    return f"e2e-{program}:latest"
+
+
+def _of_the_makers(bundle: Path) -> list[Json]:
+    """Everything that the Prometheus Operator installs of itself, with our images of its programs."""
+    # YAML 1.1 has a meaning of its own for a bare "=", which one of its enumerations has.
+    text = bundle.read_text().replace("- =\n", '- "="\n')
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = [document for document in yaml.load_all(text, loader) if document]
+    for document in found:
+        if document["kind"] == "CustomResourceDefinition":
+            continue
+        for place in (document["metadata"], *document.get("subjects", [])):
+            if "namespace" in place:
+                place["namespace"] = MONITORING
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            container |= {"image": _image("prometheus-operator"), "imagePullPolicy": "Never"}
+            container["args"] = [
+                f"--prometheus-config-reloader={_image('prometheus-config-reloader')}"
+                if "config-reloader=" in word
+                else word
+                for word in container["args"]
+            ]
+    return found
+
+
+def _prometheus() -> list[Json]:
+    """A Prometheus as kube-prometheus-stack declares it, and a door to it."""
+    subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": MONITORING}
+    metadata = {"name": "stack", "namespace": MONITORING}
+    name = {"name": "e2e-prometheus"}
+    selector = {"matchLabels": LABELS}
+    everywhere: Json = {}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus", "namespace": MONITORING}},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": name,
+            "rules": [{"apiGroups": [""], "resources": ["pods", "services", "endpoints"],
+                       "verbs": ["get", "list", "watch"]}],
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": name,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "e2e-prometheus"},
+            "subjects": [subject],
+        },
+        {
+            "apiVersion": "monitoring.coreos.com/v1", "kind": "Prometheus", "metadata": metadata,
+            "spec": {
+                "image": _image("prometheus"), "version": "v3.9.1", "imagePullPolicy": "IfNotPresent",
+                "serviceAccountName": "prometheus", "evaluationInterval": "5s",
+                "podMonitorSelector": selector, "podMonitorNamespaceSelector": everywhere,
+                "serviceMonitorSelector": selector, "serviceMonitorNamespaceSelector": everywhere,
+                "ruleSelector": selector, "ruleNamespaceSelector": everywhere,
+            },
+        },
+        {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "door", "namespace": MONITORING},
+            "spec": {"type": "NodePort", "selector": {"prometheus": "stack"}, "ports": [{"name": "web", "port": 9090}]},
+        },
+    ]  # fmt: skip
+
+
+class Prometheus:
+    """The HTTP API, through a NodePort."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def get(self, path: str, **query: str) -> Any:
+        host, _, port = self._address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            target = f"/api/v1/{path}?{urllib.parse.urlencode(query)}"
+            writer.write(f"GET {target} HTTP/1.0\r\nHost: prometheus\r\n\r\n".encode())
+            _, _, body = (await asyncio.wait_for(reader.read(), 20)).partition(b"\r\n\r\n")
+        finally:
+            writer.close()
+        answer = json.loads(body)
+        assert answer["status"] == "success", (path, query, answer)
+        return answer["data"]
+
+    async def query(self, expression: str) -> list[Json]:
+        found: list[Json] = (await self.get("query", query=expression))["result"]
+        return found
+
+    async def up(self) -> dict[str, int]:
+        """Targets that are scraped, by their jobs."""
+        found = await self.query("sum by (job) (up)")
+        return {row["metric"].get("job", ""): int(row["value"][1]) for row in found}
+
+    async def alerts(self, state: str = "firing") -> set[str]:
+        """Names of our alerts in that state."""
+        found = (await self.get("alerts"))["alerts"]
+        return {alert["labels"]["alertname"] for alert in found if alert["state"] == state}

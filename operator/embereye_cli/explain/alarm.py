@@ -1,0 +1,215 @@
+"""`embereye explain alarm ID`: how an alarm came about, and whether it would again."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from google.protobuf import json_format
+
+from embereye.levels import Kind, Level, ZoneState
+from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.clips_pb2 import Clip
+from embereye.v1.types_pb2 import Term
+from embereye.zone.sentences import sign
+from embereye.zone.state import ZoneMachine
+from embereye_cli.explain.device import reason_of
+from embereye_cli.hub.token import REMEDY, add_token_option, token_for
+
+SECONDS = 30.0  # for one answer, a clip among them
+SAME = "as it was decided then"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Declare the command's options."""
+    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
+    parser.add_argument("alarm", metavar="ID", help="the alarm's id, as `embereye alarms --json history` has it")
+    parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
+    add_token_option(parser)
+    parser.add_argument("--replay", action="store_true",
+                        help="decide once more, with this version: the zone on the signs that were told and detectors, "
+                        "with the settings of a fleet that sets none, on the clips that were kept")  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(arguments: Namespace) -> int:
+    """Explain; 1 where --replay decides otherwise."""
+    hub = _Hub(arguments.console, arguments.token)
+    alarm = hub.read(f"/v1/alarms/{arguments.alarm}")
+    clips = hub.read(f"/v1/alarms/{arguments.alarm}/clips")["clips"]
+    events = [json_format.ParseDict(event, AlarmEvent(), ignore_unknown_fields=True) for event in alarm["events"]]
+    verdicts = list(_replayed(hub, events, clips)) if arguments.replay else []
+    if arguments.json:
+        replayed = [{"of": verdict.of, "same": verdict.same, "why": verdict.why} for verdict in verdicts]
+        print(json.dumps(alarm | {"clips": clips, "replay": replayed}, ensure_ascii=False))
+    else:
+        for line in (*sentences(alarm, events, clips), *_told(verdicts)):
+            print(visible(line))
+    sys.stdout.flush()
+    return 0 if all(verdict.same for verdict in verdicts) else 1
+
+
+class _Hub:
+    """The hub's API."""
+
+    def __init__(self, console: str, token: str) -> None:
+        if not console.startswith(("http://", "https://")):
+            raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')
+        self._base = console.rstrip("/")
+        shown = token_for(token, urlsplit(console).hostname or "")
+        self._headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+
+    def read(self, path: str) -> Any:
+        """What it answers; UserError where it does not, or refuses."""
+        return json.loads(self.fetch(path))
+
+    def fetch(self, path: str) -> bytes:
+        """The same, as bytes."""
+        url = self._base + path
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=self._headers), timeout=SECONDS) as answer:
+                content: bytes = answer.read()
+        except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.UNAUTHORIZED:
+                raise UserError(f"the hub at {self._base} does not let us in; {REMEDY}") from error
+            raise UserError(f"{url} answers {error.code}: {reason_of(error)}") from error
+        except OSError as error:
+            raise UserError(f"{url} does not answer: {error}; --console names the hub's HTTP port") from error
+        return content
+
+
+# What happened
+
+
+def sentences(alarm: dict[str, Any], events: list[AlarmEvent], clips: list[dict[str, Any]]) -> Iterator[str]:
+    """The chain of an alarm in order of time: what was seen and when, what was decided, kept and done."""
+    worst = ZoneState(AlarmEvent(state=alarm["worst"]).state).word
+    ended = f"until {_clock(int(alarm['endedNs']))}" if alarm["endedNs"] != "0" else "still open"
+    where = f"{alarm['namespace']}/{alarm['zone']}"
+    yield f"{alarm['alarm']}: {worst} in {where} from {_clock(int(alarm['beganNs']))}, {ended}"
+    if mark := alarm.get("falseAlarm"):
+        yield f"  marked as false by {mark['who']}: {mark['reason']}"
+    steps = sorted({*_seen(events), *_decided(events), *_kept(clips)})
+    began = steps[0][0] if steps else 0
+    for at, stage, words in steps:
+        yield f"  {_clock(at)} {(at - began) / SECOND:+11.3f} s  {stage:<9} {words}"
+    if decided := [event.version for event in events if event.version]:
+        yield f"  decided by EmberEye {decided[0]}; this is {version('embereye')}"
+
+
+def _seen(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:
+    """When each sign was first seen by its shard, and what it was when people first heard of it."""
+    known = set[tuple[str, str]]()
+    for event in events:
+        for item in event.contributions:
+            if (item.device, item.episode) in known:
+                continue
+            known.add((item.device, item.episode))
+            yield item.since_ns, "first", f"{Kind(item.kind).word} begins at {item.device}, says its shard"
+            yield item.until_ns, "measured", sign(item) + (f", {item.note}" if item.note else "")
+            if item.why:
+                yield item.until_ns, "terms", ", ".join(map(_term, item.why))
+
+
+def _term(term: Term) -> str:
+    limit = f" of {term.threshold:.4g}" if term.threshold else ""
+    return f"{term.name} {term.value:.4g}{limit}"
+
+
+def _decided(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:
+    for event in events:
+        stage = "person" if event.who else "decided"
+        state = f"{ZoneState(event.state).word}: " if event.type == AlarmEvent.TYPE_STATE else ""
+        yield event.time_ns, stage, f"{state}{event.why}"
+
+
+def _kept(clips: list[dict[str, Any]]) -> Iterator[tuple[int, str, str]]:
+    for clip in clips:
+        yield int(clip["untilNs"]), "pictures", f"of {clip['device']} from {_clock(int(clip['fromNs']))}: {clip['url']}"
+
+
+def _clock(time_ns: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(time_ns // SECOND)) + f".{time_ns % SECOND // 1_000_000:03}Z"
+
+
+# Whether it would come about again
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of deciding once more."""
+
+    of: str
+    same: bool
+    why: str
+
+
+def _told(verdicts: list[Verdict]) -> Iterator[str]:
+    for verdict in verdicts:
+        yield f"  replayed, {verdict.of}: {SAME if verdict.same else 'OTHERWISE than then'}: {verdict.why}"
+
+
+def replay_zone(events: list[AlarmEvent]) -> Verdict:
+    """Give the signs that `events` tell of to a zone of this version; the same is getting as far as then."""
+    if not events:
+        raise UserError("nothing is kept of this alarm")
+    machine = ZoneMachine(events[0].namespace, events[0].zone)
+    worst, then, why = ZoneState.NORMAL, ZoneState.NORMAL, "no sign was enough"
+    for event in events:
+        if ZoneState(event.state) in {ZoneState.PRE_ALARM, ZoneState.ALARM}:
+            then = max(then, ZoneState(event.state), key=lambda state: state.severity)
+        for item in event.contributions:
+            for step in machine.evidence(item, event.time_ns):
+                if ZoneState(step.state).severity > worst.severity:
+                    worst, why = ZoneState(step.state), step.why
+    return Verdict("the zone on the signs that were told", worst is then, f"{worst.word}, {why}")
+
+
+def _replayed(hub: _Hub, events: list[AlarmEvent], clips: list[dict[str, Any]]) -> Iterator[Verdict]:
+    yield replay_zone(events)
+    for listed in clips:
+        clip = json_format.ParseDict(listed, Clip(), ignore_unknown_fields=True)
+        if clip.media != Clip.MEDIA_STILL:
+            yield replay_clip(clip, hub.fetch(listed["url"]), events)
+
+
+def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict:
+    """Show the frames of `clip` to the detectors of this version, as a shard does."""
+    # They load OpenCV, which nothing else here has a use for.
+    from embereye.camera.recording import Settings, watch
+    from embereye.camera.replay import Replay
+    from embereye.wire.matroska import frames
+    from embereye_operator.api.cameras import CameraFleetSpec
+    from embereye_operator.decide.placement.assignments import build_camera_settings
+
+    settings, kind = build_camera_settings(CameraFleetSpec()), Kind(clip.kind)
+    told = [item for event in events for item in event.contributions if item.episode == clip.episode]
+    then = Level(max((item.level for item in told), default=Level.CLEAR))
+    if clip.media == Clip.MEDIA_CLIP:
+        replay = Replay(settings)
+        for still in frames(content):
+            replay.show(still.jpeg, (still.time_ns - clip.from_ns) / SECOND)
+        found = replay.detections
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "clip.mp4"
+            path.write_bytes(content)
+            found = watch(str(path), Settings(settings)).detections
+    now = max((seen.level for seen in found if seen.kind is kind), default=Level.CLEAR)
+    same = (now >= Level.ALARM) == (then >= Level.ALARM)
+    words = f"{kind.word} {now.name.lower()} now, {then.name.lower()} then"
+    return Verdict(f"the detectors on {clip.frames} frames of {clip.device}", same, words)

@@ -1,0 +1,72 @@
+"""`embereye simulate head`: a pan-tilt head with a thermal sensor, which a controller steers through the hub."""
+
+import argparse
+import math
+import os
+import sys
+import threading
+
+from embereye.client.control import CALL, run_actuator
+from embereye.client.link import Link
+from embereye.process import lifecycle
+from embereye.process.lifecycle import UserError
+from embereye.sim.pan_tilt import PAN, PanTiltHead, Wanderer
+from embereye.units import SECOND
+from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+
+RATES = 1, 1000  # per second
+REACH = math.floor(math.degrees(PAN))
+
+
+def add_association_options(parser: argparse.ArgumentParser, missing: str = "") -> None:
+    """Declare where the hub takes associations; `missing` says what happens where none is named."""
+    parser.add_argument("--hub", default=os.environ.get("EMBEREYE_ASSOCIATION", ""), required=False,
+                        metavar="HOST:PORT|unix:PATH", help="where the hub takes associations (its --association-port "
+                        f"or --association-socket){missing} [EMBEREYE_ASSOCIATION]")  # fmt: skip
+    add_token_option(parser)
+    add_hub_tls_options(parser)
+
+
+def add_motion_options(parser: argparse.ArgumentParser) -> None:
+    """Declare how fast, and how far."""
+    parser.add_argument("--rate", type=float, default=248.0, metavar="HZ",
+                        help="states and commands a second (%(default)g)")  # fmt: skip
+    parser.add_argument("--range", type=float, default=40.0, metavar="DEGREES", dest="reach",
+                        help="how far what is hot moves to either side (%(default)g)")  # fmt: skip
+
+
+def check_motion(arguments: argparse.Namespace) -> None:
+    """UserError where rate or range cannot be."""
+    if not RATES[0] <= arguments.rate <= RATES[1]:
+        raise UserError(f"--rate {arguments.rate:g} is not between {RATES[0]} and {RATES[1]}")
+    if not 0 <= arguments.reach <= REACH:
+        raise UserError(f"--range {arguments.reach:g} is not between 0 and {REACH}, as far as the head turns")
+
+
+def dialler(arguments: argparse.Namespace) -> Link:
+    """An association for control, as the options say. LinkError."""
+    host = arguments.hub.rpartition(":")[0] if not arguments.hub.startswith("unix:") else "localhost"
+    return Link(arguments.hub, CALL, token_for(arguments.token, host), tls=hub_tls(arguments))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_association_options(parser)
+    parser.add_argument("--name", default="head", help="of the actuator (%(default)s)")
+    add_motion_options(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Be a head until stopped: connected, and in its safe state whenever it is not."""
+    if not arguments.hub:
+        raise UserError("--hub is missing: say where the hub takes associations")
+    check_motion(arguments)
+    head = PanTiltHead(int(SECOND / arguments.rate), Wanderer(reach=math.radians(arguments.reach)))
+    stop = threading.Event()
+    lifecycle.stop_thread_on_signals(stop)
+
+    def tell(reason: str) -> None:
+        print(f"embereye: {arguments.name} is in its safe state: {reason}", file=sys.stderr, flush=True)
+
+    run_actuator(lambda: dialler(arguments), arguments.name, head, stop, tell)
+    return 0

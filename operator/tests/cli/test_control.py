@@ -1,0 +1,105 @@
+"""`embereye control demo` and `embereye simulate head`, as processes."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embereye.client.control import CALL, ControllerLink
+from embereye.client.link import Link, LinkError
+from embereye.sim.own_hub import OwnHub, running_hub
+from embereye.units import SECOND
+from embereye.v1.control_pb2 import Controller
+
+
+def embereye(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "embereye_cli", *arguments], capture_output=True, text=True, timeout=90, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [(), ("--free-running",)])
+def test_the_head_of_the_demonstration_finds_what_is_hot_and_follows_it(mode: tuple[str, ...]) -> None:
+    done = embereye("control", "demo", "--duration", "2s", "--rate", "100", "--wait", "all", "--json", *mode)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["wait"] for one in found] == ["block", "poll", "sleep"]
+    for one in found:
+        assert one["turns"] > 20
+        assert one["offMedianDegrees"] < 6
+        assert bool(one["milliseconds"].get("idle")) == bool(mode)
+
+
+def test_what_a_turn_costs_is_shown_where_it_is_asked_for() -> None:
+    done = embereye("control", "demo", "--duration", "1s", "--rate", "50", "--timings", "--trace-sizes")
+    assert done.returncode == 0, done.stderr
+    for word in ("Blocked", "Processor", "Overruns", "p99", "command", "state", "Bytes"):
+        assert word in done.stdout
+    assert "looks" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--rate", "0"), "--rate 0 is not between 1 and 1000"),
+        (("--range", "90"), "--range 90 is not between 0 and 80, as far as the head turns"),
+        (("--hub", "unix:/nowhere"), "unix:/nowhere cannot be reached"),
+        (("--hub", "nowhere"), "nowhere is not HOST:PORT"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
+    done = embereye("control", "demo", *arguments)
+    assert (done.returncode, sentence in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+def test_with_a_hub_the_actuator_has_to_be_there() -> None:
+    with running_hub() as hub:
+        done = embereye("control", "demo", "--hub", hub.tcp, "--actuator", "crane", EMBEREYE_TOKEN=hub.token)
+        assert (done.returncode, done.stderr.strip()) == (
+            2, 'embereye: no actuator "crane" is connected; there are: none',
+        )  # fmt: skip
+        assert "not known" in embereye("control", "demo", "--hub", hub.tcp, EMBEREYE_TOKEN="wrong").stderr
+
+
+def _steer(hub: OwnHub) -> None:
+    """Steer the head once, as soon as it is connected."""
+    deadline = time.monotonic() + 30
+    while True:
+        with contextlib.suppress(LinkError), Link(hub.unix, CALL, hub.token) as link:
+            side = ControllerLink(link, "test", "head", mode=Controller.MODE_SYNCHRONISED, deadline_ns=SECOND)
+            state = side.first()
+            side.step([0.5, 0.0, 1.0, 0.0], state.tick)
+            return
+        assert time.monotonic() < deadline, "the head is not connected"
+        time.sleep(0.05)
+
+
+def test_a_head_that_loses_its_hub_says_that_it_is_safe_and_comes_back(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log, contextlib.ExitStack() as stack:
+        path = tmp_path / "association"
+        shown = {**os.environ, "EMBEREYE_TOKEN": "", "EMBEREYE_ASSOCIATION": f"unix:{path}"}
+        process = None
+        for _ in range(2):
+            with running_hub() as hub:
+                path.unlink(missing_ok=True)
+                path.symlink_to(hub.unix.removeprefix("unix:"))
+                token = tmp_path / "token"
+                token.write_text(hub.token)
+                if process is None:
+                    process = subprocess.Popen(
+                        [sys.executable, "-m", "embereye_cli", "simulate", "head", "--token", f"@{token}"],
+                        stderr=log, env=shown,
+                    )  # fmt: skip
+                    stack.callback(process.wait)
+                    stack.callback(process.kill)
+                _steer(hub)
+        assert process is not None
+        process.terminate()
+        assert process.wait(10) == 0
+    assert "head is in its safe state: the hub stops: dial again" in (tmp_path / "log").read_text()

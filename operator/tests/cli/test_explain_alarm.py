@@ -1,0 +1,52 @@
+"""Whether an alarm would come about again: its kept signs and frames, decided once more."""
+
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.sim.scenes.films import CameraSpec, prepare
+from embereye.sim.scenes.fire import Fire
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.clips_pb2 import Clip
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.wire.matroska import Muxer
+from embereye_cli.explain.alarm import replay_clip, replay_zone
+
+NOW = 1_700_000_000 * SECOND
+
+
+def flame(level: Level = Level.ALARM) -> EvidenceItem:
+    return EvidenceItem(
+        id="one", episode="e", fleet="default/cameras/yard", device="c1", zone="hall", kind=Kind.FLAME.wire,
+        sense=Sense.CAMERA.wire, level=level.wire, since_ns=NOW, until_ns=NOW,
+    )  # fmt: skip
+
+
+def decided(state: ZoneState, item: EvidenceItem) -> AlarmEvent:
+    return AlarmEvent(
+        time_ns=NOW, namespace="default", zone="hall", alarm="a", type=AlarmEvent.TYPE_STATE, state=state.wire,
+        contributions=[item],
+    )  # fmt: skip
+
+
+async def filmed(*fires: Fire) -> tuple[Clip, bytes]:
+    """What a camera's clip holds: ten seconds of a simulated room, frame by frame."""
+    cameras = await prepare([CameraSpec("c1", "hall")], fps=10, size=(320, 240), seed=3, fires=fires)
+    film, muxer = cameras.films["c1"], Muxer(320, 240, "c1", NOW)
+    data = muxer.begin()
+    for number in range(100):
+        data += muxer.frame(film.frame(number / 10), NOW + number * SECOND // 10)
+    clip = Clip(media=Clip.MEDIA_CLIP, device="c1", kind=Kind.FLAME.wire, episode="e", from_ns=NOW, frames=100)
+    return clip, data
+
+
+async def test_the_frames_of_a_fire_are_an_alarm_again_and_those_of_a_quiet_room_are_none() -> None:
+    events = [decided(ZoneState.ALARM, flame())]
+    again = replay_clip(*await filmed(Fire(1, 60, zone="hall")), events)
+    assert (again.same, again.why) == (True, "flame alarm now, alarm then")
+    otherwise = replay_clip(*await filmed(), events)
+    assert (otherwise.same, otherwise.why) == (False, "flame clear now, alarm then")
+
+
+def test_a_zone_that_would_decide_otherwise_is_told() -> None:
+    assert replay_zone([decided(ZoneState.ALARM, flame())]).same
+    otherwise = replay_zone([decided(ZoneState.ALARM, flame(Level.PRE_ALARM))])
+    assert (otherwise.same, otherwise.why.partition(",")[0]) == (False, "pre-alarm")

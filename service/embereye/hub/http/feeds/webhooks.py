@@ -1,0 +1,89 @@
+"""Webhooks over HTTP: how each fares, its dead letters, and a test."""
+
+from aiohttp import web
+from google.protobuf import json_format
+
+from embereye.hub.http.authenticate import PRINCIPAL
+from embereye.hub.http.lists import Json
+from embereye.hub.http.parameters import number_of, read_json
+from embereye.hub.http.refused import Refused
+from embereye.hub.hub import Hub
+from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.webhooks.keeper import UnknownWebhookError, Webhook
+from embereye.hub.webhooks.records import DeadLetter
+
+MAX_CURSORS = 10_000  # in one request
+
+
+class WebhookRoutes:
+    """Routes of webhooks: `routes()`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def routes(self) -> list[web.RouteDef]:
+        """All of them."""
+        return [
+            web.get("/v1/webhooks", self._list),
+            web.get("/v1/webhooks/{name}/dead-letters", self._dead_letters),
+            web.post("/v1/webhooks/{name}/resend", self._resend),
+            web.post("/v1/webhooks/{name}/test", self._test),
+        ]
+
+    async def _list(self, _: web.Request) -> web.Response:
+        latest = self._hub.feed.latest
+        return web.json_response({"webhooks": [_fields(one, latest) for one in self._hub.webhooks.all()]})
+
+    async def _dead_letters(self, request: web.Request) -> web.Response:
+        after, limit = number_of(request, "after", 0), number_of(request, "limit", 0)
+        try:
+            letters = await self._hub.webhooks.dead_letters(request.match_info["name"], after, limit)
+        except UnknownWebhookError as error:
+            raise Refused(404, str(error.args[0])) from error
+        return web.json_response({"deadLetters": [_letter(one) for one in letters]})
+
+    async def _resend(self, request: web.Request) -> web.Response:
+        cursors = _cursors(await read_json(request))
+        try:
+            number = await self._hub.webhooks.resend(request[PRINCIPAL], request.match_info["name"], cursors)
+        except UnknownWebhookError as error:
+            raise Refused(404, str(error.args[0])) from error
+        except StoreFailingError as error:
+            raise Refused(503, str(error)) from error
+        return web.json_response({"resent": number}, status=202)
+
+    async def _test(self, request: web.Request) -> web.Response:
+        await read_json(request)
+        try:
+            error = await self._hub.webhooks.test(request[PRINCIPAL], request.match_info["name"])
+        except UnknownWebhookError as unknown:
+            raise Refused(404, str(unknown.args[0])) from unknown
+        except StoreFailingError as failing:
+            raise Refused(503, str(failing)) from failing
+        return web.json_response({"failed": error})
+
+
+def _fields(webhook: Webhook, latest: int) -> Json:
+    options = webhook.options
+    return {
+        "name": options.name, "format": options.format, "select": options.selection.words,
+        "cursor": str(webhook.position), "behind": latest - webhook.position, "deadLetters": webhook.dead,
+        "failing": webhook.failing, "deliveredNs": str(webhook.delivered_ns),
+    }  # fmt: skip
+
+
+def _letter(letter: DeadLetter) -> Json:
+    return {
+        "cursor": str(letter.cursor), "diedNs": str(letter.died_ns), "attempts": letter.attempts, "why": letter.why,
+        "event": json_format.MessageToDict(letter.event),
+    }  # fmt: skip
+
+
+def _cursors(body: dict[str, object]) -> list[int]:
+    listed = body.get("cursors", [])
+    texts = listed if isinstance(listed, list) and len(listed) <= MAX_CURSORS else None
+    if texts is None or not all(
+        isinstance(one, str) and one.isascii() and one.isdecimal() and len(one) < 20 for one in texts
+    ):
+        raise Refused(400, f'cursors: not a list of at most {MAX_CURSORS} cursors such as ["17"]')
+    return [int(one) for one in texts]

@@ -1,0 +1,45 @@
+"""Echo: over gRPC, and by associations."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc
+
+from embereye.hub.access.roles import Role
+from embereye.hub.associations import Association, Call
+from embereye.v1.echo_pb2 import EchoRequest, EchoResponse
+from embereye.v1.echo_pb2_grpc import EchoServicer
+from embereye.wire.delimited import delimited
+
+CALL = "embereye.v1.Echo/Echo"
+MAX_MESSAGE = 33 * 1024  # bytes
+
+
+class EchoService(EchoServicer):
+    """Sends everything back."""
+
+    async def Echo(
+        self, request_iterator: AsyncIterator[EchoRequest], context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> AsyncIterator[EchoResponse]:
+        """One response for each request."""
+        async for request in request_iterator:
+            yield EchoResponse(sequence=request.sequence, payload=request.payload)
+
+
+class _EchoStream:
+    """The response is the request's own bytes; those that came together go back in one write."""
+
+    def __init__(self, association: Association) -> None:
+        self._association = association
+
+    def receive(self, messages: Sequence[bytes]) -> None:
+        """Send them back. What is no EchoRequest is what its sender gets."""
+        self._association.send_bytes(b"".join(map(delimited, messages)))
+
+    def close(self) -> None:
+        """Nothing is kept."""
+
+
+def echo_call() -> Call:
+    """The stream "embereye.v1.Echo/Echo"."""
+    return Call(_EchoStream, EchoResponse, Role.VIEWER, MAX_MESSAGE)

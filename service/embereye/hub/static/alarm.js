@@ -1,0 +1,68 @@
+// One alarm as it went: what was seen, what was decided, who did what; and whether somebody calls it false.
+
+import { ask, dateTime, drawClips, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast } from "./lib.js";
+
+let current = "", shown = 0;
+
+export async function openAlarm(id) {
+  current = id;
+  await refresh();
+}
+
+async function refresh() {
+  const turn = ++shown;
+  try {
+    const alarm = await fetchJson(`/v1/alarms/${encodeURIComponent(current)}`);
+    const { clips } = await fetchJson(`/v1/alarms/${encodeURIComponent(current)}/clips`);
+    if (turn !== shown) return;
+    draw(alarm, clips);
+    if (!get("alarm").open) get("alarm").showModal();
+  } catch (error) { toast(error.message); }
+}
+
+function draw(alarm, clips) {
+  const ended = alarm.endedNs !== "0";
+  say(get("alarm-title"), `${STATES[alarm.worst] === "alarm" ? "Alarm" : "Pre-alarm"} in ${alarm.zone}`);
+  say(get("alarm-when"), `${dateTime(alarm.beganNs)}, ${ended ? `for ${span(milliseconds(alarm.endedNs) - milliseconds(alarm.beganNs))}` : "open"} · ${alarm.alarm}`);
+  const mark = alarm.falseAlarm;
+  get("alarm-marked").hidden = !mark;
+  if (mark) say(get("alarm-marked"), `Marked as false by ${mark.who} on ${dateTime(mark.timeNs)}: ${mark.reason}. What is like it counts as a pre-alarm until it is stronger, lasts longer, or another sign confirms it.`);
+  sync(get("alarm-events"), alarm.events, (event) => event.cursor, (event) => {
+    const item = make("li");
+    item.dataset.state = STATES[event.state] || "normal";
+    const time = make("time", "", new Date(milliseconds(event.timeNs)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 }));
+    time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
+    item.append(time, make("p", "head", event.type === "TYPE_STATE" ? STATES[event.state] : event.type === "TYPE_FALSE_ALARM" ? "false alarm" : "sign"), make("p", "why", event.why));
+    const signs = make("ul", "signs");
+    for (const sign of event.contributions || []) signs.append(make("li", "", signText(sign)));
+    item.append(signs);
+    return item;
+  });
+  drawClips(get("alarm-clips"), clips);
+  const button = get("alarm-mark");
+  button.disabled = !mayAct() || Boolean(page.failing);
+  say(button, mark ? "It was no false alarm" : "Mark as false …");
+  button.onclick = () => (mark ? takeBack(alarm) : markFalse(alarm.alarm, alarm.zone)).then(refresh);
+}
+
+/** Ask why, and have the alarm marked as false. */
+export async function markFalse(id, zone) {
+  const answer = await ask({
+    title: `False alarm: ${zone}`, ok: "Mark as false", required: "What it was (a reason)",
+    text: "What was seen is kept. The same seen there again is shown as such and is a pre-alarm, never nothing, until it is stronger, lasts longer, or another sign confirms it.",
+  });
+  if (!answer) return;
+  try {
+    await postJson(`/v1/alarms/${encodeURIComponent(id)}/false`, { who: answer.who, reason: answer.note });
+  } catch (error) { toast(problem(error)); }
+}
+
+async function takeBack(alarm) {
+  try {
+    await sendJson("DELETE", `/v1/alarms/${encodeURIComponent(alarm.alarm)}/false`, {});
+  } catch (error) { toast(problem(error)); }
+}
+
+export function setUpAlarm() {
+  get("alarm-close").onclick = () => get("alarm").close();
+}

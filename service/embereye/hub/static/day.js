@@ -1,0 +1,222 @@
+// A day as it was: each zone's states, what was dark, and the clips, under a time that can be moved.
+
+import { clockTime, fetchJson, get, hubNow, make, milliseconds, nanoseconds, say, span, STATES, sync, view } from "./lib.js";
+import { openAlarm } from "./alarm.js";
+
+const HOUR = 3600000, DAY = 24 * HOUR;
+const PICTURES = 4;          // at one moment
+const REFRESH_MS = 10000;    // of a day that is not over
+const ORDER = ["alarm", "acknowledged", "pre-alarm", "restored"];
+
+const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, loaded: 0, truncated: false };
+let shown = false, wanted = 0;
+
+const midnight = (ms) => new Date(ms).setHours(0, 0, 0, 0);
+const windowMs = () => Number(get("day-span").value) * HOUR;
+const spanOf = (item) => [milliseconds(item.fromNs), item.untilNs === "0" ? Math.min(day.until, hubNow()) : milliseconds(item.untilNs)];
+const laneKey = (lane) => `${lane.namespace}/${lane.zone}`;
+
+/** The part of the day that is shown: around the moment, as wide as was chosen. */
+function bounds() {
+  const width = Math.min(windowMs(), day.until - day.from);
+  const from = Math.min(Math.max(day.at - width / 2, day.from), day.until - width);
+  return [from, from + width];
+}
+
+async function load(from) {
+  day.from = midnight(from);
+  day.until = midnight(day.from + 1.5 * DAY);  // not 24 hours on two days of the year
+  const asked = day.from;
+  const date = new Date(day.from);
+  get("day-date").value = `${date.getFullYear()}-${String(date.getMonth() + 1).padStart(2, "0")}-${String(date.getDate()).padStart(2, "0")}`;
+  get("day-at").max = String(Math.round((day.until - day.from) / 1000) - 1);
+  try {
+    const body = await fetchJson(`/v1/timeline?from=${nanoseconds(day.from)}&until=${nanoseconds(day.until)}`, { patience: 15000 });
+    if (asked !== day.from) return;
+    Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, loaded: Date.now() });
+    say(get("day-note"), day.truncated ? "More happened than fits: only the first part of the day is shown."
+      : day.lanes.length ? "" : "Nothing happened on this day, and everything was watched.");
+  } catch (error) {
+    say(get("day-note"), `The day cannot be shown: ${error.message}`);
+  }
+  move(Math.min(Math.max(day.at, day.from), day.until - 1000));
+}
+
+/** Go to a moment. */
+function move(at) {
+  day.at = at;
+  get("day-at").value = String(Math.floor((at - day.from) / 1000));
+  get("day-at").setAttribute("aria-valuetext", clockTime(nanoseconds(at)));
+  draw();
+}
+
+function draw() {
+  const [from, until] = bounds(), width = until - from;
+  const place = (ms) => `${(100 * (ms - from)) / width}%`;
+  get("day-chart").style.setProperty("--at", place(day.at));
+  drawScale(from, until, place);
+  sync(get("day-lanes"), day.lanes, laneKey, (lane) => {
+    const item = make("li", "lane");
+    item.append(make("span", "name", lane.zone), make("div", "track"));
+    return item;
+  }, (item, lane) => drawTrack(item.querySelector(".track"), lane, from, until, place));
+  drawMoment();
+}
+
+function drawScale(from, until, place) {
+  const steps = [5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800].map((seconds) => seconds * 1000);
+  const step = steps.find((each) => (until - from) / each <= 12) || 2 * HOUR;
+  const ticks = [];
+  for (let at = day.from + Math.ceil((from - day.from) / step) * step; at <= until; at += step) ticks.push(at);
+  sync(get("day-scale"), ticks, String, () => make("li"), (item, at) => {
+    item.style.left = place(at);
+    say(item, new Date(at).toLocaleTimeString("en-GB", step < 60000 ? {} : { hour: "2-digit", minute: "2-digit" }));
+  });
+}
+
+function drawTrack(track, lane, from, until, place) {
+  const parts = [
+    ...lane.dark.map((dark) => ({ ...dark, look: "dark", text: `${dark.device} dark: ${dark.reason}` })),
+    ...lane.states.map((state) => ({ ...state, look: STATES[state.state], text: `${STATES[state.state]}: ${state.why}` })),
+    ...day.clips.filter((clip) => clip.namespace === lane.namespace && clip.zone === lane.zone)
+      .map((clip) => ({ ...clip, look: "clip", text: `${clip.media === "MEDIA_STILL" ? "still" : "clip"} of ${clip.device}` })),
+  ].filter((part) => { const [start, end] = spanOf(part); return end >= from && start <= until; });
+  sync(track, parts, (part) => `${part.look}/${part.sha256 || part.device || part.state}/${part.fromNs}`, (part) => {
+    const bar = make("div", "part");
+    bar.dataset.state = part.look;
+    bar.title = part.text;
+    return bar;
+  }, (bar, part) => {
+    const [start, end] = spanOf(part).map((ms) => Math.min(Math.max(ms, from), until));
+    bar.style.left = place(start);
+    bar.style.width = `${(100 * (end - start)) / (until - from)}%`;
+  });
+}
+
+const covers = (item, at) => { const [from, until] = spanOf(item); return from <= at && at <= until; };
+
+/** What was the case at the moment: states, what was dark, and what cameras saw. */
+function drawMoment() {
+  const at = day.at, lines = [];
+  for (const lane of day.lanes) {
+    const state = lane.states.find((each) => covers(each, at));
+    if (state) lines.push({ key: `${laneKey(lane)}/state`, look: STATES[state.state], title: lane.zone, text: state.why, alarm: state.alarm });
+    for (const dark of lane.dark.filter((each) => covers(each, at))) {
+      lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: lane.zone, text: `${dark.device} was dark: ${dark.reason}`, alarm: "" });
+    }
+  }
+  lines.sort((a, b) => ORDER.indexOf(b.look) < 0 ? -1 : ORDER.indexOf(a.look) - ORDER.indexOf(b.look));
+  say(get("day-time"), new Date(at).toLocaleTimeString("en-GB"));
+  get("day-quiet").hidden = lines.length > 0;
+  say(get("day-quiet"), at > hubNow() ? "This is still to come." : "No alarm, and nothing was dark.");
+  sync(get("day-states"), lines, (line) => `${line.key}/${line.look}/${line.text}`, (line) => {
+    const item = make("li");
+    item.dataset.state = line.look;
+    const head = make("p", "head", line.title);
+    head.append(make("span", "", line.look));
+    item.append(head, make("p", "why", line.text));
+    if (line.alarm) {
+      const more = make("button", "quiet", "Explain");
+      more.type = "button";
+      more.setAttribute("aria-label", `Explain the alarm in ${line.title}`);
+      more.onclick = () => openAlarm(line.alarm);
+      item.append(more);
+    }
+    return item;
+  });
+  drawPictures();
+}
+
+/** The frame of each camera at the moment; one request at a time for each, so that moving fast asks for no more. */
+function drawPictures() {
+  const at = day.at;
+  const moving = day.clips.filter((clip) => clip.media !== "MEDIA_STILL" && covers(clip, at));
+  const stills = day.clips.filter((clip) => clip.media === "MEDIA_STILL" && Math.abs(milliseconds(clip.fromNs) - at) < 2000);
+  const found = [...new Map([...stills, ...moving].map((clip) => [clip.device, clip])).values()].slice(0, PICTURES);
+  sync(get("day-pictures"), found, (clip) => clip.sha256, (clip) => {
+    const item = make("li", "view"), video = clip.media === "MEDIA_VIDEO";
+    const screen = make(video ? "video" : "img", "screen");
+    if (video) Object.assign(screen, { src: clip.url, muted: true, playsInline: true, preload: "auto" });
+    const caption = make("p", "caption");
+    caption.append(make("b", "", clip.device), make("span", "", clip.zone));
+    const play = make("button", "quiet", clip.media === "MEDIA_STILL" ? "Show" : "Play");
+    play.type = "button";
+    play.onclick = () => view(clip.view, `${clip.device}, ${clockTime(clip.fromNs)}`);
+    caption.append(play);
+    item.append(screen, caption);
+    return item;
+  }, (item, clip) => {
+    const screen = item.querySelector(".screen"), label = `${clip.device} at ${clockTime(nanoseconds(at))}`;
+    if (clip.media === "MEDIA_VIDEO") {
+      screen.setAttribute("aria-label", label);
+      screen.currentTime = Math.max(0, (at - milliseconds(clip.fromNs)) / 1000);
+      return;
+    }
+    screen.alt = label;
+    const address = clip.media === "MEDIA_STILL" ? clip.url : `/v1/clips/${clip.sha256}/frame.jpg?at=${nanoseconds(at)}`;
+    item.dataset.wanted = address;
+    if (item.dataset.loading) return;
+    const next = () => {
+      delete item.dataset.loading;
+      if (screen.getAttribute("src") !== item.dataset.wanted) { item.dataset.loading = "1"; screen.src = item.dataset.wanted; }
+    };
+    screen.onload = screen.onerror = next;
+    next();
+  });
+}
+
+/** The moments at which something began or ended, in order. */
+function edges() {
+  const all = day.lanes.flatMap((lane) => [...lane.states, ...lane.dark]).concat(day.clips).map((each) => milliseconds(each.fromNs));
+  return [...new Set(all.map((ms) => Math.ceil(ms / 1000) * 1000))].filter((ms) => ms >= day.from && ms < day.until).sort((a, b) => a - b);
+}
+
+function step(direction) {
+  const all = edges();
+  const found = direction > 0 ? all.find((ms) => ms > day.at) : all.findLast((ms) => ms < day.at);
+  if (found !== undefined) move(found);
+}
+
+export function showDay() {
+  if (!shown) {
+    shown = true;
+    day.at = hubNow();
+  }
+  load(day.at);
+}
+
+export function refreshDay() {
+  if (hubNow() < day.until && Date.now() - Math.max(day.loaded, wanted) > REFRESH_MS) {
+    wanted = Date.now();
+    load(day.from);
+  }
+}
+
+export function setUpDay() {
+  get("day-date").onchange = () => {
+    const [year, month, date] = get("day-date").value.split("-").map(Number);
+    if (year) { day.at = new Date(year, month - 1, date, 12).getTime(); load(day.at); }
+  };
+  get("day-before").onclick = () => { day.at -= DAY; load(day.from - DAY / 2); };
+  get("day-after").onclick = () => { day.at += DAY; load(day.until + DAY / 2); };
+  get("day-today").onclick = () => { day.at = hubNow(); load(day.at); };
+  get("day-span").onchange = draw;
+  get("day-at").oninput = () => move(day.from + Number(get("day-at").value) * 1000);
+  get("day-previous").onclick = () => step(-1);
+  get("day-next").onclick = () => step(1);
+  get("day-lanes").onpointerdown = (event) => {
+    const track = event.target.closest(".track");
+    if (!track) return;
+    const follow = (moved) => {
+      const { left, width } = track.getBoundingClientRect(), [from, until] = bounds();
+      const at = from + ((moved.clientX - left) / width) * (until - from);
+      day.at = Math.min(Math.max(at, day.from), day.until - 1000);
+      if (windowMs() >= day.until - day.from) move(day.at);
+      else { get("day-chart").style.setProperty("--at", `${(100 * (day.at - from)) / (until - from)}%`); drawMoment(); }
+    };
+    follow(event);
+    track.setPointerCapture(event.pointerId);
+    track.onpointermove = follow;
+    track.onpointerup = track.onpointercancel = () => { track.onpointermove = null; move(day.at); };
+  };
+}

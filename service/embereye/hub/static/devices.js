@@ -1,0 +1,124 @@
+// The table of devices: dark ones first. Only the rows in sight exist, and only these are asked for.
+
+import { amount, fetchJson, get, hubNow, make, milliseconds, say, span } from "./lib.js";
+
+const ROW = 34;              // pixels; console.css has the same
+const BEYOND = 12;           // rows above and below what is in sight
+const PAGE = 60;             // rows asked for at once
+const REFRESH_MS = 2000;
+
+const list = { total: 0, rows: new Map(), turn: 0, at: 0, failing: "" };
+
+function column(term) {
+  const name = term.name || "";
+  if (term.unit === "°C" && /max|hot/.test(name)) return "max";
+  if (term.unit === "°C" && /mean|average/.test(name)) return "mean";
+  if (term.unit === "%" && /smoke/.test(name)) return "smoke";
+  if (term.unit === "ppm") return "gas";
+  return "also";
+}
+
+function analysed(ledger) {
+  const offered = Number((ledger || {}).offered || 0);
+  if (!offered) return ["–", "nothing was offered yet"];
+  const sum = (reasons) => Object.values(reasons || {}).reduce((total, count) => total + Number(count), 0);
+  const parts = [`analysed ${ledger.analysed || 0}`, `duplicate ${ledger.duplicate || 0}`, `waiting ${ledger.waiting || 0}`];
+  for (const name of ["shed", "rejected"]) {
+    const reasons = Object.entries(ledger[name] || {});
+    const detail = reasons.length ? ` (${reasons.map((entry) => entry.join(" ")).join(", ")})` : "";
+    parts.push(`${name} ${sum(ledger[name])}${detail}`);
+  }
+  const share = Math.floor((1000 * Number(ledger.analysed || 0)) / offered) / 10;
+  return [`${share} %`, `offered ${offered} = ${parts.join(" + ")}`];
+}
+
+/** First and last row in sight, with some beyond. */
+function inSight() {
+  const box = get("devices-scroll");
+  const first = Math.max(0, Math.floor(box.scrollTop / ROW) - BEYOND);
+  return [first, Math.min(list.total, Math.ceil((box.scrollTop + box.clientHeight) / ROW) + BEYOND)];
+}
+
+async function load() {
+  const turn = ++list.turn, [first, last] = inSight();
+  const offset = Math.floor(first / PAGE) * PAGE;
+  const asked = new URLSearchParams({ order: "urgent", offset, limit: Math.max(PAGE, Math.ceil((last - offset) / PAGE) * PAGE) });
+  const wanted = get("filter").value.trim();
+  if (wanted) asked.set("text", wanted);
+  try {
+    const body = await fetchJson(`/v1/devices?${asked}`);
+    if (turn !== list.turn) return;
+    list.total = body.total;
+    list.rows = new Map(body.devices.map((device, index) => [offset + index, device]));
+    list.failing = "";
+  } catch (error) { list.failing = error.message; }
+  list.at = Date.now();
+  draw();
+}
+
+let asked = 0;
+function loadSoon() {
+  clearTimeout(asked);
+  asked = setTimeout(load, 80);
+}
+
+function draw() {
+  const [first, last] = inSight(), table = get("devices-table");
+  say(get("devices-count"), `${list.total}`);
+  table.setAttribute("aria-rowcount", String(list.total + 1));
+  get("devices-above").style.height = `${first * ROW}px`;
+  get("devices-below").style.height = `${Math.max(0, list.total - last) * ROW}px`;
+  const body = get("devices");
+  while (body.children.length > last - first) body.lastElementChild.remove();
+  while (body.children.length < last - first) body.append(makeRow());
+  for (let number = first; number < last; number += 1) fill(body.children[number - first], number, list.rows.get(number));
+}
+
+function makeRow() {
+  const row = make("tr");
+  for (let index = 0; index < 11; index += 1) row.append(make(index ? "td" : "th", [3, 4, 5, 6, 8, 9].includes(index) ? "number" : ""));
+  row.firstChild.scope = "row";
+  row.children[2].append(make("span"));
+  return row;
+}
+
+function fill(row, number, device) {
+  const cells = row.children;
+  row.setAttribute("aria-rowindex", String(number + 2));
+  row.classList.toggle("unwatched", Boolean(device) && !device.covered);
+  if (!device) {
+    for (const cell of cells) if (cell !== cells[2]) say(cell, "");
+    say(cells[0], "…");
+    say(cells[2].firstChild, "");
+    return;
+  }
+  const values = { max: [], mean: [], smoke: [], gas: [], also: [] };
+  for (const term of device.latest || []) {
+    const where = column(term);
+    values[where].push(where === "also" ? `${(term.name || "").replaceAll(".", " ")} ${amount(term.value || 0, term.unit)}` : amount(term.value || 0));
+  }
+  if (row.title !== device.fleet) row.title = device.fleet;
+  say(cells[0], device.id);
+  say(cells[1], device.location ? `${device.zone} · ${device.location}` : device.zone);
+  const watched = cells[2].firstChild;
+  watched.className = device.covered ? "yes" : "no";
+  say(watched, device.covered ? `yes${device.state ? ` · ${device.state}` : ""}` : `${device.declared ? "dark" : "not watched"}: ${device.reason}`);
+  if (cells[2].title !== watched.textContent) cells[2].title = watched.textContent;
+  ["max", "mean", "smoke", "gas"].forEach((name, index) => say(cells[3 + index], values[name].join(" / ")));
+  say(cells[7], values.also.join(", "));
+  if (cells[7].title !== cells[7].textContent) cells[7].title = cells[7].textContent;
+  say(cells[8], Number(device.heardNs || 0) ? span(hubNow() - milliseconds(device.heardNs)) : "never");
+  const [share, detail] = analysed(device.ledger);
+  say(cells[9], share);
+  if (cells[9].title !== detail) cells[9].title = detail;
+  say(cells[10], (device.shards || []).join(", "));
+}
+
+export function refreshDevices() {
+  if (Date.now() - list.at >= REFRESH_MS) { list.at = Date.now(); load(); }
+}
+
+export function setUpDevices() {
+  get("devices-scroll").onscroll = () => { draw(); loadSoon(); };
+  get("filter").oninput = () => { get("devices-scroll").scrollTop = 0; loadSoon(); };
+}

@@ -1,0 +1,230 @@
+// What all pages of the console share. All text from the hub enters the page as text, never as markup.
+
+const REQUEST_MS = 2500;     // that an answer may take
+
+export const STATES = {
+  ZONE_STATE_NORMAL: "normal", ZONE_STATE_PRE_ALARM: "pre-alarm", ZONE_STATE_ALARM: "alarm",
+  ZONE_STATE_ACKNOWLEDGED: "acknowledged", ZONE_STATE_RESTORED: "restored",
+};
+export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
+export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
+
+export const page = {
+  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, answered: 0, clockOffset: 0, me: null,
+};
+
+export const get = (id) => document.getElementById(id);
+
+export function make(tag, className = "", text = "") {
+  const element = document.createElement(tag);
+  if (className) element.className = className;
+  if (text) element.textContent = text;
+  return element;
+}
+
+/** A button that does something; `label` is what it is called where its text alone would not say it. */
+export function button(text, action, label = "", className = "quiet") {
+  const element = make("button", className, text);
+  element.type = "button";
+  element.onclick = action;
+  if (label) element.setAttribute("aria-label", label);
+  return element;
+}
+
+export function say(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+/** Make the children of `parent` those of `items`, in order, reusing what is there: focus and scroll stay. */
+export function sync(parent, items, keyOf, create, update = () => {}) {
+  const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  let place = parent.firstElementChild;
+  for (const item of items) {
+    const key = keyOf(item);
+    let child = known.get(key);
+    if (child) known.delete(key);
+    else { child = create(item); child.dataset.key = key; }
+    if (child === place) place = place.nextElementSibling;
+    else parent.insertBefore(child, place);
+    update(child, item);
+  }
+  for (const child of known.values()) child.remove();
+}
+
+export const milliseconds = (ns) => Number(ns || 0) / 1e6;
+export const nanoseconds = (ms) => `${Math.round(ms)}000000`;
+export const hubNow = () => Date.now() + page.clockOffset;
+export const stateOf = (zone) => STATES[zone.state] || "normal";
+export const zoneKey = (zone) => `${zone.namespace}/${zone.name}`;
+export const deviceKey = (device) => `${device.fleet}/${device.id}`;
+export const devicePath = (device) => `/v1/devices/${[...device.fleet.split("/"), device.id].map(encodeURIComponent).join("/")}`;
+
+/** Whether the signed-in person may act. */
+export const mayAct = () => page.me !== null && page.me.role !== "viewer";
+
+export function span(ms) {
+  const seconds = Math.max(0, ms) / 1000;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.round(seconds / 3600)} h`;
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+export function clockTime(ns) {
+  return new Date(milliseconds(ns)).toLocaleTimeString("en-GB");
+}
+
+export function dateTime(ns) {
+  return new Date(milliseconds(ns)).toLocaleString("en-GB");
+}
+
+export function amount(value, unit) {
+  const number = Number(value);
+  const digits = Math.abs(number) >= 10 ? number.toFixed(1) : number.toFixed(2);
+  const short = digits.replace(/\.?0+$/, "");
+  return !unit || unit === "1" ? short : `${short} ${unit}`;
+}
+
+export function signText(item) {
+  const [kind] = KINDS[item.kind] || ["sign"];
+  const terms = item.why || [];
+  const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
+  const measured = !over ? `score ${amount(item.score || 0)}`
+    : over.threshold ? `${amount(over.value, over.unit)} (limit ${amount(over.threshold, over.unit)})` : amount(over.value || 0, over.unit);
+  return `${kind} ${measured} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
+}
+
+/** The session is over: what the page shows would only grow old. */
+function signInAgain() {
+  location.replace("/login");
+}
+
+export async function fetchJson(path, options = {}) {
+  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) });
+  if (response.status === 401) signInAgain();
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error || `the hub answered ${response.status}`);
+  return body;
+}
+
+export const sendJson = (method, path, body) => fetchJson(path, { method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+export const postJson = (path, body) => sendJson("POST", path, body);
+export const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+
+/** What went wrong, for people. */
+export function problem(error) {
+  return error.name === "TimeoutError" ? "The hub did not answer: this may not have taken effect." : error.message;
+}
+
+let toastTimer = 0;
+export function toast(text) {
+  say(get("toast"), text);
+  get("toast").hidden = false;
+  clearTimeout(toastTimer);
+  toastTimer = setTimeout(() => { get("toast").hidden = true; }, 8000);
+}
+
+// ---- asking people
+
+function who() {
+  try { return localStorage.getItem("embereye.who") || ""; } catch { return ""; }
+}
+
+function rememberWho(name) {
+  try { localStorage.setItem("embereye.who", name); } catch { /* private browsing: asked again */ }
+}
+
+/**
+ * Ask for a note and, of who shares a login, for a name; null where the person cancelled. `required`: the note has to be
+ * given, and is called so; `hours`: ask for an end as well, which is so many hours away unless another one is chosen.
+ */
+export function ask({ title, text, ok, required = "", hours = 0 }) {
+  const dialog = get("ask"), note = get("ask-note");
+  say(get("ask-title"), title);
+  say(get("ask-text"), text);
+  say(get("ask-ok"), ok);
+  say(get("ask-note-label"), required || "Note (optional)");
+  note.required = Boolean(required);
+  get("ask-end").hidden = !hours;
+  get("ask-hours").value = String(hours || 1);
+  get("ask-who").value = who();
+  note.value = "";
+  dialog.returnValue = "";
+  dialog.showModal();
+  (required ? note : get("ask-who")).focus();
+  return new Promise((done) => {
+    dialog.onclose = () => {
+      const name = get("ask-who").value.trim();
+      if (dialog.returnValue !== "ok") return done(null);
+      rememberWho(name);
+      done({ who: name, note: note.value.trim(), hours: Number(get("ask-hours").value) });
+    };
+  });
+}
+
+export const rememberedWho = who;
+
+// ---- pictures and clips
+
+/**
+ * Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does, and MP4.
+ */
+export function view(address, caption) {
+  const moving = address.endsWith(".mp4"), dialog = get("viewer");
+  const picture = get(moving ? "viewer-video" : "viewer-picture");
+  get("viewer-video").hidden = !moving;
+  get("viewer-picture").hidden = moving;
+  picture.src = address;
+  picture.setAttribute(moving ? "aria-label" : "alt", caption);
+  say(get("viewer-caption"), caption);
+  dialog.onclose = () => picture.removeAttribute("src");  // the hub need not play on
+  dialog.showModal();
+}
+
+export function drawClips(list, clips) {
+  sync(list, clips, (clip) => clip.sha256, (clip) => {
+    const item = make("li"), still = clip.media === "MEDIA_STILL";
+    const seconds = (milliseconds(clip.untilNs) - milliseconds(clip.fromNs)) / 1000;
+    const what = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${seconds.toFixed(1)} s`}`;
+    const show = button(still ? "Show" : "Play", () => view(clip.view, what), `${still ? "Show the still" : "Play the clip"} of ${what}`);
+    const download = make("a", "", "download");
+    download.href = clip.url;
+    download.download = "";
+    download.setAttribute("aria-label", `Download the ${still ? "still" : "clip"} of ${what}`);
+    item.append(make("span", "kind", still ? "still" : "clip"), make("span", "what", `${what}${clip.note ? ` (${clip.note})` : ""}`), show, download);
+    return item;
+  });
+}
+
+const MAP = [[0, 0, 4], [40, 11, 84], [101, 21, 110], [159, 42, 99], [212, 72, 66], [245, 125, 21], [250, 193, 39], [252, 255, 164]];
+
+function colour(share) {
+  const place = Math.min(Math.max(share, 0), 1) * (MAP.length - 1);
+  const low = Math.min(Math.floor(place), MAP.length - 2), part = place - low;
+  return MAP[low].map((value, channel) => value + (MAP[low + 1][channel] - value) * part);
+}
+
+/** Draw a thermal picture of 24 rows by 32 columns, its hottest pixel marked; `clear`: what is cool lets shine through. */
+export function paint(canvas, body, clear = false) {
+  const values = body.celsius;
+  const known = values.filter((value) => value !== null);
+  if (!known.length) return;
+  const most = Math.max(...known), least = Math.min(...known), range = Math.max(most - least, 8);
+  const small = new OffscreenCanvas(32, 24);
+  const image = new ImageData(32, 24);
+  values.slice(0, 768).forEach((value, index) => {
+    const share = value === null ? 0 : (value - least) / range;
+    const rgb = value === null ? [40, 40, 40] : colour(share);
+    image.data.set([...rgb, clear ? 255 * Math.min(1, 0.15 + share) : 255], index * 4);
+  });
+  small.getContext("2d").putImageData(image, 0, 0);
+  const context = canvas.getContext("2d"), scale = canvas.width / 32;
+  context.imageSmoothingEnabled = clear;
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(small, 0, 0, canvas.width, canvas.height);
+  const hottest = values.indexOf(most);
+  context.strokeStyle = "#fff";
+  context.lineWidth = 2;
+  context.strokeRect((hottest % 32) * scale - 2, Math.floor(hottest / 32) * scale - 2, scale + 4, scale + 4);
+}

@@ -1,0 +1,139 @@
+"""What is sent of an event: our own JSON, or alerts as Alertmanager has them (pure)."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from google.protobuf import json_format
+
+from embereye.levels import ZoneState
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
+
+ALARM, PRE_ALARM, FAULT = "EmberEyeAlarm", "EmberEyePreAlarm", "EmberEyeDeviceFault"
+SEVERITIES = {ALARM: "critical", PRE_ALARM: "warning", FAULT: "warning"}
+NAMES = {
+    ZoneState.PRE_ALARM: PRE_ALARM,
+    ZoneState.ALARM: ALARM,
+    ZoneState.ACKNOWLEDGED: ALARM,
+    ZoneState.RESTORED: ALARM,
+}
+NEVER = "0001-01-01T00:00:00Z"
+LONG = timedelta(days=30)  # that an Alertmanager goes on with an alert which nobody resolves
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One alert that begins, goes on or is over."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    starts: datetime
+    ends: datetime | None  # None: it goes on
+
+    @property
+    def status(self) -> str:
+        """As Alertmanager calls it."""
+        return "resolved" if self.ends else "firing"
+
+
+def alerts_of(event: AlarmEvent) -> list[Alert]:
+    """What `event` means in alerts; nothing where it is about a test."""
+    time = _time(event.time_ns)
+    if event.type in {AlarmEvent.TYPE_FAULT, AlarmEvent.TYPE_FAULT_CLEARED}:
+        cleared = time if event.type == AlarmEvent.TYPE_FAULT_CLEARED else None
+        return [_alert(event, FAULT, _time(event.fault.since_ns or event.time_ns), cleared, device=event.fault.device)]
+    if event.type not in {AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE}:
+        return []
+    now, before = NAMES.get(ZoneState(event.state), ""), NAMES.get(ZoneState(event.previous), "")
+    starts = _time(min((one.since_ns for one in event.contributions if one.since_ns), default=event.time_ns))
+    found = [_alert(event, before, starts, time, alarm=event.alarm)] if before and before != now else []
+    return found + ([_alert(event, now, starts, None, alarm=event.alarm)] if now else [])
+
+
+def _alert(event: AlarmEvent, name: str, starts: datetime, ends: datetime | None, **labels: str) -> Alert:
+    told = {
+        "alertname": name, "severity": SEVERITIES[name], "namespace": event.namespace, "zone": event.zone, **labels,
+    }  # fmt: skip
+    where = f"{event.namespace}/{event.zone}"
+    summary = f"{where}: {ZoneState(event.state).word}" if name != FAULT else f"{where}: {event.fault.device} is dark"
+    notes = {"summary": summary, "description": event.why}
+    if event.who:
+        notes["who"] = event.who
+    return Alert(told, notes, starts, ends)
+
+
+def _time(time_ns: int) -> datetime:
+    return datetime.fromtimestamp(time_ns // SECOND, UTC)
+
+
+def _text(time: datetime) -> str:
+    return time.isoformat().replace("+00:00", "Z")
+
+
+def generic(webhook: str, event: AlarmEvent) -> object | None:
+    """{"webhook": NAME, "event": AlarmEvent}, as the feeds have events."""
+    return {"webhook": webhook, "event": json_format.MessageToDict(event)}
+
+
+def alertmanager(webhook: str, event: AlarmEvent) -> object | None:
+    """What an Alertmanager sends to the receivers of its webhooks, version 4; None: `event` is no alert."""
+    alerts = alerts_of(event)
+    if not alerts:
+        return None
+    group = {"namespace": event.namespace, "zone": event.zone}
+    return {
+        "version": "4",
+        "groupKey": f"{webhook}:{event.namespace}/{event.zone}",
+        "truncatedAlerts": 0,
+        "status": "firing" if any(alert.ends is None for alert in alerts) else "resolved",
+        "receiver": webhook,
+        "groupLabels": group,
+        "commonLabels": _common([alert.labels for alert in alerts]),
+        "commonAnnotations": _common([alert.annotations for alert in alerts]),
+        "externalURL": "",
+        "alerts": [
+            {
+                "status": alert.status, "labels": alert.labels, "annotations": alert.annotations,
+                "startsAt": _text(alert.starts), "endsAt": _text(alert.ends) if alert.ends else NEVER,
+                "generatorURL": "", "fingerprint": _fingerprint(alert.labels),
+            }
+            for alert in alerts
+        ],
+    }  # fmt: skip
+
+
+def alertmanager_api(webhook: str, event: AlarmEvent) -> object | None:
+    """What an Alertmanager itself takes at /api/v2/alerts; None: `event` is no alert."""
+    return [
+        {
+            "labels": alert.labels, "annotations": alert.annotations, "startsAt": _text(alert.starts),
+            "endsAt": _text(alert.ends or _time(event.time_ns) + LONG),
+        }
+        for alert in alerts_of(event)
+    ] or None  # fmt: skip
+
+
+def _common(all_of: list[Mapping[str, str]]) -> dict[str, str]:
+    return {name: value for name, value in all_of[0].items() if all(one.get(name) == value for one in all_of)}
+
+
+def _fingerprint(labels: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(labels, sort_keys=True).encode()).hexdigest()[:16]
+
+
+Build = Callable[[str, AlarmEvent], object | None]
+FORMATS: dict[str, Build] = {
+    "generic": generic,
+    "alertmanager": alertmanager,
+    "alertmanager-api": alertmanager_api,
+}
+
+
+def body_of(form: str, webhook: str, event: AlarmEvent) -> bytes:
+    """The body of a delivery; empty where `event` is nothing that `form` has a word for."""
+    built: Any = FORMATS[form](webhook, event)
+    return b"" if built is None else json.dumps(built, ensure_ascii=False, separators=(",", ":")).encode()

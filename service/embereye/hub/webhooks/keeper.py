@@ -1,0 +1,247 @@
+"""All webhooks: each follows the feed by a cursor of its own, in order, and keeps what it could not deliver."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.access.roles import Principal
+from embereye.hub.databases.interface import StoreError
+from embereye.hub.feeds.feed import ClosedError, Feed
+from embereye.hub.storage.committer import Committer, Draft, Step
+from embereye.hub.storage.store import StoreThreads
+from embereye.hub.webhooks.options import WebhookOptions
+from embereye.hub.webhooks.records import DeadLetter
+from embereye.hub.webhooks.sender import Refusal, Sender
+from embereye.process.tasks import Tasks
+from embereye.process.timing.backoff import Backoff
+from embereye.process.timing.clock import Timeline
+from embereye.units import SECOND
+from embereye.v1.alarms_pb2 import AlarmEvent
+
+logger = logging.getLogger(__name__)
+PAUSE_SECONDS = 1.0  # before the first repetition of an attempt
+MOST_PAUSE_SECONDS = 60.0
+STORE_SECONDS = 1.0  # before the store is asked again
+MAX_LETTERS = 1_000  # in one answer
+
+
+class UnknownWebhookError(LookupError):
+    """No webhook of that name is declared."""
+
+
+@dataclass
+class Webhook:
+    """One webhook, and how it fares. Plain slots, read when metrics are scraped."""
+
+    options: WebhookOptions
+    sender: Sender
+    position: int  # cursor up to which everything was delivered, given up or not asked for
+    dead: int = 0  # dead letters
+    delivered: int = 0
+    failed: int = 0  # attempts
+    given_up: int = 0
+    failing: str = ""  # why the latest attempt failed; '': it did not
+    delivered_ns: int = 0  # when the latest was delivered, by the wall clock; 0: none since the start
+    again: deque[int] = field(default_factory=deque)  # cursors of dead letters that are to be sent again
+    asked: asyncio.Event = field(default_factory=asyncio.Event)  # something was put there
+
+
+class Webhooks:
+    """`declare` them, then let `run` run."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        feed: Feed,
+        store: StoreThreads,
+        timeline: Timeline,
+        *,
+        backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MOST_PAUSE_SECONDS),
+    ) -> None:
+        self._committer = committer
+        self._feed = feed
+        self._store = store
+        self._timeline = timeline
+        self._backoff = backoff
+        self._webhooks: dict[str, Webhook] = {}
+        self._stored: Mapping[str, tuple[int, int]] = {}
+
+    def restore(self, stored: Mapping[str, tuple[int, int]]) -> None:
+        """Go on from what was stored: webhook → its cursor, and how many dead letters it has."""
+        self._stored = stored
+
+    def declare(self, declared: Sequence[WebhookOptions]) -> None:
+        """These are the webhooks. One that is new begins with what happens next."""
+        for options in declared:
+            position, dead = self._stored.get(options.name, (self._feed.latest, 0))
+            sender = Sender(options, lambda: self._wall_ns() / SECOND)
+            # A store that was filled from elsewhere may be behind what we have told.
+            self._webhooks[options.name] = Webhook(options, sender, min(position, self._feed.latest), dead)
+
+    def _wall_ns(self) -> int:
+        return self._timeline.now_ns() + self._timeline.stepped_ns()
+
+    def all(self) -> list[Webhook]:
+        """By name."""
+        return [self._webhooks[name] for name in sorted(self._webhooks)]
+
+    def find(self, name: str) -> Webhook:
+        """The one of that name; UnknownWebhookError."""
+        if name not in self._webhooks:
+            raise UnknownWebhookError(f'no webhook "{name[:80]}" is declared: GET /v1/webhooks lists them')
+        return self._webhooks[name]
+
+    async def run(self) -> None:
+        """Deliver until cancelled, or until the feed closes."""
+        if not self._webhooks:
+            return
+        async with Tasks() as tasks:
+            for name, webhook in self._webhooks.items():
+                if name not in self._stored:
+                    self._committer.enqueue(Step(_cursor_step(name, webhook.position)))
+                tasks.start(self._send_again(webhook), name=f"webhook-again-{name}")
+                tasks.start(self._follow(webhook), name=f"webhook-{name}")
+            try:
+                await tasks.failed.wait()
+            finally:
+                await asyncio.gather(*(webhook.sender.close() for webhook in self._webhooks.values()))
+        raise RuntimeError("a webhook's task failed")
+
+    # What happens
+
+    async def _follow(self, webhook: Webhook) -> None:
+        reader = self._feed.reader(webhook.position, webhook.options.selection)
+        while True:
+            try:
+                entries = await reader.next()
+            except ClosedError:
+                return
+            except StoreError:
+                await asyncio.sleep(STORE_SECONDS)
+                continue
+            for entry in entries:
+                if webhook.sender.concerns(entry.event):
+                    await self._deliver(webhook, entry.event)
+                webhook.position = entry.event.cursor
+                reader.advance(webhook.position)
+
+    async def _deliver(self, webhook: Webhook, event: AlarmEvent) -> None:
+        """Send `event` until it is taken or given up; how far that brings the webhook is durable soon."""
+        name, backoff, attempts = webhook.options.name, self._backoff(), 0
+        while True:
+            attempts += 1
+            refusal = await webhook.sender.attempt(event)
+            self._note(webhook, refusal)
+            if refusal is None:
+                self._committer.enqueue(Step(_cursor_step(name, event.cursor)))
+                return
+            late = self._wall_ns() - event.time_ns > webhook.options.give_up * SECOND
+            if refusal.final or late:
+                await self._give_up(webhook, event, attempts, refusal.why)
+                return
+            await asyncio.sleep(max(backoff.next(), refusal.wait))
+
+    def _note(self, webhook: Webhook, refusal: Refusal | None) -> None:
+        name = webhook.options.name
+        if refusal is None:
+            webhook.delivered += 1
+            webhook.delivered_ns = self._wall_ns()
+            if webhook.failing:
+                logger.warning("webhook %s delivers again", name)
+            webhook.failing = ""
+            return
+        webhook.failed += 1
+        if not webhook.failing:
+            logger.error("webhook %s fails: %s", name, refusal.why)
+        webhook.failing = refusal.why
+
+    async def _give_up(self, webhook: Webhook, event: AlarmEvent, attempts: int, why: str) -> None:
+        name = webhook.options.name
+
+        def step(draft: Draft) -> None:
+            letter = DeadLetter(name, event.cursor, draft.now_ns, attempts, why, event)
+            draft.transaction.webhooks.dead[name, event.cursor] = letter
+            draft.transaction.webhooks.cursors[name] = event.cursor
+
+        logger.error("webhook %s: event %d is given up after %d attempts: %s", name, event.cursor, attempts, why)
+        self._committer.enqueue(Step(step))
+        webhook.dead += 1
+        webhook.given_up += 1
+
+    # What people ask for
+
+    async def dead_letters(self, name: str, after: int, limit: int) -> list[DeadLetter]:
+        """Up to `limit` dead letters past cursor `after`, ascending; UnknownWebhookError, StoreError."""
+        self.find(name)
+        limit = min(limit or 100, MAX_LETTERS)
+        return await self._store.read(lambda store: store.dead_letters(name, after, limit))
+
+    async def resend(self, by: Principal, name: str, cursors: Sequence[int] = ()) -> int:
+        """Have dead letters sent again, all or those of `cursors`; returns how many that are.
+
+        UnknownWebhookError, StoreError, StoreFailingError. One that fails again stays a dead letter.
+        """
+        webhook, wanted, after = self.find(name), list[int](), 0
+        while page := await self.dead_letters(name, after, MAX_LETTERS):
+            after = page[-1].cursor
+            wanted += [letter.cursor for letter in page if not cursors or letter.cursor in cursors]
+        subject = f"{len(wanted)} dead letters"
+        await self._committer.commit(lambda draft: add_entry(draft, by, "resend", name, subject))
+        webhook.again.extend(cursor for cursor in wanted if cursor not in webhook.again)
+        webhook.asked.set()
+        return len(wanted)
+
+    async def _send_again(self, webhook: Webhook) -> None:
+        while True:
+            await webhook.asked.wait()
+            webhook.asked.clear()
+            while webhook.again:
+                try:
+                    await self._send_dead(webhook, webhook.again[0])
+                except StoreError:
+                    await asyncio.sleep(STORE_SECONDS)
+                    continue
+                webhook.again.popleft()
+
+    async def _send_dead(self, webhook: Webhook, cursor: int) -> None:
+        name = webhook.options.name
+        letters = await self._store.read(lambda store: store.dead_letters(name, cursor - 1, 1))
+        if not letters or letters[0].cursor != cursor:
+            return
+        letter = letters[0]
+        refusal = await webhook.sender.attempt(letter.event)
+        self._note(webhook, refusal)
+
+        def step(draft: Draft) -> None:
+            failed = refusal and DeadLetter(
+                name, cursor, letter.died_ns, letter.attempts + 1, refusal.why, letter.event
+            )
+            draft.transaction.webhooks.dead[name, cursor] = failed or None
+
+        self._committer.enqueue(Step(step))
+        webhook.dead -= refusal is None
+
+    async def test(self, by: Principal, name: str) -> str:
+        """Have the webhook told of a test that nobody need mind; why that failed, '' where it did not.
+
+        UnknownWebhookError, StoreFailingError.
+        """
+        webhook = self.find(name)
+        event = AlarmEvent(
+            time_ns=self._wall_ns(), namespace="default", zone="none", type=AlarmEvent.TYPE_TEST, who=by.name,
+            why=f"a test of the webhook {name} by {by.name}",
+        )  # fmt: skip
+        await self._committer.commit(lambda draft: add_entry(draft, by, "test webhook", name))
+        refusal = await webhook.sender.attempt(event)
+        self._note(webhook, refusal)
+        return refusal.why if refusal else ""
+
+
+def _cursor_step(name: str, cursor: int) -> Callable[[Draft], None]:
+    def step(draft: Draft) -> None:
+        draft.transaction.webhooks.cursors[name] = cursor
+
+    return step

@@ -1,0 +1,120 @@
+"""One attempt to deliver one event."""
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from embereye.hub.webhooks.formats import body_of
+from embereye.hub.webhooks.guard import GuardedResolver, RefusedAddressError, check_address
+from embereye.hub.webhooks.options import WebhookOptions, check_url
+from embereye.hub.webhooks.signing import delivery_id, headers, key_of
+from embereye.v1.alarms_pb2 import AlarmEvent
+
+PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # answers after which it may be tried again
+MAX_WAIT_SECONDS = 300.0  # that a receiver may ask for
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an attempt failed."""
+
+    why: str  # one sentence
+    final: bool = False  # another attempt would fail alike
+    wait: float = 0.0  # seconds that the receiver asks for
+
+
+class Sender:
+    """Sends what one webhook is to be told. `close` it."""
+
+    def __init__(self, options: WebhookOptions, clock: Callable[[], float]) -> None:
+        self._options = options
+        self._clock = clock
+        self._session: aiohttp.ClientSession | None = None
+
+    def concerns(self, event: AlarmEvent) -> bool:
+        """Whether the webhook's format has a word for `event`."""
+        return bool(body_of(self._options.format, self._options.name, event))
+
+    async def attempt(self, event: AlarmEvent) -> Refusal | None:
+        """Send `event` once; None where it was taken."""
+        options = self._options
+        body = body_of(options.format, options.name, event) or b"{}"
+        try:
+            url = _secret(options.url_file, "urlFile") if options.url_file else options.url
+            check_url(url)
+            _check_literal(url, options)
+            return await self._post(url, body, self._headers(event, body))
+        except RefusedAddressError as error:
+            return Refusal(str(error), final=True)
+        except (ValueError, OSError) as error:
+            return Refusal(str(error))  # somebody may mend it while we try
+
+    async def _post(self, url: str, body: bytes, told: Mapping[str, str]) -> Refusal | None:
+        """What came of it. RefusedAddressError."""
+        try:
+            # No redirect is followed: it would lead where nobody has declared that we may go.
+            async with self._opened().post(url, data=body, headers=told, allow_redirects=False) as response:
+                return _judge(response.status, response.headers.get("Retry-After", ""))
+        except TimeoutError:
+            return Refusal(f"no answer within {self._options.timeout:g} s")
+        except aiohttp.ClientConnectorError as error:
+            if isinstance(refused := error.os_error, RefusedAddressError):
+                raise refused from error
+            return Refusal(f"it cannot be reached: {error.os_error.strerror or error.os_error}")
+        except aiohttp.ClientError as error:
+            return Refusal(f"it cannot be reached: {type(error).__name__}")
+
+    def _headers(self, event: AlarmEvent, body: bytes) -> dict[str, str]:
+        options = self._options
+        key = key_of(_secret(options.secret_file, "secretFile")) if options.secret_file else None
+        told = {"Content-Type": "application/json", "User-Agent": "EmberEye"}
+        if options.token_file:
+            told["Authorization"] = f"Bearer {_secret(options.token_file, 'tokenFile')}"
+        return {**told, **headers(delivery_id(event), int(self._clock()), body, key)}
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(resolver=GuardedResolver(self._options.allow), limit=2),
+                timeout=aiohttp.ClientTimeout(total=self._options.timeout),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+def _check_literal(url: str, options: WebhookOptions) -> None:
+    """What no resolver is asked for is checked here."""
+    host = urlsplit(url).hostname or ""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return
+    check_address(host, options.allow)
+
+
+def _secret(path: Path, option: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"{option} {path} cannot be read: {error.strerror or error}") from error
+    if not text or not text.isprintable():
+        raise ValueError(f"{option} {path} is empty, or has more than one line")
+    return text
+
+
+def _judge(status: int, retry_after: str) -> Refusal | None:
+    if 200 <= status < 300:
+        return None
+    if 300 <= status < 400:
+        return Refusal(f"it answers {status}: redirects are not followed", final=True)
+    wait = float(retry_after) if retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 6 else 0.0
+    return Refusal(f"it answers {status}", final=status not in PASSING, wait=min(wait, MAX_WAIT_SECONDS))

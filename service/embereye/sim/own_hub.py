@@ -1,0 +1,53 @@
+"""A hub of one's own, for a demonstration or a measurement: nothing else connects to it, and nothing stays of it."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from embereye.process.addresses import LOOPBACK, free_ports
+
+READY_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class OwnHub:
+    """Where it listens."""
+
+    tcp: str  # associations
+    unix: str  # the same, as "unix:PATH"
+    grpc: str
+    token: str  # the admin's
+    pid: int
+
+
+@contextlib.contextmanager
+def running_hub(folder: Path | None = None) -> Iterator[OwnHub]:
+    """`embereye hub` with its data in `folder`, or else in memory's own; RuntimeError where it does not start."""
+    with tempfile.TemporaryDirectory(prefix="embereye-", dir=folder) as name:
+        data = Path(name)
+        people, control, http, port = map(str, free_ports(4))
+        path = data / "association"
+        command = ["hub", "--host", LOOPBACK, "--grpc-port", people, "--control-port", control, "--http-port", http,
+                   "--data", name, "--association-port", port, "--association-socket", str(path)]  # fmt: skip
+        process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *command], stderr=subprocess.DEVNULL)
+        try:
+            deadline = time.monotonic() + READY_SECONDS
+            while not path.exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the hub did not start within {READY_SECONDS:g} s")
+                time.sleep(0.02)
+            token = (data / "admin-token").read_text().strip()
+            yield OwnHub(f"{LOOPBACK}:{port}", f"unix:{path}", f"{LOOPBACK}:{people}", token, process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,58 @@
+// A real Chromium, which a test steers: one JSON request a line on standard input, one answer a line on standard output.
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+const [folder, executablePath] = process.argv.slice(2);
+const require = createRequire(`${folder}/`);
+const { chromium } = require("playwright-core");
+const axe = require.resolve("axe-core/axe.min.js");
+
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+let context, page;
+const problems = [];  // what a page complained of since it was asked last
+
+const operations = {
+  async open({ url, width = 1400, height = 900, scheme = "dark" }) {
+    if (context) await context.close();
+    // What is injected to check a page is not the page's own: its policy would refuse it.
+    context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", bypassCSP: false });
+    page = await context.newPage();
+    page.setDefaultTimeout(15000);
+    page.on("pageerror", (error) => problems.push(`${error}`));
+    page.on("console", (message) => { if (message.type() === "error") problems.push(message.text()); });
+    await page.goto(url);
+  },
+  goto: ({ url }) => page.goto(url),
+  click: ({ selector }) => page.click(selector),
+  fill: ({ selector, text }) => page.fill(selector, text),
+  select: ({ selector, value }) => page.selectOption(selector, value),
+  press: ({ key }) => page.keyboard.press(key),
+  upload: ({ selector, path }) => page.setInputFiles(selector, path),
+  text: ({ selector }) => page.innerText(selector),
+  evaluate: ({ script }) => page.evaluate(script),
+  /** Wait until `script` is true; asked from here, as a page that forbids `eval` does not wait for a text. */
+  async until({ script, seconds = 15 }) {
+    for (const end = Date.now() + 1000 * seconds; Date.now() < end; await new Promise((done) => setTimeout(done, 50))) {
+      if (await page.evaluate(`Boolean(${script})`).catch(() => false)) return true;
+    }
+    throw new Error(`not within ${seconds} s; the page says ${(await page.innerText("body")).slice(0, 2000)}`);
+  },
+  screenshot: ({ path }) => page.screenshot({ path }).then(() => path),
+  problems: async () => problems.splice(0),
+  /** What axe finds wrong, one sentence each; its source goes in by the debugger, which no policy of the page concerns. */
+  async axe() {
+    const { readFileSync } = await import("node:fs");
+    await page.evaluate(readFileSync(axe, "utf8"));
+    const { violations } = await page.evaluate("axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] })");
+    return violations.flatMap(({ id, nodes }) => nodes.map((node) => `${id}: ${node.target.join(" ")}: ${node.any.concat(node.all)[0]?.message ?? node.failureSummary}`));
+  },
+};
+
+process.stdout.write("ready\n");
+for await (const line of createInterface({ input: process.stdin })) {
+  const { operation, ...options } = JSON.parse(line);
+  let answer;
+  try { answer = { value: (await operations[operation](options)) ?? null }; } catch (error) { answer = { error: `${error}` }; }
+  process.stdout.write(`${JSON.stringify(answer, (_, value) => (value && value.constructor?.name === "Response" ? null : value))}\n`);
+}
+await browser.close();

@@ -1,0 +1,52 @@
+"""A console that is looked at."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from harness.need import BROWSER
+from prometheus_client import CollectorRegistry
+
+from embereye.hub.control.actuators import Actuators
+from embereye.hub.http.api import Api
+from embereye.hub.hub import Hub
+from embereye.hub.storage.clip_store import ClipStore
+from embereye.hub.storage.store import StoreThreads
+from embereye.process.http.server import bound_port, serve_http
+from embereye.process.tasks import beside
+
+from .browser import Browser, run_browser
+from .house import TOKEN, House
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """A hub in this process, with a building to watch."""
+    BROWSER.require()
+    store = StoreThreads(tmp_path)
+    hub = Hub(store, retention_ns=10**15)
+    clips = ClipStore(tmp_path / "clips")
+    await hub.open()
+    await clips.open()
+    hub.access.set_admin_token(TOKEN)
+    running = asyncio.ensure_future(hub.run())
+    runner = await serve_http(Api(hub, Actuators(), clips).app(CollectorRegistry()), "127.0.0.1", 0)
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
+        house = House(hub, clips, f"http://127.0.0.1:{bound_port(runner)}", session)
+        async with beside(house.keep_reporting(), name="report"):
+            yield house
+    await runner.cleanup()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await clips.close()
+    await store.close()
+
+
+@pytest.fixture
+async def browser(house: House) -> AsyncIterator[Browser]:
+    """A window in which an admin has signed in."""
+    async with run_browser() as window:
+        await window.sign_in(house.base, TOKEN)
+        yield window

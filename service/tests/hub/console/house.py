@@ -1,0 +1,140 @@
+"""A building for a console to show: devices, fires, clips."""
+
+import asyncio
+import hashlib
+import math
+import time
+from dataclasses import dataclass
+
+import aiohttp
+import cv2
+import numpy as np
+
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.hub import Hub
+from embereye.hub.storage.clip_store import ClipStore
+from embereye.levels import Kind, Level, Sense
+from embereye.units import SECOND
+from embereye.v1.clips_pb2 import Clip
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, Region, ThermalPicture
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device, Term
+from embereye.wire.matroska import Muxer
+
+TOKEN = "an-admins-token-of-forty-characters-or-so"
+SENSORS, CAMERAS = "default/sensors/hall", "default/cameras/yard"
+ADA = Principal("Ada", Role.OPERATOR, "Ada")
+ZONES = ("kitchen", "hall", "stairs", "yard")
+
+
+def picture(number: int, text: str = "", size: tuple[int, int] = (320, 240)) -> bytes:
+    """A JPEG with something that moves in it."""
+    image = np.full((size[1], size[0], 3), (60, 70, 62), np.uint8)
+    cv2.rectangle(image, (20, 120), (300, 235), (80, 92, 84), -1)
+    cv2.circle(image, (40 + 6 * number % 240, 150), 22, (40, 150, 255), -1)
+    cv2.putText(image, text or f"frame {number}", (12, 30), cv2.FONT_HERSHEY_SIMPLEX, 0.8, (240, 240, 240), 2)
+    return bytes(cv2.imencode(".jpg", image)[1])
+
+
+def warm() -> ThermalPicture:
+    """A room with something hot in it."""
+    celsius = [
+        21 + 2 * math.sin(column / 5) + 45 * math.exp(-((row - 9) ** 2 + (column - 20) ** 2) / 9)
+        for row in range(24)
+        for column in range(32)
+    ]
+    return ThermalPicture(celsius=celsius)
+
+
+@dataclass
+class House:
+    """What is watched; `base` is where its console is."""
+
+    hub: Hub
+    clips: ClipStore
+    base: str
+    session: aiohttp.ClientSession
+    _devices: tuple[list[Device], list[Device], int] = ([], [], 0)
+
+    async def furnish(self, sensors: int = 8, cameras: int = 3, dark: int = 2) -> None:
+        """Declare devices and have them report; the last `dark` sensors do not."""
+        sensed = [
+            Device(id=f"s-{number:05}", zone=ZONES[number % 3], location=f"wall {number}") for number in range(sensors)
+        ]
+        seen = [Device(id=f"cam-{number}", zone=ZONES[number % 4], location="ceiling") for number in range(cameras)]
+        for fleet, devices in ((SENSORS, sensed), (CAMERAS, seen)):
+            roster = FleetRoster(fleet=fleet, epoch=1, deadline_ns=5 * SECOND, devices=devices)
+            await self.hub.coverage.set_roster(roster)
+        self._devices = sensed, seen, dark
+        self.report()
+        await self.hub.pass_time()
+
+    def report(self) -> None:
+        """What shards tell once a second."""
+        sensed, seen, dark = self._devices
+        now = time.time_ns()
+        terms = [Term(name="temperature.max", value=24.5, unit="°C"), Term(name="gas", value=400, unit="ppm")]
+        reports = [
+            DeviceStatus(
+                id=device.id, zone=device.zone, covered=True, state="streaming", heard_ns=now, analysed_ns=now,
+                latest=terms, ledger=Ledger(offered=100, analysed=98, shed={"queue full": 2}),
+                thermal=warm() if index < 2 else None,
+            )
+            for index, device in enumerate(sensed[: len(sensed) - dark])
+        ]  # fmt: skip
+        self.hub.coverage.report(Coverage(fleet=SENSORS, shard="hall-0", epoch=1, time_ns=now, devices=reports))
+        reports = [
+            DeviceStatus(id=device.id, zone=device.zone, covered=True, state="streaming", heard_ns=now, analysed_ns=now,
+                         picture=picture(index, device.id), latest=[Term(name="fps", value=15, unit="1/s")])
+            for index, device in enumerate(seen)
+        ]  # fmt: skip
+        self.hub.coverage.report(Coverage(fleet=CAMERAS, shard="yard-0", epoch=1, time_ns=now, devices=reports))
+
+    async def keep_reporting(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await asyncio.sleep(0.8)
+            if self._devices[0]:
+                self.report()
+
+    async def burn(self, zone: str = "kitchen", value: float = 61.3, device: str = "s-00000") -> str:
+        """A sensor measures a fire in `zone`; the id of its alarm."""
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{device}-{now}", episode=f"{device}-{now}", fleet=SENSORS, device=device, zone=zone,
+            kind=Kind.HEAT.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+            why=[Term(name="temperature.max", value=value, threshold=57, unit="°C")],
+        )  # fmt: skip
+        return await self._admit(item)
+
+    async def burn_before(self, camera: str, zone: str) -> str:
+        """A camera sees a fire, and what it recorded of it is kept: four seconds before until four after."""
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{camera}-{now}", episode=f"{camera}-{now}", fleet=CAMERAS, device=camera, zone=zone,
+            kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+            score=0.93, snapshot=picture(5, camera), region=Region(x=0.2, y=0.5, width=0.2, height=0.2, area=0.02),
+            why=[Term(name="flame.held", value=1.6, threshold=1.5, unit="s")],
+        )  # fmt: skip
+        alarm = await self._admit(item)
+        await self.record(camera, zone, item.episode, now - 4 * SECOND)
+        return alarm
+
+    async def record(self, camera: str, zone: str, episode: str, from_ns: int) -> None:
+        """Keep a clip of eight seconds."""
+        times = [from_ns + number * SECOND // 5 for number in range(40)]
+        muxer = Muxer(320, 240, camera, from_ns)
+        data = muxer.begin() + b"".join(muxer.frame(picture(n), at) for n, at in enumerate(times)) + muxer.finish()[0]
+        clip = Clip(
+            sha256=hashlib.sha256(data).hexdigest(), media=Clip.MEDIA_CLIP, fleet=CAMERAS, device=camera, zone=zone,
+            kind=Kind.FLAME.wire, episode=episode, from_ns=from_ns, until_ns=times[-1], bytes=len(data), frames=40,
+            width=320, height=240,
+        )  # fmt: skip
+        await self.clips.write(clip, 0, data)
+        await self.clips.complete(clip)
+
+    async def _admit(self, item: EvidenceItem) -> str:
+        self.hub.inbox.admit(item, lambda _: None)
+        assert await self.hub.committer.flush(10)
+        (alarm,) = [zone.alarm for zone in self.hub.zones.messages() if zone.name == item.zone]
+        return str(alarm)

@@ -1,0 +1,53 @@
+"""What a replica that stands by passes on, and how much of it; `test_replicas` has the real thing."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from embereye.hub.databases.owner import Owner
+from embereye.hub.standby import Forwarder, Listen
+from embereye.process.addresses import free_port
+
+HOST = "127.0.0.1"
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(100):
+            writer.write(data)
+    writer.close()
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    """Where four connections are passed on to an owner that says everything again."""
+    owner = await asyncio.start_server(echo, HOST, 0)
+    forwarder, port = Forwarder(4), free_port()
+    forwarder.follow(Owner(HOST, {"http": owner.sockets[0].getsockname()[1]}))
+    async with forwarder.listening([Listen(HOST, port, "http")]):
+        yield port
+    owner.close()
+
+
+async def says(port: int, address: str) -> tuple[bytes, asyncio.StreamWriter]:
+    """What comes back of a word from `address`, nothing where it is not passed on; and the connection."""
+    reader, writer = await asyncio.open_connection(HOST, port, local_addr=(address, 0))
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"word")
+            return await reader.read(100), writer
+    return b"", writer
+
+
+async def test_one_address_has_half_of_what_is_passed_on_and_all_together_no_more_than_there_is_room_for(
+    port: int,
+) -> None:
+    found = [await says(port, f"127.0.0.{number}") for number in (1, 1, 1, 2, 2, 3)]
+    assert [word for word, _ in found] == [b"word", b"word", b"", b"word", b"word", b""]
+    for _, writer in found:
+        writer.close()
+    async with asyncio.timeout(10):
+        while not (await says(port, "127.0.0.1"))[0]:
+            await asyncio.sleep(0.01)

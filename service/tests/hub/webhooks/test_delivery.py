@@ -1,0 +1,247 @@
+"""Webhooks of a hub in this process, and a receiver that is real."""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from harness.stored import Stored
+
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.feeds.selection import read_selection
+from embereye.hub.hub import Hub
+from embereye.hub.webhooks.keeper import UnknownWebhookError, Webhooks
+from embereye.hub.webhooks.options import WebhookOptions
+from embereye.process.timing.backoff import Backoff
+from embereye.units import HOUR
+from embereye.v1.alarms_pb2 import AlarmEvent
+
+ADA = Principal("ada", Role.OPERATOR, "ada")
+LOOPBACK = (ip_network("127.0.0.0/8"),)
+SECRET = "whsec_" + base64.b64encode(b"sixteen bytes or more").decode()
+
+
+@dataclass
+class Receiver:
+    """Somebody's server. It answers with the next of `answers`, and 204 where there is none."""
+
+    port: int = 0
+    answers: list[int] = field(default_factory=list)
+    taken: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        status = self.answers.pop(0) if self.answers else 204
+        self.headers.append(dict(request.headers))
+        self.bodies.append(await request.read())
+        if status < 300:
+            self.taken.append(json.loads(self.bodies[-1]))
+        headers = {"Location": f"http://127.0.0.1:{self.port}/elsewhere"} if 300 <= status < 400 else {}
+        return web.Response(status=status, headers=headers)
+
+    @property
+    def cursors(self) -> list[int]:
+        return [int(body["event"]["cursor"]) for body in self.taken]
+
+    def options(self, name: str = "pager", **changed: Any) -> WebhookOptions:
+        return WebhookOptions(name, f"http://127.0.0.1:{self.port}/hook?key=1", **{"allow": LOOPBACK, **changed})
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    found = Receiver()
+    app = web.Application()
+    app.router.add_post("/{tail:.*}", found.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.port = int(runner.addresses[0][1])
+    yield found
+    await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def run(stored: Stored, *declared: WebhookOptions) -> AsyncIterator[Hub]:
+    store = stored.threads()
+    hub = Hub(store, retention_ns=10**18)
+    hub.webhooks = Webhooks(hub.committer, hub.feed, store, hub.timeline, backoff=lambda: Backoff(floor=0.01, cap=0.02))
+    await hub.open()
+    hub.webhooks.declare(declared)
+    running = asyncio.ensure_future(hub.run())
+    try:
+        yield hub
+    finally:
+        await hub.committer.flush(10)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await store.close()
+
+
+async def events(hub: Hub, count: int = 1, zone: str = "hall") -> None:
+    """`count` things that happen, durable."""
+    made = [
+        AlarmEvent(
+            namespace="default", zone=f"{zone}-{number}", type=AlarmEvent.TYPE_TEST, time_ns=hub.timeline.now_ns(),
+            why=f"number {number}",
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    await hub.committer.commit(lambda draft: hub.zones.add_events(draft, made))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_every_event_is_delivered_once_and_in_order_over_a_restart(stored: Stored, receiver: Receiver) -> None:
+    async with run(stored) as hub:
+        await events(hub, 3)
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 5)
+        await until(lambda: len(receiver.taken) == 5)
+    async with run(stored) as hub:
+        await events(hub, 2)  # while the webhook is not declared
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 2)
+        await until(lambda: len(receiver.taken) == 9)
+        (webhook,) = hub.webhooks.all()
+        assert (webhook.delivered, webhook.position, webhook.failing) == (4, 12, "")
+    assert receiver.cursors == list(range(4, 13)), "a new webhook begins with what happens next"
+    assert receiver.taken[0] == {"webhook": "pager", "event": receiver.taken[0]["event"]}
+    assert len({shown["webhook-id"] for shown in receiver.headers}) == 9
+
+
+async def test_only_what_is_selected_is_sent(stored: Stored, receiver: Receiver) -> None:
+    async with run(stored, receiver.options(selection=read_selection({"zones": ["attic-1"]}))) as hub:
+        await events(hub, 2)
+        await events(hub, 2, "attic")
+        await until(lambda: hub.webhooks.all()[0].position == 4)
+    assert receiver.cursors == [4]
+
+
+async def test_a_delivery_is_signed_as_standard_webhooks_says_and_shows_a_token(
+    stored: Stored, receiver: Receiver, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "token").write_text("let-me-in\n")
+    receiver.answers = [503]
+    options = receiver.options(secret_file=tmp_path / "secret", token_file=tmp_path / "token")
+    async with run(stored, options) as hub:
+        await events(hub)
+        await until(lambda: receiver.taken)
+    first, second = receiver.headers
+    assert first["webhook-id"] == second["webhook-id"]
+    signed = f"{second['webhook-id']}.{second['webhook-timestamp']}.".encode() + receiver.bodies[1]
+    digest = hmac.new(b"sixteen bytes or more", signed, hashlib.sha256).digest()
+    assert second["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert (second["Authorization"], second["Content-Type"]) == ("Bearer let-me-in", "application/json")
+
+
+async def test_an_attempt_that_fails_is_repeated_and_those_behind_it_wait(stored: Stored, receiver: Receiver) -> None:
+    receiver.answers = [500, 429, 503, 204]
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 3)
+        await until(lambda: len(receiver.taken) == 3)
+        (webhook,) = hub.webhooks.all()
+        assert (webhook.failed, webhook.delivered, webhook.dead, webhook.failing) == (3, 3, 0, "")
+    assert receiver.cursors == [1, 2, 3]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 410, 302])
+async def test_what_would_fail_alike_again_becomes_a_dead_letter_that_can_be_sent_again(
+    stored: Stored, receiver: Receiver, status: int
+) -> None:
+    receiver.answers = [status]
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 2)
+        await until(lambda: receiver.cursors == [2])
+    async with run(stored, receiver.options()) as hub:
+        (webhook,) = hub.webhooks.all()
+        assert webhook.dead == 1
+        (letter,) = await hub.webhooks.dead_letters("pager", 0, 0)
+        assert (letter.cursor, letter.attempts, str(status) in letter.why) == (1, 1, True)
+        receiver.answers = [400]
+        assert await hub.webhooks.resend(ADA, "pager", [1, 99]) == 1
+        await until(lambda: webhook.failed)
+        await hub.committer.flush(10)
+        (letter,) = await hub.webhooks.dead_letters("pager", 0, 0)
+        assert (letter.attempts, webhook.dead) == (2, 1)
+        assert await hub.webhooks.resend(ADA, "pager") == 1
+        await until(lambda: webhook.dead == 0)
+        assert receiver.cursors == [2, 1]
+        await hub.committer.flush(10)
+        assert await hub.webhooks.dead_letters("pager", 0, 0) == []
+        (entry, _) = await hub.history.audit(0, 2)
+        assert (entry.action, entry.subject, entry.detail) == ("resend", "pager", "1 dead letters")
+    assert all(shown.get("Host") == f"127.0.0.1:{receiver.port}" for shown in receiver.headers)
+
+
+async def test_an_event_is_given_up_when_it_is_too_old_and_the_backlog_is_gone_through(
+    stored: Stored, receiver: Receiver
+) -> None:
+    receiver.answers = [500] * 4
+    async with run(stored, receiver.options(give_up=1e-9)) as hub:
+        await events(hub, 5)
+        await until(lambda: receiver.taken)
+        await hub.committer.flush(10)
+        assert [one.attempts for one in await hub.webhooks.dead_letters("pager", 0, 9)] == [1, 1, 1, 1]
+    assert receiver.cursors == [5]
+
+
+async def test_what_is_secret_is_read_again_and_what_cannot_be_read_is_told(
+    stored: Stored, receiver: Receiver, tmp_path: Path
+) -> None:
+    options = WebhookOptions("pager", url_file=tmp_path / "url", allow=LOOPBACK)
+    async with run(stored, options) as hub:
+        await events(hub)
+        (webhook,) = hub.webhooks.all()
+        await until(lambda: webhook.failing)
+        assert webhook.failing == f"urlFile {tmp_path}/url cannot be read: No such file or directory"
+        (tmp_path / "url").write_text(f"http://127.0.0.1:{receiver.port}/found\n")
+        await until(lambda: receiver.taken)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"])
+async def test_this_machine_is_not_called_unless_that_is_allowed(stored: Stored, receiver: Receiver, host: str) -> None:
+    options = WebhookOptions("pager", f"http://{host}:{receiver.port}/")
+    async with run(stored, options) as hub:
+        await events(hub)
+        (webhook,) = hub.webhooks.all()
+        await until(lambda: webhook.dead)
+        assert "if it is meant, add" in webhook.failing
+    assert receiver.bodies == []
+
+
+async def test_a_test_says_whether_it_was_taken(stored: Stored, receiver: Receiver) -> None:
+    async with run(stored, receiver.options()) as hub:
+        assert await hub.webhooks.test(ADA, "pager") == ""
+        receiver.answers = [401]
+        assert await hub.webhooks.test(ADA, "pager") == "it answers 401"
+        with pytest.raises(UnknownWebhookError, match='no webhook "none" is declared'):
+            await hub.webhooks.test(ADA, "none")
+    assert receiver.taken[0]["event"]["why"] == "a test of the webhook pager by ada"
+
+
+async def test_a_webhook_that_is_behind_for_long_delays_nothing_and_misses_nothing(
+    stored: Stored, receiver: Receiver
+) -> None:
+    receiver.answers = [500] * 20
+    async with run(stored, receiver.options(give_up=HOUR)) as hub:
+        for _ in range(15):
+            await events(hub, 100)
+        assert hub.feed.latest == 1_500
+        await until(lambda: len(receiver.taken) == 1_500)
+    assert receiver.cursors == list(range(1, 1_501))
