@@ -5,12 +5,10 @@ import contextlib
 import importlib
 import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
@@ -21,6 +19,7 @@ from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye.sim.own_hub import own_process
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.shard_pb2 import StatusRequest
@@ -35,20 +34,6 @@ MOST_ALARMS = 100  # at one hub: more do not burn at once
 GAP_SECONDS = 0.02  # between two crossings
 PATIENCE_SECONDS = 5.0  # for one alarm; what is later counts as that late
 READY_SECONDS = 30.0
-
-
-@contextlib.contextmanager
-def _process(*arguments: str) -> Iterator[None]:
-    process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *arguments], stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 class Site:
@@ -123,8 +108,8 @@ async def _alarms(samples: int, folder: Path, database: str) -> tuple[list[float
     dice = random.Random(3)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(TALKERS)]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_process(*site.hub_command))
-        stack.enter_context(_process(*site.shard_command))
+        stack.enter_context(own_process(*site.hub_command))
+        stack.enter_context(own_process(*site.shard_command))
         echo = await asyncio.to_thread(lambda: stack.enter_context(Server("echo")))
         await site.ready()
         sockets = connect(site.tcp, TALKERS + samples)

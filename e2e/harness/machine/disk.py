@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ class Disk:
         """Give back what was filled."""
         (self.outside / "ballast").unlink(missing_ok=True)
 
+    def remount(self, options: str) -> None:
+        """Mount it anew: "ro", "rw"."""
+        subprocess.run([*self.prefix, "mount", "-o", f"remount,{options}", str(self.path)], check=True)
+
 
 def can_mount() -> bool:
     """Whether this user may mount a disk of its own."""
@@ -46,10 +51,10 @@ def can_mount() -> bool:
 
 
 @asynccontextmanager
-async def own_disk(path: Path) -> AsyncIterator[Disk]:
+async def own_disk(path: Path, size_mb: int = SIZE_MB) -> AsyncIterator[Disk]:
     """A disk at `path`; RuntimeError where the machine does not let it be mounted."""
     path.mkdir(parents=True, exist_ok=True)
-    script = f"mount -t tmpfs -o size={SIZE_MB}m tmpfs '{path}' && echo mounted && exec sleep infinity"
+    script = f"mount -t tmpfs -o size={size_mb}m tmpfs '{path}' && echo mounted && exec sleep infinity"
     holder = await asyncio.create_subprocess_exec("unshare", "--mount", "sh", "-c", script,
                                                   stdout=asyncio.subprocess.PIPE)  # fmt: skip
     try:

@@ -419,9 +419,10 @@ OPERATION = Dashboard(
                   _one("max(embereye_hub_clips_bytes)", "clips")),
             Panel("Webhooks behind", "Events that a webhook has not delivered.", "short", "EmberEyeWebhookFailing",
                   _one("max by (webhook) (embereye_hub_webhook_behind_events)", "{{webhook}}"), warning=10,
-                  critical=100),
+                  critical=100, needs="a webhook"),
             Panel("Dead letters", "Events that a webhook gave up.", "short", "EmberEyeWebhookFailing",
-                  _one("max by (webhook) (embereye_hub_webhook_dead_letters)", "{{webhook}}"), "stat", 1, 1),
+                  _one("max by (webhook) (embereye_hub_webhook_dead_letters)", "{{webhook}}"), "stat", 1, 1,
+                  needs="a webhook"),
         )),
         Row("Processes", (
             Panel("Memory", "Resident, by process.", "bytes", "EmberEyeEventLoopSlow",

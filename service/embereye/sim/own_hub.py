@@ -27,6 +27,21 @@ class OwnHub:
 
 
 @contextlib.contextmanager
+def own_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`embereye ARGUMENTS` for as long as the block lasts; asked to end, and after ten seconds made to."""
+    process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *arguments], stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
 def running_hub(folder: Path | None = None) -> Iterator[OwnHub]:
     """`embereye hub` with its data in `folder`, or else in memory's own; RuntimeError where it does not start."""
     with tempfile.TemporaryDirectory(prefix="embereye-", dir=folder) as name:
@@ -35,8 +50,7 @@ def running_hub(folder: Path | None = None) -> Iterator[OwnHub]:
         path = data / "association"
         command = ["hub", "--host", LOOPBACK, "--grpc-port", people, "--control-port", control, "--http-port", http,
                    "--data", name, "--association-port", port, "--association-socket", str(path)]  # fmt: skip
-        process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *command], stderr=subprocess.DEVNULL)
-        try:
+        with own_process(*command) as process:
             deadline = time.monotonic() + READY_SECONDS
             while not path.exists():
                 if process.poll() is not None or time.monotonic() > deadline:
@@ -44,10 +58,3 @@ def running_hub(folder: Path | None = None) -> Iterator[OwnHub]:
                 time.sleep(0.02)
             token = (data / "admin-token").read_text().strip()
             yield OwnHub(f"{LOOPBACK}:{port}", f"unix:{path}", f"{LOOPBACK}:{people}", token, process.pid)
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()

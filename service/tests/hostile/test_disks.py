@@ -3,16 +3,14 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
 import urllib.error
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from harness.machine.disk import Disk, can_mount, own_disk
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
@@ -20,52 +18,17 @@ from embereye.process.grpc_server import channel
 from .site import ALARM_SECONDS, CALM, SMOKE, Site, until
 
 
-@dataclass
-class Disk:
-    """A small file system that only processes with `prefix` see, mounted at `path`."""
-
-    path: Path
-    holder: int  # id of the process that keeps it
-
-    @property
-    def prefix(self) -> list[str]:
-        return ["nsenter", "--mount", f"--target={self.holder}"]
-
-    @property
-    def outside(self) -> Path:
-        """The same folder for processes that do not see it."""
-        return Path(f"/proc/{self.holder}/root{self.path}")
-
-    def fill(self) -> None:
-        """Leave not a byte of it."""
-        ballast = self.outside / "ballast"
-        with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-
-    def free(self) -> None:
-        (self.outside / "ballast").unlink()
-
-    def remount(self, options: str) -> None:
-        subprocess.run([*self.prefix, "mount", "-o", f"remount,{options}", str(self.path)], check=True)
-
-
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
+async def disk(tmp_path: Path) -> AsyncIterator[Disk]:
     """Four megabytes, mounted where the hub of `site` keeps its data."""
-    if os.geteuid() or not shutil.which("unshare") or not shutil.which("nsenter"):
+    if not can_mount():
         pytest.skip("a file system of its own takes root, unshare and nsenter")
-    path = tmp_path / "hub"
-    path.mkdir()
-    mount = f"mount -t tmpfs -o size=4m tmpfs {path} && echo mounted && exec sleep 600"
-    holder = subprocess.Popen(["unshare", "--mount", "sh", "-c", mount], stdout=subprocess.PIPE)
-    assert holder.stdout is not None
-    if holder.stdout.readline() != b"mounted\n":
-        pytest.skip("this machine does not let root mount a tmpfs")
-    yield Disk(path, holder.pid)
-    holder.kill()
-    holder.wait()
-    holder.stdout.close()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            found = await stack.enter_async_context(own_disk(tmp_path / "hub", 4))
+        except RuntimeError as error:
+            pytest.skip(str(error))
+        yield found
 
 
 async def serving(site: Site) -> bool:

@@ -89,9 +89,9 @@ async def test_a_hundred_clients_of_the_desktop_programs_tester_at_10_hz_with_fr
 
     await until(all_counted, "every reading and frame is in the ledgers")
     for ledger in (await ledgers(site)).values():
-        assert int(ledger["analysed"]) == packets - 1
+        # A starved machine sheds, and counts what it shed.
+        assert int(ledger["analysed"]) + int(ledger.get("shed", 0)) == packets - 1
         assert not ledger.get("rejected")
-        assert not ledger.get("shed")
 
 
 async def _listens(site: Site) -> bool:

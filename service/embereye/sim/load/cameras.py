@@ -2,18 +2,17 @@
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 
 from embereye.process.http.bearer import bearer
 from embereye.process.tasks import beside
-from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls, dial
-from embereye.sim.load.clients import CONNECT_SECONDS, STALLED_SECONDS, Pace, counted
+from embereye.sim.load.clients import CONNECT_SECONDS, STALLED_SECONDS, Pace, keep_speaking
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.scenes.films import Cameras
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
@@ -43,16 +42,8 @@ async def push_load(cameras: Cameras, figures: Sequence[ClientFigures], load: Ca
     async with asyncio.TaskGroup() as group:
         for index, figure in enumerate(figures):
             pace = Pace(load.rate, load.packets, began + index / load.rate / len(figures))
-            group.create_task(_keep(cameras, figure, pace, load), name=f"load-{figure.id}")
-
-
-async def _keep(cameras: Cameras, figure: ClientFigures, pace: Pace, load: CameraLoad) -> None:
-    backoff = Backoff(floor=0.1, cap=5.0, jitter=random.Random(f"{load.seed}/{figure.id}/again"))
-    while not pace.over:
-        with counted(figure):
-            await _push(cameras, figure, pace, load)
-        if not pace.over:
-            await asyncio.sleep(backoff.next())
+            speak = partial(_push, cameras, figure, pace, load)
+            group.create_task(keep_speaking(speak, figure, pace, load.seed), name=f"load-{figure.id}")
 
 
 async def _push(cameras: Cameras, figure: ClientFigures, pace: Pace, load: CameraLoad) -> None:

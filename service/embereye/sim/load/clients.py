@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 import grpc
 
+from embereye.process.timing.backoff import Backoff
 from embereye.sim.load.figures import ClientFigures
 
 CONNECT_SECONDS = 5.0
@@ -55,3 +57,13 @@ def counted(figure: ClientFigures) -> Iterator[None]:
         figure.errors["timed out"] += 1
     except (OSError, EOFError, asyncio.InvalidStateError) as error:
         figure.errors[str(error) or type(error).__name__] += 1
+
+
+async def keep_speaking(speak: Callable[[], Awaitable[None]], figure: ClientFigures, pace: Pace, seed: int) -> None:
+    """Speak until all packets have been due; dial again where the connection breaks, as devices do."""
+    backoff = Backoff(floor=0.1, cap=5.0, jitter=random.Random(f"{seed}/{figure.id}/again"))
+    while not pace.over:
+        with counted(figure):
+            await speak()
+        if not pace.over:
+            await asyncio.sleep(backoff.next())

@@ -7,14 +7,14 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import grpc
 
 from embereye.process.http.bearer import bearer
 from embereye.process.tasks import beside
-from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import ClientTls, dial
-from embereye.sim.load.clients import CONNECT_SECONDS, STALLED_SECONDS, Pace, counted
+from embereye.sim.load.clients import CONNECT_SECONDS, STALLED_SECONDS, Pace, keep_speaking
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.sensors import CHIPS, Chip, reading
 from embereye.units import split_address
@@ -91,18 +91,10 @@ async def send_sensors(figures: Sequence[ClientFigures], load: SensorLoad) -> No
     async with asyncio.TaskGroup() as group:
         for index, figure in enumerate(figures):
             pace = Pace(load.rate, load.packets, began + index * spread)
-            group.create_task(_keep(_Packets(figure.id, index, load), figure, pace, load), name=f"load-{figure.id}")
-
-
-async def _keep(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
-    """Speak until all packets have been due; dial again where the connection breaks, as devices do."""
-    backoff = Backoff(floor=0.1, cap=5.0, jitter=random.Random(f"{load.seed}/{packets.id}/again"))
-    speak = _speak_grpc if load.grpc else _speak_text
-    while not pace.over:
-        with counted(figure):
-            await speak(packets, figure, pace, load)
-        if not pace.over:
-            await asyncio.sleep(backoff.next())
+            speak = partial(
+                _speak_grpc if load.grpc else _speak_text, _Packets(figure.id, index, load), figure, pace, load
+            )
+            group.create_task(keep_speaking(speak, figure, pace, load.seed), name=f"load-{figure.id}")
 
 
 async def _speak_text(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
