@@ -69,7 +69,7 @@ async def test_a_message_that_cannot_be_meant_is_answered_and_changes_nothing(
         ("slow=wait", 400, 'slow: "wait" is not one of disconnect, coalesce'),
         ("kind=fog", 400, 'kinds: "fog" is not one of heat, smoke, gas, flame'),
         ("subscription=none", 404, 'no subscription "none" is stored'),
-        ("subscription=none&zone=hall", 400, "leave out zone, level, kind, device, type"),
+        ("subscription=night&zone=hall", 400, "leave out zone, level, kind, device, type"),
         ("cursor=7", 409, "cursor 7 is newer than the newest event, 0"),
     ],
 )
@@ -80,6 +80,7 @@ async def test_a_feed_that_cannot_be_had_is_refused_by_name(
         "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
     }  # fmt: skip
+    await served.put("/v1/subscriptions/night", {"levels": ["alarm"]})
     found, refusal = await served.get(f"{WS}?{query}", **headers)
     assert found == status
     assert sentence in refusal["error"]

@@ -17,7 +17,9 @@ FIELDS = {"zone": "zones", "level": "levels", "kind": "kinds", "device": "device
 
 def selection_of(request: web.Request, subscriptions: Subscriptions) -> Selection:
     """What the query asks for, by `zone`, `level`, `kind`, `device` and `type`, or by the name of a `subscription`."""
-    asked = {field: [one for one in request.query.getall(name, []) if one] for name, field in FIELDS.items()}
+    asked = {field: request.query.getall(name, []) for name, field in FIELDS.items()}
+    for field in ("zones", "devices"):  # an input of a page that nobody filled in
+        asked[field] = [one for one in asked[field] if one]
     try:
         selection = read_selection(asked)
     except ValueError as error:
@@ -25,12 +27,13 @@ def selection_of(request: web.Request, subscriptions: Subscriptions) -> Selectio
     name = request.query.get("subscription", "")
     if not name:
         return selection
-    if any(asked.values()):
-        raise Refused(400, f"subscription: it says what is wanted already; leave out {', '.join(FIELDS)}")
     try:
-        return subscriptions.find(name).selection
+        stored = subscriptions.find(name).selection
     except UnknownSubscriptionError as error:
         raise Refused(404, str(error)) from error
+    if any(asked.values()):
+        raise Refused(400, f"subscription: it says what is wanted already; leave out {', '.join(FIELDS)}")
+    return stored
 
 
 def _told(stored: StoredSubscription) -> Json:

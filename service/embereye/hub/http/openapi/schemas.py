@@ -2,7 +2,7 @@
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
+from embereye.hub.feeds.selection import KINDS, LEVELS, MAX_VALUE, MAX_VALUES, TYPES
 from embereye.hub.http.lists import Json
 from embereye.hub.http.openapi.parts import (
     CURSOR,
@@ -21,13 +21,17 @@ from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
 
 def selection() -> Json:
     """What of the feed somebody wants: what is missing asks for all."""
+    names: Json = {
+        "type": "array", "maxItems": MAX_VALUES, "items": {"type": "string", "minLength": 1, "maxLength": MAX_VALUE}
+    }  # fmt: skip
     words: dict[str, list[str]] = {"levels": list(LEVELS), "kinds": list(KINDS), "types": list(TYPES)}
-    return record(
+    told = record(
         {},
-        zones=list_of(WORD),
-        devices=list_of(WORD),
+        zones=names,
+        devices=names,
         **{name: list_of({"type": "string", "enum": known}) for name, known in words.items()},
     )
+    return {**told, "additionalProperties": False}
 
 
 def schemas() -> dict[str, Json]:
