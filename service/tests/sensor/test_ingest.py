@@ -25,6 +25,9 @@ class Sender:
         self._requests = requests
         self._size = size
 
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:40000"
+
     async def read(self) -> Any:
         await asyncio.sleep(0)
         if self.sent == len(self._requests):
@@ -45,6 +48,9 @@ class OpenSender:
         self._device = device
         self._requests: asyncio.Queue[Any] = asyncio.Queue()
         self.send(1)
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:40001"
 
     def send(self, sequence: int) -> None:
         batch = DeviceBatch(device=self._device, epoch=1, readings=[Reading(sequence=sequence, smoke_adc=280)])
