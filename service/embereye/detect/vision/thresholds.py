@@ -279,6 +279,7 @@ class HealthThresholds:
     shift_response_min: float = 0.2  # of the phase correlation: a fast pan leaves little in common
     shift_agreement_min: float = 0.45  # of edges where the shift puts them
     shift_quarter_min: float = 0.05  # of all edges that a quarter of the picture has to have to be asked as well
+    shift_quarters: int = 3  # of the picture's four that have so much structure, at least
     moved_ns: int = 15_000_000_000  # a lorry that stops before the lens is gone by then, as a rule
     sharpness_min: float = 0.4  # of the usual detail; a blur of 1.5 pixels of the working picture leaves a third
     blurred_place_min: float = 0.2  # a blur hides edges too: above this it is the same scene, out of focus

@@ -31,9 +31,12 @@ def shift_between(before: Field, now: Field, limits: HealthThresholds) -> float:
     # A lorry that fills half of the picture leaves the other half where it was.
     quarters = zip(_quarters(before[there]), _quarters(before[here]), _quarters(now[here]), strict=True)
     structured = limits.shift_quarter_min * float(np.vdot(now[here], now[here]))
-    for moved, still, seen in quarters:
-        if float(np.vdot(seen, seen)) >= structured and _agreement(moved, seen) <= _agreement(still, seen):
-            return 0.0
+    told = [one for one in quarters if float(np.vdot(one[2], one[2])) >= structured]
+    # Where there is little else to be seen, what passes is all that there is: headlights at night, a ball on black.
+    if len(told) < limits.shift_quarters:
+        return 0.0
+    if any(_agreement(moved, seen) <= _agreement(still, seen) for moved, still, seen in told):
+        return 0.0
     return math.hypot(x, y) / float(max(rows, columns))
 
 

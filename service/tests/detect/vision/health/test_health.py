@@ -176,6 +176,16 @@ def test_a_camera_that_comes_to_rest_sees_again(camera):
     assert not any(one.startswith("camera moves") for one in told[24:])
 
 
+def test_what_passes_where_nothing_else_is_seen_is_no_moving_camera():
+    watching, steps = Camera(), iter(range(1000))
+
+    def headlights():
+        step = next(steps)
+        return cv2.circle(np.zeros((120, 160), np.uint8), (20 + 3 * step % 120, 30 + 2 * step % 60), 9, 255, -1)
+
+    assert not any(one.startswith("camera moves: the picture shifts") for one in watching.show(headlights, 60))
+
+
 def test_a_suspicion_does_not_hide_that_a_camera_moves(camera):
     numbers = iter(range(1000))
     told = camera.show(lambda: np.roll(HARBOUR, next(numbers) * 5, axis=1), 30, suspected=True)
