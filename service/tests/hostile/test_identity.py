@@ -294,6 +294,8 @@ async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_
         async with watching.control("shard", caller) as link:
             for name in SHARD_CALLS.keys() - allowed - ({"Drain"} if caller is OPERATOR else set()):
                 code, sentence = await refused(SHARD_CALLS[name](link))
+                if code == grpc.StatusCode.INTERNAL:  # a stream that is still written to may be reset before it is told
+                    code, sentence = await refused(SHARD_CALLS[name](link))
                 assert code == grpc.StatusCode.PERMISSION_DENIED, name
                 assert str(caller) in sentence
 

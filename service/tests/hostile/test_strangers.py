@@ -163,7 +163,7 @@ async def test_streams_without_end_from_one_address_leave_memory_and_streams_for
         links = [await stack.enter_async_context(channel(target)) for _ in range(10)]
         calls = [link.stream_stream("/embereye.v1.Ingest/Stream")() for link in links for _ in range(1_000)]
         try:
-            await until(lambda: _enough(calls, OF_ONE_ADDRESS), "streams are refused")
+            await until(lambda: _enough(calls, OF_ONE_ADDRESS), "streams are refused", 100)
             told = {await one.code() for one in calls if one.done()}
             assert grpc.StatusCode.RESOURCE_EXHAUSTED in told
             assert told <= {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED}  # which a reset overtook
