@@ -96,6 +96,15 @@ def prune(db: Database) -> int:
     return db.execute(statement)
 
 
+def in_zones(zones: Sequence[str]) -> tuple[str, list[str]]:
+    """The condition that a row is of one of `zones` ("zone" or "namespace/zone"), and its arguments."""
+    arguments = list[str]()
+    for zone in zones:
+        namespace, _, name = zone.partition("/")  # a zone's own name may contain a slash, a namespace's may not
+        arguments += [zone, name, namespace]
+    return f"({' OR '.join(['zone = ? OR (zone = ? AND namespace = ?)'] * len(zones))})", arguments
+
+
 def query(wanted: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], Sequence[object]]:
     """The statement that finds the alarms that are `wanted`, what reads a row of it, and its arguments."""
     where, arguments = ["began_ns IS NOT NULL"], list[object]()
@@ -109,10 +118,9 @@ def query(wanted: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], Sequence
         where.append("began_ns < ?")
         arguments.append(wanted.until_ns)
     if wanted.zone:
-        # A zone's own name may contain a slash, a namespace's may not.
-        namespace, _, name = wanted.zone.partition("/")
-        where.append("(zone = ? OR (zone = ? AND namespace = ?))")
-        arguments += [wanted.zone, name, namespace]
+        condition, names = in_zones([wanted.zone])
+        where.append(condition)
+        arguments += names
     if sort := SORTS[wanted.of]:
         where.append(sort)
     statement = f"""SELECT alarm, namespace, zone, began_ns, ended_ns, worst, why, first_cursor FROM alarms

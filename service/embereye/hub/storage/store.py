@@ -348,10 +348,9 @@ class Store:
             where.append("time_ns < ?")
             arguments.append(bounds.until_ns)
         if bounds.zones:
-            where.append(f"({' OR '.join(['zone = ? OR (zone = ? AND namespace = ?)'] * len(bounds.zones))})")
-            for zone in bounds.zones:
-                namespace, _, name = zone.partition("/")  # a zone's own name may contain a slash, a namespace's may not
-                arguments += [zone, name, namespace]
+            condition, names = alarms.in_zones(bounds.zones)
+            where.append(condition)
+            arguments += names
         query = f"SELECT event FROM events WHERE {' AND '.join(where)} ORDER BY cursor {'DESC' * newest} LIMIT ?"
         return list(self._rows(query, _event, (*arguments, limit)))
 
