@@ -56,16 +56,11 @@ async def shard_killed(release: Release) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def shard_evicted(release: Release) -> AsyncIterator[None]:
-    """A sensor shard is evicted, asked for again and again as an autoscaler does."""
+async def shard_deleted(release: Release) -> AsyncIterator[None]:
+    """Somebody deletes the pod of a sensor shard."""
     pod = (await _pods(release, "sensor-shard"))[0]
-    uid = pod["metadata"]["uid"]
-
-    async def gone() -> bool:
-        await release.site.evict(pod)
-        return uid not in {one["metadata"]["uid"] for one in await release.site.pods(component="sensor-shard")}
-
-    await until(gone, bool, f"{pod['metadata']['name']} is evicted", COVERED_SECONDS)
+    await release.cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--namespace", SITE, "--wait=false")
+    release.struck = time.monotonic()
     yield
     await release.settled()
 
@@ -102,14 +97,17 @@ async def _node_with_a_shard(release: Release) -> str:
     site = release.site
     home = site.home_node
     (node,) = (name for name in await site.cluster.nodes() if name != home)
-    pods = await _pods(release, "sensor-shard")
-    if all(pod["spec"]["nodeName"] != node for pod in pods):
-        await site.cluster.kubectl("cordon", home)
+
+    async def nodes() -> set[str]:
+        return {pod["spec"].get("nodeName", "") for pod in await site.pods(component="sensor-shard")}
+
+    if node not in await nodes():
+        await site.cluster.kubectl("cordon", home)  # which the operator takes for a node that is to be emptied
         try:
-            async with shard_evicted(release):
-                pass
+            await until(nodes, lambda found: node in found, f"a shard runs on {node}", COVERED_SECONDS)
         finally:
             await site.cluster.kubectl("uncordon", home)
+        await release.settled()
     release.struck = time.monotonic()
     return node
 
@@ -242,7 +240,7 @@ FAULTS: dict[str, Fault[Release]] = {
     for fault in (
         Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True),
         Fault("shard killed", "a sensor shard is killed (-9)", 10.0, shard_killed, at_once=True),
-        Fault("shard evicted", "a sensor shard is evicted", 1.5, shard_evicted, at_once=True),
+        Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True),
         Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True),
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
