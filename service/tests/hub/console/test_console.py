@@ -11,6 +11,7 @@ import pytest
 from harness.need import BROWSER
 
 from embereye.hub.access.roles import Role
+from embereye.hub.actions import Action
 from embereye.hub.plans.images import make_plan_image
 from embereye.hub.plans.records import Place
 
@@ -224,6 +225,8 @@ async def test_a_plan_is_uploaded_devices_are_placed_by_keyboard_and_dragged_and
     await house.burn()
     await browser.until("document.querySelector('#plan-areas g[data-state=alarm] text')?.textContent === 'kitchen'")
     await browser.until("document.querySelector('.marker[aria-label^=\"s-00000, kitchen: alarm\"]')")
+    colour = "getComputedStyle(document.querySelector('#plan-areas g[data-state=alarm] path')).fill"
+    assert await browser.ask("evaluate", script=colour) == "rgb(216, 31, 36)"
     await browser.until("document.querySelector('.marker[data-state=dark][aria-label^=\"s-00007, hall: dark\"]')")
     assert "KITCHEN" in (await browser.text("#plan-zones")).upper()
     await browser.ask("click", selector=".marker[aria-label^='cam-0, ']")
@@ -263,3 +266,47 @@ async def test_a_plan_is_for_everybody_to_see_in_light_and_on_a_phone(
     await browser.ask("evaluate", script="document.querySelector('#plan-tabs button').click()")
     await browser.until("location.hash === '#plan?name=Ground+floor'")
     await browser.until("document.querySelectorAll('.marker').length === 0")
+
+
+async def test_events_are_filtered_and_paged_and_a_link_shows_the_same(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn()
+    for number in range(60):
+        await house.hub.actions.perform(Action.TEST, ADA, "default", "hall", note=f"number {number}")
+    await house.hub.silences.begin(ADA, "default", "stairs", reason="painting", minutes=5)
+    await browser.ask("evaluate", script="location.hash = 'history'")
+    await browser.ask("click", selector="#show-events")
+    rows = "document.querySelectorAll('#events-found tr').length"
+    await browser.until(f"{rows} === 50 && document.querySelector('#events-note').innerText.includes('older')")
+    assert "painting" in await browser.text("#events-found tr:first-child")
+    await keep(browser, "events")
+    assert await browser.ask("axe") == []
+
+    await browser.ask("fill", selector="#events-zone", text="hall")
+    await browser.ask("select", selector="#events-type", value="test")
+    await browser.until(f"{rows} === 50 && !document.querySelector('#events-found').innerText.includes('painting')")
+    await browser.ask("click", selector="#events-older")
+    await browser.until(f"{rows} === 10")
+    assert "number 0" in await browser.text("#events-found tr:last-child")
+    link = await browser.ask("evaluate", script="location.href")
+    assert "show=events&zone=hall&type=test&before=" in link
+
+    await browser.ask("goto", url="about:blank")
+    await browser.ask("goto", url=link)
+    await browser.until(f"{rows} === 10")
+    assert await browser.ask("evaluate", script="document.querySelector('#events-type').value") == "test"
+    await browser.ask("click", selector="#events-newest")
+    await browser.until(f"{rows} === 50")
+    await browser.ask("evaluate", script="history.back()")
+    await browser.until(f"{rows} === 10")
+
+    await browser.ask("goto", url=f"{house.base}/#history?show=events&level=alarm&kind=heat&device=s-00000&type=state")
+    await browser.until(f"{rows} === 1")
+    await browser.ask("click", selector="#events-found button")
+    await browser.until("document.querySelector('#alarm').open")
+    await browser.ask("goto", url=f"{house.base}/#history?of=open&zone=kitchen")
+    await browser.until("document.querySelectorAll('#past-alarms tr').length === 1")
+    assert await browser.ask("evaluate", script="document.querySelector('#past-of').value") == "open"
+    await browser.ask("goto", url=f"{house.base}/#history?show=events&until=2020-01-01T00:00:00.000Z")
+    await browser.until("document.querySelector('#events-note').innerText === 'No event matches.'")
+    assert await browser.ask("problems") == []
