@@ -78,7 +78,7 @@ class PlanRoutes:
         self._uploads += 1
         try:
             data = await _read(request)
-            image = await asyncio.to_thread(make_plan_image, data)
+            image = await make_plan_image(data)
         except ImageRefusedError as error:
             raise Refused(400, str(error)) from error
         finally:

@@ -1,23 +1,21 @@
-"""Pictures of floors that people upload: checked, made small enough, and written anew. Pure.
+"""Pictures of floors that people upload: checked here by their first bytes, and written anew in a process of its own.
 
 What is kept is never the file that came but a picture made from its pixels: nothing that hides in a file, comments and
-places where a photograph was taken among it, survives that.
+places where a photograph was taken among it, survives that. What decodes what strangers made is not this process.
 """
 
+import asyncio
+import json
 import struct
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MAX_BYTES = 16 * 2**20  # of a file
 MAX_PIXELS = 40_000_000  # that are decoded: 120 MB for a moment
-LONGEST = 4_096  # pixels of the longer side of what is kept
-MAX_KEPT = 6 * 2**20  # bytes of what is kept
-QUALITIES = (90, 80, 65, 50)
+SECONDS = 60.0  # for one picture
 PNG, JPEG, WEBP = "image/png", "image/jpeg", "image/webp"
 MEDIA = (PNG, JPEG, WEBP)
+REWRITE = "embereye.camera.rewrite"  # run, not imported: OpenCV takes 50 MB that a hub has no use for
 
 
 class ImageRefusedError(ValueError):
@@ -34,51 +32,32 @@ class PlanImage:
     height: int
 
 
-def make_plan_image(data: bytes) -> PlanImage:
+async def make_plan_image(data: bytes) -> PlanImage:
     """The picture in the file `data`, PNG, JPEG or WebP; ImageRefusedError. Takes up to seconds."""
     width, height, media = _size(data)
     if not width or not height:
         raise ImageRefusedError(f"the {media} has no size: it is damaged")
     if width * height > MAX_PIXELS:
         raise ImageRefusedError(f"it has {width} by {height} pixels: at most {MAX_PIXELS:,} in all are taken")
-    # They take 50 MB that a hub without plans has no use for.
-    import cv2
-    import numpy as np
-
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", REWRITE, media, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
     try:
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR if media == JPEG else -1)
-    except cv2.error:
-        pixels = None
-    if pixels is None:
+        async with asyncio.timeout(SECONDS):
+            told, _ = await process.communicate(data)
+    except TimeoutError:
+        raise ImageRefusedError(f"the {media} took longer than {SECONDS:.0f} s to decode") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    line, _, picture = told.partition(b"\n")
+    if process.returncode or not line:
         raise ImageRefusedError(f"the {media} cannot be decoded: it is damaged, or not all of it came")
-    pixels = _flattened(pixels)
-    if (share := LONGEST / max(pixels.shape[:2])) < 1:
-        size = (max(1, round(pixels.shape[1] * share)), max(1, round(pixels.shape[0] * share)))
-        pixels = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA).astype(np.uint8)
-    height, width = pixels.shape[:2]
-    if media != JPEG:
-        encoded = bytes(cv2.imencode(".png", pixels)[1])
-        if len(encoded) <= MAX_KEPT:
-            return PlanImage(PNG, encoded, width, height)
-    for quality in QUALITIES:
-        encoded = bytes(cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])[1])
-        if len(encoded) <= MAX_KEPT:
-            return PlanImage(JPEG, encoded, width, height)
-    raise ImageRefusedError("it cannot be made small enough: upload one with fewer pixels or less in it")
-
-
-def _flattened(pixels: "NDArray[Any]") -> "NDArray[Any]":
-    """Eight bits for each of three colours, on white where it lets something shine through."""
-    import numpy as np
-
-    if pixels.dtype == np.uint16:
-        pixels = (pixels >> 8).astype(np.uint8)
-    if pixels.ndim == 2:
-        return np.repeat(pixels[:, :, None], 3, axis=2)
-    if pixels.shape[2] == 4:
-        share = pixels[:, :, 3:].astype(np.uint16)
-        return ((pixels[:, :, :3] * share + 255 * (255 - share)) // 255).astype(np.uint8)
-    return pixels
+    about = json.loads(line)
+    if "refused" in about:
+        raise ImageRefusedError(about["refused"])
+    return PlanImage(data=picture, **about)
 
 
 def _size(data: bytes) -> tuple[int, int, str]:
