@@ -7,8 +7,10 @@ from embereye_bench import report
 from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, no_postgres
 from embereye_bench.hub.echo import echo
 from embereye_bench.hub.fanout import fanout_425, fanout_binary, fanout_ladder, fanout_ws
-from embereye_bench.hub.life import hub_hour, kill_100, login_425, saturation, shutdown
+from embereye_bench.hub.life import hub_hour, kill_100, saturation, shutdown
 from embereye_bench.hub.lockstep import lockstep_500hz, lockstep_tcp, lockstep_unix
+from embereye_bench.hub.login import login_425
+from embereye_bench.hub.storing import STORES
 from embereye_bench.report import Scale
 
 BENCHMARKS: dict[str, report.Benchmark] = {
@@ -27,6 +29,7 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "lockstep-unix": lockstep_unix,
     "lockstep-500hz": lockstep_500hz,
     "echo": echo,
+    **STORES,
 }
 FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
 
