@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-Begin = Callable[[contextlib.ExitStack, int], Callable[[], int]]
+Step = Callable[[bool], int]
+Begin = Callable[[contextlib.ExitStack, int], Step]
 
 
 @contextlib.contextmanager
@@ -62,7 +63,8 @@ def staying() -> Iterator[None]:
 def rate_of(clients: int, seconds: float, begin: Begin) -> float:
     """What so many threads do a second, each by the step that `begin` makes for its number; begun when all are ready.
 
-    What `begin` opens on its stack is closed afterwards; a step returns how many were done.
+    What `begin` opens on its stack is closed afterwards. A step returns how many were done; when the time is over it is
+    told so, begins nothing more, and is called until what was under way is done as well.
     """
     gate = threading.Barrier(clients)
 
@@ -75,9 +77,11 @@ def rate_of(clients: int, seconds: float, begin: Begin) -> float:
                 raise
             gate.wait()
             count, began = 0, time.perf_counter()
-            while (now := time.perf_counter()) - began < seconds:
-                count += step()
-            return count, began, now
+            while time.perf_counter() - began < seconds:
+                count += step(False)
+            while done := step(True):
+                count += done
+            return count, began, time.perf_counter()
 
     with ThreadPoolExecutor(clients) as threads:
         done = list(threads.map(run, range(clients)))

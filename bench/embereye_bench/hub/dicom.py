@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ from pydicom.uid import ImplicitVRLittleEndian, generate_uid
 from pynetdicom import AE, evt
 from pynetdicom.association import Association
 from pynetdicom.sop_class import SecondaryCaptureImageStorage, Verification  # type: ignore[attr-defined]
+
+from embereye_bench.hub.companions import Step
 
 HOST = "127.0.0.1"
 
@@ -36,12 +37,14 @@ def _associate(stack: contextlib.ExitStack, port: int) -> Association:
     return association
 
 
-def echoing(stack: contextlib.ExitStack, port: int) -> Callable[[], int]:
+def echoing(stack: contextlib.ExitStack, port: int) -> Step:
     """A client's step: one C-ECHO, which waits for its answer."""
     association = _associate(stack, port)
 
-    def step() -> int:
+    def step(over: bool) -> int:
         nonlocal association
+        if over:
+            return 0
         if getattr(association.send_c_echo(), "Status", None) == 0:
             return 1
         association = _associate(stack, port)  # it was broken off, which on a busy machine happens
@@ -50,12 +53,14 @@ def echoing(stack: contextlib.ExitStack, port: int) -> Callable[[], int]:
     return step
 
 
-def storing(stack: contextlib.ExitStack, port: int, size: int) -> Callable[[], int]:
+def storing(stack: contextlib.ExitStack, port: int, size: int) -> Step:
     """A client's step: one C-STORE of a picture of `size` bytes, which waits for its answer."""
     association, picture = _associate(stack, port), _picture(size)
 
-    def step() -> int:
+    def step(over: bool) -> int:
         nonlocal association
+        if over:
+            return 0
         picture.SOPInstanceUID = generate_uid()
         if getattr(association.send_c_store(picture), "Status", None) == 0:
             return 1

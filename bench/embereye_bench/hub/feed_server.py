@@ -25,7 +25,6 @@ from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.storage.store import StoreThreads
 from embereye.levels import ZoneState
-from embereye.process.heap import freeze_heap
 from embereye.process.http.connections import Connections
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.lifecycle import raise_descriptor_limit
@@ -139,7 +138,6 @@ async def _serve(kind: str, form: str) -> None:
         "websockets": lambda: _websockets(form),
     }
     async with sites[kind]() as (port, publish):
-        freeze_heap()  # as the hub
         print(json.dumps({"port": port}), flush=True)
         loop, first = asyncio.get_running_loop(), 1
         while line := await loop.run_in_executor(None, sys.stdin.readline):

@@ -5,14 +5,14 @@ import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from embereye.client.link import Link
 from embereye.sim.own_hub import OwnHub, running_hub
 from embereye.v1.clips_pb2 import Clip, StoreRequest, StoreResponse
 from embereye_bench.hub.alarm_path import ROOT
-from embereye_bench.hub.companions import Begin, line_of, module, rate_of
+from embereye_bench.hub.companions import Begin, Step, line_of, module, rate_of
 from embereye_bench.report import Benchmark, Result, Scale, median
 
 CALL = "embereye.v1.Clips/Store"
@@ -27,19 +27,21 @@ def _through_hub(hub: OwnHub, size: int) -> Begin:
     """A client sends ever new stills, so many ahead of their acknowledgements."""
     most = max(1, min(WINDOW, WINDOW_BYTES // size))
 
-    def begin(stack: contextlib.ExitStack, number: int) -> Callable[[], int]:
+    def begin(stack: contextlib.ExitStack, number: int) -> Step:
         link = stack.enter_context(Link(hub.tcp, CALL, hub.token, timeout=30))
         data, count, under_way = bytearray(os.urandom(size)), 0, 0
         data[:8] = time.time_ns().to_bytes(8, "big")
 
-        def step() -> int:
+        def step(over: bool) -> int:
             nonlocal count, under_way
-            while under_way < most:
+            while under_way < most and not over:
                 count += 1
                 under_way += 1
                 data[8:24] = number.to_bytes(8, "big") + count.to_bytes(8, "big")
                 clip = Clip(sha256=hashlib.sha256(data).hexdigest(), media=Clip.MEDIA_STILL, bytes=size, device="bench")
                 link.send(StoreRequest(clip=clip, data=bytes(data)))
+            if not under_way:
+                return 0
             answer = link.receive(StoreResponse)
             if not answer.whole:
                 raise RuntimeError(answer.refused)
