@@ -617,6 +617,19 @@ METRICS = (
         "Events written to subscribers that keep up, each counted for each of them.",
         (HUB,),
     ),
+    Metric("embereye_hub_mqtt_behind_topics", "gauge", "", (), "Topics that are not as they are to be.", (HUB,)),
+    Metric(
+        "embereye_hub_mqtt_connected",
+        "gauge",
+        "",
+        (),
+        "1 while the MQTT broker hands out what the hub publishes.",
+        (HUB,),
+    ),
+    Metric(
+        "embereye_hub_mqtt_failures_total", "counter", "", (), "Connections to the broker that failed or broke.", (HUB,)
+    ),
+    Metric("embereye_hub_mqtt_published_total", "counter", "", (), "Messages that the broker has taken.", (HUB,)),
     Metric(
         "embereye_hub_webhook_attempts_total",
         "counter",
