@@ -253,6 +253,17 @@ METRICS = (
         (SENSOR,),
     ),
     Metric("embereye_sensor_packets_total", "counter", "", ("outcome",), "Packets by what became of them.", (SENSOR,)),
+    Metric("embereye_sensor_recordings_delivered_total", "counter", "", (), "Recordings that the hub has.", (SENSOR,)),
+    Metric("embereye_sensor_recordings_failing", "gauge", "", (), "1 while no recording can be written.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_recordings_made_total",
+        "counter",
+        "",
+        (),
+        "Recordings of what sensors sent around a sign.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_recordings_waiting", "gauge", "", (), "Recordings that the hub has not got.", (SENSOR,)),
     Metric("embereye_sensor_rejected_total", "counter", "", ("reason",), "Packets refused, by reason.", (SENSOR,)),
     Metric(
         "embereye_sensor_relay_dropped_total", "counter", "", (), "Messages that could not be passed on.", (SENSOR,)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from embereye.camera.clips import spool as clip_spool
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import CUT, FULL, ClipSpool
+from embereye.shard.clips import spool as clip_spool
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import frames
 
