@@ -26,7 +26,7 @@ from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.webhooks import records as webhook_records
 from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.zone.timeline import PastAlarm
@@ -83,6 +83,7 @@ class Transaction:
     subscriptions: dict[str, StoredSubscription | None] = field(default_factory=dict)  # None: removed
     webhooks: WebhookChanges = field(default_factory=WebhookChanges)
     false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
+    silences: dict[str, Silence | None] = field(default_factory=dict)  # by id; None: over
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -105,6 +106,7 @@ class StoredState:
     subscriptions: list[StoredSubscription] = field(default_factory=list)
     webhooks: dict[str, tuple[int, int]] = field(default_factory=dict)  # how far it has come, its dead letters
     false_alarms: list[FalseAlarm] = field(default_factory=list)
+    silences: list[Silence] = field(default_factory=list)
 
 
 def lock_folder(folder: Path) -> int:
@@ -179,6 +181,7 @@ class Store:
             false_alarms=list(
                 self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
             ),
+            silences=list(self._rows("SELECT silence FROM silences", lambda row: Silence.FromString(bytes(row[0])))),
         )
 
     def _latest_ns(self) -> int:
@@ -258,6 +261,7 @@ class Store:
         )
         alarms.write_events(db, events)
         alarms.write_marks(db, transaction.false_alarms)
+        alarms.write_silences(db, transaction.silences)
         db.execute_many(
             "DELETE FROM pictures WHERE alarm = ? AND device = ? AND kind = ?",
             [(p.alarm, p.device, p.kind) for p in transaction.pictures],
