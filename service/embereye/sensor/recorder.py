@@ -21,7 +21,7 @@ from embereye.sensor.recording import Judged, write_recording
 from embereye.shard.clips.delivery import Delivery
 from embereye.shard.clips.spool import KeptSpool
 from embereye.shard.service import ShardContext
-from embereye.units import KIB, MIB, SECOND
+from embereye.units import MIB, SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import SensorSettings
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 RECENT_BYTES = 32 * MIB  # of all devices of a shard; 1,000 that send ten lines a second keep a minute
-DEVICE_BYTES = 256 * KIB  # of one of them at most: 10 s of 16 frames/s
+DEVICE_BYTES = MIB // 4  # of one of them at most: 10 s of 16 frames/s
 RECORDED_BYTES = MIB  # of one whose sign goes on
 RECORDED = 32  # devices that get so much at the same time; others keep their share
 SPOOL_BYTES = 64 * MIB  # that wait for the hub

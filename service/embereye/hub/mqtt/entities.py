@@ -93,6 +93,7 @@ def zone_payload(zone: Zone) -> bytes:
             "dark": [fault.device for fault in zone.faults],
             "devices": zone.declared,
             "testing": zone.testing,
+            "silenced": zone.silenced,
             "markedFalse": zone.HasField("false_alarm"),
         }
     )

@@ -145,6 +145,17 @@ async def test_an_alarm_its_acknowledgement_and_its_reset_are_told(tmp_path: Pat
         assert reader.json(ZONE)["state"] == "normal"
 
 
+async def test_what_people_silence_is_told_as_it_is_and_as_silenced(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+        hub.inbox.admit(smoke(level=Level.ALARM), lambda _: None)
+        await until(lambda: reader.json(ZONE).get("fire"), "the alarm is told")
+        assert reader.json(ZONE)["silenced"] is False
+        await hub.silences.begin(PERSON, "default", "hall", reason="roofers", minutes=5)
+        await until(lambda: reader.json(ZONE)["silenced"], "the silence is told")
+        assert reader.json(ZONE)["fire"]
+
+
 async def test_a_device_is_unknown_then_watched_then_dark(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
