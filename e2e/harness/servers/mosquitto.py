@@ -52,7 +52,7 @@ class Mosquitto:
     def start(self) -> None:
         """Start it and wait until it listens."""
         with (self._folder / "log").open("ab") as log:
-            command = [mosquitto_program(), "-c", self._folder / "mosquitto.conf"]
+            command = [str(mosquitto_program()), "-c", str(self._folder / "mosquitto.conf")]
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + 10
         while not self._answers():

@@ -60,4 +60,4 @@ class LineReplay:
 
     def level(self, kind: Kind) -> Level:
         """The most that was reported of `kind`."""
-        return max((Level(report.level) for report in self.reports if report.kind == kind), default=Level.CLEAR)
+        return max((Level(report.level) for report in self.reports if Kind(report.kind) is kind), default=Level.CLEAR)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -160,7 +160,12 @@ def device_entities(topics: Topics, state: DeviceState) -> Iterator[Message]:
 
 
 def _described(
-    topics: Topics, component: str, entity: str, state_topic: str, device: dict[str, object], own: dict[str, object]
+    topics: Topics,
+    component: str,
+    entity: str,
+    state_topic: str,
+    device: Mapping[str, object],
+    own: Mapping[str, object],
 ) -> Message:
     told = {
         "unique_id": f"{topics.node}_{entity}",

@@ -157,7 +157,7 @@ class MqttPublisher:
 
     async def _subscribe(self, client: aiomqtt.Client, topic: str, qos: int) -> None:
         (answer,) = await client.subscribe(topic, qos)
-        if int(getattr(answer, "value", answer)) >= 0x80:
+        if (answer if isinstance(answer, int) else answer.value) >= 0x80:
             raise BrokerError(f"it does not let this user read {topic}")
 
     async def _listen(self, client: aiomqtt.Client) -> None:
