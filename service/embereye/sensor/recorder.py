@@ -30,8 +30,8 @@ from embereye.v1.types_pb2 import Device
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-RECENT_BYTES = 32 * MIB  # of all devices of a shard; 1,000 that send ten lines a second keep a minute
-DEVICE_BYTES = MIB // 4  # of one of them at most: 10 s of 16 frames/s
+RECENT_BYTES = 32 * MIB  # of all devices of a shard; 1,000 that send ten lines a second keep 6 s
+DEVICE_BYTES = MIB // 4  # of one of them at most: half a minute of ten lines a second, 19 s of 4 frames a second
 RECORDED_BYTES = MIB  # of one whose sign goes on
 RECORDED = 32  # devices that get so much at the same time; others keep their share
 SPOOL_BYTES = 64 * MIB  # that wait for the hub

@@ -36,20 +36,24 @@ def replayed(content: bytes) -> LineReplay:
 
 def test_the_newest_is_kept_and_no_more_than_there_is_room_for() -> None:
     recent = RecentData()
-    recent.limit = 1_000
-    for number in range(500):
-        recent.add(What.LINES, b"#Sensor:ADC1=%d!\r\n" % number, number)
-        assert len(recent) <= 1_000
+    recent.limit = 20_000
+    for number in range(0, 1_000, 2):
+        recent.short.append((number, b"#Sensor:ADC1=%d!\r\n" % number))
+        recent.add(What.LINES, b"#Sensor:ADC1=%d!\r\n" % (number + 1) * 20, number + 1)
+        assert len(recent) <= 20_000
     _, pieces = recent.cut(0)
-    assert pieces[-1] == Piece(499, What.LINES, b"#Sensor:ADC1=499!\r\n")
-    assert [piece.time_ns for piece in pieces] == list(range(500 - len(pieces), 500))
-    assert len(pieces) > 15
-    assert [piece.time_ns for piece in recent.cut(498)[1]] == [498, 499]
+    assert pieces[-2] == Piece(998, What.LINES, b"#Sensor:ADC1=998!\r\n")
+    assert [piece.time_ns for piece in pieces] == sorted({piece.time_ns for piece in pieces})
+    assert len(pieces) > 50
+    assert [piece.time_ns for piece in recent.cut(998)[1]] == [998, 999]
+    recent.limit = 2_000
+    assert len(recent) <= 2_000
+    assert recent.cut(0)[1][-1].time_ns == 999
 
 
 def test_a_calibration_is_known_although_it_came_before_what_is_kept() -> None:
     recent = RecentData()
-    recent.limit = 5_000
+    recent.limit = 10_000
     recent.add(What.EEPROM, b"first", 1)
     recent.add(What.EEPROM, b"second", 2)
     assert recent.cut(0)[0] == b""
@@ -61,10 +65,10 @@ def test_a_calibration_is_known_although_it_came_before_what_is_kept() -> None:
 
 def test_of_many_readings_only_as_many_are_copied_as_there_is_room_for() -> None:
     recent = RecentData()
-    recent.limit = 10 * 32 + HEAD.size
+    recent.limit = 2 * (10 * 32 + HEAD.size)
     recent.add_rows(np.arange(4_000, dtype=np.float64).reshape(1_000, 4), 7)
     assert len(recent) <= recent.limit
-    recent.limit = 100 * 32
+    recent.limit = 200 * 32
     recent.add_rows(np.arange(40, dtype=np.float64).reshape(10, 4), 8)
     (piece,) = recent.cut(8)[1]
     assert struct.unpack("<40d", piece.data)[-1] == 39.0

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.sensor.device.recent import RecentData, What
+from embereye.sensor.device.recent import SHORT_BYTES, RecentData, What
 from embereye.shard.coverage import Watch
 from embereye.shard.ledger import Ledger
 from embereye.units import MINUTE
@@ -106,7 +106,10 @@ class Arrivals:
         self._quiet_line = lines[-1]
         self.quiet_lines += len(lines)
         self.quiet_ns = now_ns
-        self.recent.add(What.LINES, lines[0].string, now_ns)
+        if len(text := lines[0].string) <= SHORT_BYTES:
+            self.recent.short.append((now_ns, text))
+        else:
+            self.recent.add(What.LINES, text, now_ns)
 
     def _book(self) -> None:
         count = self.quiet_lines - self._booked
