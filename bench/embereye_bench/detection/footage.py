@@ -1,5 +1,6 @@
 """Clips as the detectors see them: decoded once, as a shard decodes them, then kept small for them, and as JPEG."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,9 +52,10 @@ class Footage:
 
 
 def footage(clip: LabelledClip, cache: Path) -> Footage:
-    """`clip`, from `cache` where it is kept there as it is now."""
-    stamp = clip.path.stat()
-    kept = cache / f"{clip.name}-{stamp.st_size}-{stamp.st_mtime_ns}.npy"
+    """`clip`, from `cache` where it is kept there: under what it holds, as a copy has another time."""
+    with clip.path.open("rb") as file:
+        digest = hashlib.file_digest(file, "blake2b").hexdigest()[:16]
+    kept = cache / f"{clip.name}-{digest}.npy"
     jpegs = kept.with_suffix(".jpegs")
     if not kept.exists() or not jpegs.exists():
         cache.mkdir(parents=True, exist_ok=True)
