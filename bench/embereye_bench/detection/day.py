@@ -19,7 +19,7 @@ from embereye_bench.detection.footage import Footage, footage
 from embereye_bench.detection.score_folds import Networks
 from embereye_bench.report import Result
 
-RATE = 6.0  # frames/s: an overloaded shard's; more would show the same again
+RATE = 6.0  # frames/s unless told otherwise: an overloaded shard's, which has least to go by
 DRAWN_SECONDS = 20.0
 QUIET_S = 60.0  # without a sign, after which another one is another alarm
 MOST = {Kind.FLAME: 0, Kind.SMOKE: 1}  # in 24 h
