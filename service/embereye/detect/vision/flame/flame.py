@@ -271,8 +271,15 @@ class FlameDetector:
         if not self.looks.due(time_ns, interest):
             return None
         rows, columns = self._shape
-        best = sorted(self.sites, key=lambda site: -site.odds)[: SITES[interest]]
+        hopeful = [site for site in self.sites if self._decides(site)]
+        best = sorted(hopeful, key=lambda site: -site.odds)[: SITES[interest]]
         return tuple(close_up_of(self._share(site.box), columns, rows) for site in best)
+
+    def _decides(self, site: Site) -> bool:
+        """Whether a close-up could make `site` a flame until the next one: most of what flickers is far from that."""
+        weight = self.limits.weights["close_up"]
+        best = site.odds - weight.of(site.values["close_up"]) + weight.most
+        return best >= self._even - self.limits.turns_odds
 
     def _share(self, box: PixelBox) -> Box:
         rows, columns = self._shape
@@ -470,7 +477,10 @@ class FlameDetector:
         if steps[-1].time_ns - steps[0].time_ns > limits.body_step_max_ns * (len(steps) - 1):
             return bodies
         bright = at_least(steps[-1].green[memory.window], limits.body_green_min * self._white / 255.0)
-        bright[memory.occupancy <= limits.body_occupancy_min * ALWAYS] = 0
+        lasting = cv2.compare(memory.occupancy, limits.body_occupancy_min * ALWAYS, cv2.CMP_GT)  # type: ignore[call-overload]
+        bright &= lasting
+        if cv2.countNonZero(bright) < limits.body_area_min:
+            return bodies
         count, labels, stats, _ = cv2.connectedComponentsWithStats(bright, connectivity=8)
         for label in range(1, count):
             x, y, width, height, area = (int(value) for value in stats[label])
@@ -577,12 +587,12 @@ class FlameDetector:
         red = self._red[top : y + height + _RING, left : x + width + _RING]
         inside = np.zeros(red.shape, bool)
         inside[y - top : y - top + height, x - left : x - left + width] = mask
-        around = red[~inside]
-        if not around.size:
+        if inside.all():
             return 255.0  # all of the picture burns
+        around = cv2.mean(red, (~inside).view(np.uint8))[0]
         within = red[inside]
         brightest = np.partition(within, len(within) * 9 // 10)[len(within) * 9 // 10]
-        return max(0.0, float(brightest) - float(around.mean()))
+        return max(0.0, float(brightest) - around)
 
     def _hold(self, memory: _Memory, sites: list[Site], time_ns: int, seconds: float) -> None:
         """Add up to `seconds` where there is evidence, by its odds; take some off elsewhere."""
@@ -600,7 +610,7 @@ class FlameDetector:
             reached = reach[top - y + edge :, left - x + edge :]
             bottom, right = y + height + edge, x + width + edge
             window = rates[top - rows.start : bottom - rows.start, left - columns.start : right - columns.start]
-            window[reached[: window.shape[0], : window.shape[1]] > 0] = rate
+            np.copyto(window, rate, where=reached[: window.shape[0], : window.shape[1]] > 0)
         held = memory.held
         held += np.float32(seconds) * rates
         longest = limits.held_max_ns
