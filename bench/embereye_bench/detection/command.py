@@ -36,7 +36,7 @@ from embereye.detect.vision.working import CLOSER_SIDE, reduction, to_working_si
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_bench.detection import distant
-from embereye_bench.detection.day import results_of, watch_day
+from embereye_bench.detection.day import detection_digest, results_of, watch_day
 from embereye_bench.detection.folds import LabelledClip, labelled_clips
 from embereye_bench.detection.score_folds import load_networks, score_folds
 from embereye_bench.report import Result, results_table
@@ -196,7 +196,8 @@ def _score_day(clips: list[LabelledClip], arguments: argparse.Namespace) -> int:
     number, _, count = arguments.part.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise UserError(f'--part "{arguments.part}" is not one of N parts, as 1/4')
-    networks, kept = load_networks(arguments.networks), arguments.cache / f"day-{arguments.hours:g}.json"
+    networks = load_networks(arguments.networks)
+    kept = arguments.cache / f"day-{arguments.hours:g}-{detection_digest(arguments.networks)}"
     day = watch_day(clips, arguments.cache, networks, arguments.hours, (int(number) - 1, int(count)), kept)
     results, console = results_of(day), Console()
     for (name, kind), times in sorted(day.alarms.items()):
