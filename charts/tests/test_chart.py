@@ -72,6 +72,10 @@ VALUE_SETS = {
         'hub.webhooks=[{"name": "pager", "url": "https://pager.example/x", "tokenFrom": {"secret": "pager"}, '
         '"select": {"levels": ["alarm"]}}, {"name": "am", "urlFrom": {"secret": "am", "key": "address"}}]',
     ),
+    "hubs of tenants": (
+        "--set", "hubs.north.namespaces={north}", "--set", "hubs.north.hub.persistence.enabled=false",
+        "--set-json", "hubs.shared={}", "--set", "operator.namespaces={north,south}",
+    ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
                     "--set", "monitoring.grafanaAlerts.enabled=true"),
 }  # fmt: skip
@@ -180,6 +184,10 @@ def pod_of(deployment: Any) -> Any:
         ("operator.namespaces=north", "operator.namespaces"),
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
+        ("hubs.North.namespaces={north}", "North"),
+        ("hubs.north.namespaces=north", "hubs.north.namespaces"),
+        ("hubs.north.hub.retention=soon", "hubs.north.hub.retention"),
+        ("hubs.north.retention=9d", "retention"),
         ("additionalLabels.team=7", "additionalLabels.team"),
         ("logFormat=xml", "logFormat"),
         ("tracing.endpoint=otel-collector:4317", "tracing.endpoint"),

@@ -82,6 +82,7 @@ class HubOptions:
     webhooks: Sequence[WebhookOptions] = ()
     oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
     association_port: int = 0  # where who needs the latency comes by associations; 0: nobody does
+    namespaces: Sequence[str] = ()  # whose shards may report; none: all
     association_socket: Path | None = None  # the same on this machine, by a Unix socket
 
     @property
@@ -186,7 +187,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     ]
     tls = ServerTls(options.tls) if options.tls else None
     grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
-    control = GrpcServer(services, control=True, credentials=credentials)
+    control = GrpcServer(services, control=True, credentials=credentials, namespaces=options.namespaces)
     registry = CollectorRegistry()
     registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations)))
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)
