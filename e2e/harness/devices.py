@@ -20,6 +20,11 @@ FLOOD_SECONDS = 0.02  # between two sends of a device that floods
 UNANSWERED_MS = 1500  # after which the kernel gives a connection up
 
 
+def fire_id(number: int) -> str:
+    """The sensor that burns in the zone of the same number."""
+    return f"fire-{number:04}"
+
+
 @dataclass
 class TextDevice:
     """Sends lines of readings over one TCP connection; dials again when it breaks."""

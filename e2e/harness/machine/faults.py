@@ -6,25 +6,10 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from harness.machine.local_site import HOST, LocalSite
-
-HOLD_SECONDS = 4.0  # for which harm is done
-PAIR_SECONDS = 0.5  # after one fault begins, its pair does
-AGAIN_SECONDS = 60.0  # within which everything has to be well again, or the run ends
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One kind of harm. Entering it does the harm, leaving it mends what does not mend itself."""
-
-    name: str
-    what: str
-    gap: float  # seconds for which a sensor that is well may go without acknowledgement
-    harm: Callable[[LocalSite], AbstractAsyncContextManager[None]]
-    at_once: bool = False  # it is over as soon as it is done: what follows is recovery
+from harness.matrix.fault import Fault
 
 
 def _kill(site: LocalSite, *words: str) -> None:
@@ -201,7 +186,7 @@ async def camera_frozen(site: LocalSite) -> AsyncIterator[None]:
 
 
 HOUR = 3600.0
-FAULTS = {
+FAULTS: dict[str, Fault[LocalSite]] = {
     fault.name: fault
     for fault in (
         Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True),
@@ -222,16 +207,3 @@ FAULTS = {
         Fault("camera frozen", "a camera shows one picture over and over", 1.5, camera_frozen),
     )
 }  # fmt: skip
-
-
-@asynccontextmanager
-async def together(site: LocalSite, faults: Sequence[Fault]) -> AsyncIterator[None]:
-    """All of `faults`, one soon after the other, mended in the other order."""
-    async with AsyncExitStack() as stack:
-        for number, fault in enumerate(faults):
-            if number:
-                await asyncio.sleep(PAIR_SECONDS)
-            site.diary.note("fault", f"{fault.name}: {fault.what}", "bad")
-            await stack.enter_async_context(fault.harm(site))
-        yield
-    site.diary.note("fault", f"{' and '.join(fault.name for fault in faults)}: mended", "good")

@@ -22,7 +22,7 @@ from embereye.process.addresses import free_ports
 from embereye.process.identity.authority import Authority
 from embereye.process.identity.credentials import Credentials
 from embereye.process.telemetry.usage import Usage, usage_of_trees
-from harness.devices import Film, PushCamera, TextDevice
+from harness.devices import Film, PushCamera, TextDevice, fire_id
 from harness.machine.disk import Disk, can_mount, own_disk
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
@@ -47,11 +47,6 @@ class Layout:
     sensors: dict[str, str] = field(default_factory=dict)  # others that are declared: id → zone
     pulled: dict[str, str] = field(default_factory=dict)  # cameras that are dialled: id → source
     shards: int = 2  # of sensors
-
-
-def fire_id(number: int) -> str:
-    """The sensor that burns in the zone of the same number."""
-    return f"fire-{number:04}"
 
 
 class LocalSite:

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.machine.faults import FAULTS, HOLD_SECONDS
+from harness.machine.faults import FAULTS
 from harness.machine.local_site import HOST, LocalSite
-from harness.machine.matrix import Outcome, try_faults
 from harness.machine.slope import Slope, slope
+from harness.matrix.matrix import Outcome, try_faults
 from harness.records.probers import EvidenceProber
 
 SAMPLE_SECONDS = 10.0
@@ -231,6 +231,3 @@ def write_samples(path: Path, samples: Samples) -> None:
 def write_result(path: Path, found: Soaked) -> None:
     """The result as JSON."""
     path.write_text(json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
-
-
-__all__ = ["HOLD_SECONDS", "SoakPlan", "Soaked", "soak"]

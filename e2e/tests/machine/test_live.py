@@ -6,7 +6,7 @@ import pytest
 from harness.devices import Film
 from harness.machine.faults import FAULTS
 from harness.machine.local_site import Layout, running_site
-from harness.machine.matrix import try_faults
+from harness.matrix.matrix import try_faults
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness.cluster import attacked
+from harness.cluster.faults import FAULTS as IN_CLUSTER
 from harness.machine.faults import FAULTS
 from harness.machine.local_site import CLOCK
-from harness.machine.matrix import Outcome, choose_pairs, read_outcomes, write_outcomes
-from harness.machine.reliability import page
 from harness.machine.slope import slope
 from harness.machine.soak import (
     WARM_SECONDS,
@@ -25,6 +25,8 @@ from harness.machine.soak import (
     role_of,
 )
 from harness.machine.soak_page import write_soak_page
+from harness.matrix.matrix import Outcome, choose_pairs, read_outcomes, write_outcomes
+from harness.matrix.reliability import page
 
 from embereye_cli.main import COMMANDS
 
@@ -64,11 +66,20 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
     write_outcomes(tmp_path / "run.json", ABOUT, [FINE, bad])
     about, outcomes = read_outcomes(tmp_path / "run.json")
     assert (about, outcomes) == (ABOUT, [FINE, bad])
-    text = page(about, outcomes)
+    said = {fault.name: fault.what for fault in FAULTS.values()}
+    text = page(about, outcomes, said, CLOCK.parent)
     assert "seed 7" in text
     assert "| the hub is killed (-9) | 0.2 s |" in text
     assert "**not kept**: no alarm" in text
     assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
+
+
+def test_the_page_of_a_cluster_says_how_it_is_made() -> None:
+    said = {fault.name: fault.what for fault in IN_CLUSTER.values()}
+    rows = [replace(FINE, faults=(name,)) for name in IN_CLUSTER]
+    text = page(ABOUT, rows, said, Path(attacked.__file__).parent)
+    assert 'make faults ARGS="--cluster --page"' in text
+    assert all(f"| {what} | 0.2 s |" in text for what in said.values())
 
 
 def test_a_leak_is_told_from_noise_also_when_processes_begin_anew() -> None:

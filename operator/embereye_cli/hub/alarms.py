@@ -1,6 +1,7 @@
 """`embereye alarms`: zones, live alarms and a person's actions at the command line."""
 
 import asyncio
+import math
 import os
 import sys
 from argparse import ArgumentParser, Namespace
@@ -26,9 +27,13 @@ from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
+    BeginSilenceRequest,
+    EndSilenceRequest,
     FalseAlarmsRequest,
     HistoryRequest,
     MarkFalseRequest,
+    Silence,
+    SilencesRequest,
     SubscribeRequest,
     Zone,
     ZonesRequest,
@@ -40,6 +45,7 @@ from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
 from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.values import duration
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
@@ -61,6 +67,7 @@ EVENT_WORDS = {
     AlarmEvent.TYPE_TEST: ("test", "magenta"),
     AlarmEvent.TYPE_EVIDENCE: ("sign", "dim"),
     AlarmEvent.TYPE_FALSE_ALARM: ("false alarm", "magenta"),
+    AlarmEvent.TYPE_SILENCE: ("silence", "magenta"),
 }
 
 
@@ -100,6 +107,19 @@ def add_arguments(parser: ArgumentParser) -> None:
     false.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
                        help="who says so, where several share a token; recorded beside its name")  # fmt: skip
     actions.add_parser("false-alarms", help="the alarms that are marked as false")
+    silence = actions.add_parser("silence", help="keep notifications of a zone or a device back for a while")
+    silence.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
+    silence.add_argument("--device", default="", metavar="ID", help="only of this device in it")
+    silence.add_argument(
+        "--for", dest="span", type=duration, required=True, metavar="TIME", help="15m or 4h, up to 24h"
+    )
+    silence.add_argument("--reason", required=True, help="why nobody is to be notified")
+    end_silence = actions.add_parser("end-silence", help="end a silence before its time")
+    end_silence.add_argument("silence", metavar="ID", help="as in the list of silences")
+    for action in (silence, end_silence):
+        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
+                            help="who says so, where several share a token; recorded beside its name")  # fmt: skip
+    actions.add_parser("silences", help="what is silenced, by whom, why and until when")
     for name, text in (("ack", "acknowledge a zone's alarm"), ("reset", "reset a zone whose alarm is acknowledged")):
         action = actions.add_parser(name, help=text)
         action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
@@ -142,6 +162,7 @@ class _Client:
                 perform = {
                     "list": self._list, "history": self._history, "ack": self._act, "reset": self._act,
                     "false": self._mark_false, "false-alarms": self._list_false,
+                    "silence": self._silence, "end-silence": self._end_silence, "silences": self._list_silences,
                 }[action]  # fmt: skip
                 await perform(AlarmsStub(link))
             except grpc.aio.AioRpcError as error:
@@ -209,6 +230,36 @@ class _Client:
             table.add_row(*(Text(visible(text)) for text in told))
         if not marks:
             table.add_row("no alarm is marked as false", "", "", "", "", "")
+        self._console.print(table)
+
+    async def _silence(self, alarms: "AlarmsAsyncStub") -> None:
+        arguments = self._arguments
+        zone = await self._find(alarms, arguments.zone)
+        request = BeginSilenceRequest(
+            namespace=zone.namespace, zone=zone.name, device=arguments.device, who=arguments.who,
+            reason=arguments.reason, minutes=math.ceil(arguments.span / 60),
+        )  # fmt: skip
+        self._event(await alarms.BeginSilence(request, timeout=TIMEOUT))
+
+    async def _end_silence(self, alarms: "AlarmsAsyncStub") -> None:
+        request = EndSilenceRequest(id=self._arguments.silence, who=self._arguments.who)
+        self._event(await alarms.EndSilence(request, timeout=TIMEOUT))
+
+    async def _list_silences(self, alarms: "AlarmsAsyncStub") -> None:
+        silences = (await alarms.Silences(SilencesRequest(), timeout=TIMEOUT)).silences
+        if self._json:
+            for silence in silences:
+                self._line(silence)
+            return
+        table = Table(
+            "Silence", "Zone", "Device", "Until", "By", "Reason", box=None, header_style="dim", pad_edge=False
+        )
+        for silence in silences:
+            where = f"{silence.namespace}/{silence.zone}"
+            told = (silence.id, where, silence.device, _time(silence.until_ns), silence.who, silence.reason)
+            table.add_row(*(Text(visible(text)) for text in told))
+        if not silences:
+            table.add_row("nothing is silenced", "", "", "", "", "")
         self._console.print(table)
 
     async def _alarm(self, alarms: "AlarmsAsyncStub", name: str) -> str:
@@ -311,6 +362,11 @@ def _time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / SECOND).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def _silenced(silence: Silence) -> str:
+    what = f"{silence.device} is silenced" if silence.device else "silenced"
+    return visible(f"{what} until {_time(silence.until_ns)} by {silence.who}: {silence.reason}")
+
+
 def _zone_table(answer: ZonesResponse) -> Table:
     table = Table("Zone", "State", "Watched", "Why", box=None, header_style="dim", pad_edge=False)
     for zone in answer.zones:
@@ -323,6 +379,7 @@ def _zone_table(answer: ZonesResponse) -> Table:
         reasons += [visible(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
         reasons += [f"{len(zone.faults) - LISTED} more are dark"] if len(zone.faults) > LISTED else []
         reasons += ["under test"] if zone.testing else []
+        reasons += [_silenced(silence) for silence in zone.silences]
         table.add_row(Text(visible(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
     if not answer.zones:
         table.add_row("no zone is known", "", "", "no device is declared, and no shard has reported")

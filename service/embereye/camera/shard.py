@@ -72,7 +72,7 @@ class CameraShard:
         self._clips: ClipPipeline | None = None  # None: there is no folder for them
         self._context: ShardContext | None = None
         self._dials = DialLimiter(DIALS)
-        self._poller = SocketPoller()
+        self._poller = SocketPoller(self._pool.dispatch_gathered)
         self._admission = Admission()
         self._rates = RateAdapter(self._pool)
         self._host = ModelHost()
@@ -288,6 +288,8 @@ class CameraShard:
             if covered != self._covered and self._context:
                 self._context.coverage_changed()
             self._covered = covered
+            for camera in self._cameras.values():
+                camera.submit_overdue(now)
             if ticks % ADAPT_TICKS == 0:
                 self._rates.adapt(self._cameras.values(), now)
             if ticks % SAMPLE_TICKS == 0:

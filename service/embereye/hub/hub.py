@@ -15,7 +15,8 @@ from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
-from embereye.hub.storage.committer import Committer, Step
+from embereye.hub.silences import Silences
+from embereye.hub.storage.committer import Committer, Draft, Step
 from embereye.hub.storage.history import History
 from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.tracing import EvidenceTraces
@@ -36,8 +37,9 @@ class Hub:
     """`open` it, then `run` it until cancelled. Everything happens on the event loop's thread.
 
     Shards' evidence goes to `inbox`, their coverage and the operator's rosters to `coverage`, people's actions to
-    `actions`, what they call false to `false_alarms`, and `access` knows who people are; they change `zones` in
-    transactions of the `committer`, which publishes to `feed`. `history` reads.
+    `actions`, what they call false to `false_alarms`, what they are not to be notified of to `silences`, and `access`
+    knows who people are; they change `zones` in transactions of the `committer`, which publishes to `feed`. `history`
+    reads.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Hub:
         self.subscriptions = Subscriptions(self.committer)
         self.webhooks = Webhooks(self.committer, self.feed, store, self.timeline)
         self.false_alarms = FalseAlarms(self.committer, self.zones, self.history)
+        self.silences = Silences(self.committer, self.zones, book)
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Go on with the traces that reports carry from now on."""
@@ -96,6 +99,7 @@ class Hub:
             )  # fmt: skip
         self.committer.restore(stored.recent)
         self.false_alarms.restore(stored.false_alarms)
+        self.silences.restore(stored.silences)
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)
@@ -135,9 +139,13 @@ class Hub:
             )
 
     async def pass_time(self) -> None:
-        """What happens every tick: signs end, devices go dark or come back. Raises StoreFailingError."""
+        """What happens every tick: signs and silences end, devices go dark or come back. Raises StoreFailingError."""
         self.coverage.note_listening()
-        await self.committer.commit(self.coverage.pass_time)
+        await self.committer.commit(self._pass_time)
+
+    def _pass_time(self, draft: Draft) -> None:
+        self.coverage.pass_time(draft)
+        self.silences.pass_time(draft)
 
     async def _check_store(self) -> None:
         """Notice that the database is gone also while nothing is to be written; the committer has it recover."""
@@ -153,7 +161,7 @@ class Hub:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.coverage.note_listening()
-            self.committer.enqueue(Step(self.coverage.pass_time))
+            self.committer.enqueue(Step(self._pass_time))
             if (now := time.monotonic()) - tidied > TIDY_SECONDS:
                 tidied = now
                 self.committer.enqueue(Step(self.zones.drop_idle))

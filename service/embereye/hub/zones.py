@@ -12,7 +12,8 @@ from embereye.hub.storage.committer import Draft, ZoneKey
 from embereye.levels import ZoneState
 from embereye.process.timing.clock import Timeline
 from embereye.units import DAY
-from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Zone
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence, Zone
+from embereye.zone.silences import covering
 from embereye.zone.state import ZoneMachine
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Zones:
         self._steady = steady
         self._machines: dict[ZoneKey, ZoneMachine] = {}
         self.marks: defaultdict[ZoneKey, dict[str, FalseAlarm]] = defaultdict(dict)  # by zone and alarm
+        self.silences: dict[ZoneKey, dict[str, Silence]] = {}  # by zone and id; the owner keeps them
         self.unreadable = 0  # zones that begin anew because what was stored of them cannot be read
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
@@ -65,6 +67,9 @@ class Zones:
             if machine.idle and key not in counts:
                 continue
             message = machine.message(now_ns)
+            if silences := self.silences.get(key):
+                message.silences.extend(silences.values())
+                message.silenced = machine.is_silenced(silences.values(), now_ns)
             label(message, stepped_ns)
             message.declared, message.covered = counts.get(key, (0, 0))
             messages.append(message)
@@ -99,6 +104,9 @@ class Zones:
         for event in events:
             self._cursor += 1
             event.cursor = self._cursor
+            silences = self.silences.get((event.namespace, event.zone), {})
+            if silence := covering(silences.values(), event):
+                event.silence.CopyFrom(silence)
             label(event, draft.stepped_ns)
             if event.type == AlarmEvent.TYPE_STATE:
                 event.version = VERSION
@@ -154,12 +162,16 @@ def label(message: Zone | AlarmEvent, stepped_ns: int) -> None:
         return
     if isinstance(message, Zone):
         message.since_ns += stepped_ns if message.since_ns else 0
-        faults = list(message.faults)
+        faults, silences = list(message.faults), list(message.silences)
     else:
         message.time_ns += stepped_ns
         faults = [message.fault] if message.HasField("fault") else []
+        silences = [message.silence] if message.HasField("silence") else []
     for fault in faults:
         fault.since_ns += stepped_ns
+    for silence in silences:
+        silence.since_ns += stepped_ns
+        silence.until_ns += stepped_ns
     for item in message.contributions:
         item.since_ns += stepped_ns
         item.until_ns += stepped_ns

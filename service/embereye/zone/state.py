@@ -7,15 +7,17 @@ Every method takes the time as nanoseconds on a clock that nobody sets, and retu
 import base64
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from embereye.levels import Kind, Level, ZoneState
-from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Fault, Zone
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Fault, Silence, Zone
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.zone.false_alarms import marks_like, resemblance
 from embereye.zone.fusion import WINDOW_NS, Verdict, judge
 from embereye.zone.sentences import duration, sign
+from embereye.zone.silences import covering, covers, level_in_force
 
 TEST_NS = 1_800_000_000_000  # a test that nobody ends ends by itself: half an hour
 AGAIN_NS = 60_000_000_000  # at least between two times that a sign is told to be back; each time twice as long, …
@@ -201,6 +203,34 @@ class ZoneMachine:
         event = self._event(AlarmEvent.TYPE_FALSE_ALARM, now_ns, why, who=who)
         event.alarm = alarm
         return event
+
+    def tell_silence(self, silence: Silence, who: str, why: str, now_ns: int) -> AlarmEvent:
+        """`silence`, of this zone or of a device in it, began or ended."""
+        event = self._event(AlarmEvent.TYPE_SILENCE, now_ns, why, who=who)
+        event.silence.CopyFrom(silence)
+        return event
+
+    def remind(self, silence: Silence, now_ns: int) -> list[AlarmEvent]:
+        """What `silence`, which has ended, covered and is still so: people may not have been notified of it."""
+        return [event for event in self._still(now_ns) if covers(silence, event)]
+
+    def is_silenced(self, silences: Iterable[Silence], now_ns: int) -> bool:
+        """Whether people are not notified of the state that it is in for one of `silences`."""
+        return any(covering(silences, event) for event in self._still(now_ns) if event.type != AlarmEvent.TYPE_FAULT)
+
+    def level_in_force(self, now_ns: int) -> Level:
+        """How serious it is."""
+        return level_in_force(self._event(AlarmEvent.TYPE_STATE, now_ns, ""))
+
+    def _still(self, now_ns: int) -> list[AlarmEvent]:
+        """What is open, told as if it were new."""
+        events = [
+            self._event(AlarmEvent.TYPE_FAULT, now_ns, f"{fault.device} is dark still: {fault.reason}", fault=fault)
+            for fault in self.faults.values()
+        ]
+        if self.state in {ZoneState.PRE_ALARM, ZoneState.ALARM}:
+            events.append(self._event(AlarmEvent.TYPE_EVIDENCE, now_ns, f"still in {self._word}: {self.cause}"))
+        return events
 
     # What others see
 

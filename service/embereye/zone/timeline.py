@@ -68,7 +68,11 @@ class Timeline:
         if event.type == AlarmEvent.TYPE_STATE:
             self._add_state(key, event)
         elif event.type == AlarmEvent.TYPE_FAULT:
-            self._dark[key, event.fault.device] = DarkSpan(event.fault.device, event.fault.reason, event.time_ns, 0)
+            # Told again, when a silence ends, it is the same span.
+            since_ns = max(event.fault.since_ns or event.time_ns, self.from_ns)
+            self._dark.setdefault(
+                (key, event.fault.device), DarkSpan(event.fault.device, event.fault.reason, since_ns, 0)
+            )
         elif event.type == AlarmEvent.TYPE_FAULT_CLEARED:
             self._dark.pop((key, event.fault.device), None)
             self.add_dark(key, event.fault, event.time_ns)

@@ -153,6 +153,15 @@ class Site:
         self.tasks.start(speaker.run(), name=f"device-{device}")
         return speaker
 
+    async def honest(self, *others: str) -> Speaker:
+        """A hub, and a shard that covers the device "honest", which speaks; the shard is to have `others`, too."""
+        self.start("hub")
+        self.assign("shard-0", "honest", *others)
+        self.start("shard-0")
+        speaker = self.speaker("shard-0", "honest")
+        await self.covered(["honest"])
+        return speaker
+
     def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
         process = self.processes.pop(name)
         process.send_signal(number)

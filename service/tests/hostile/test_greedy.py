@@ -61,11 +61,7 @@ class Crowd:
 
 
 async def test_a_console_that_lists_ten_thousand_devices_keeps_none_of_them_from_being_found_dark(site: Site) -> None:
-    site.start("hub")
-    site.assign("shard-0", "honest")
-    site.start("shard-0")
-    honest = site.speaker("shard-0", "honest")
-    await site.covered(["honest"])
+    honest = await site.honest()
     crowd, tabs = Crowd(site, 10_000), 0
 
     async def tab() -> None:
@@ -130,11 +126,7 @@ def _unknown(count: int, tag: bytes = b"\x0a") -> bytes:
 
 @pytest.mark.parametrize("tag", [b"\x0a", b"\x8a\x00"], ids=["plain", "padded"])
 async def test_a_request_that_names_a_million_devices_is_refused_unread(site: Site, tag: bytes) -> None:
-    site.start("hub")
-    site.assign("shard-0", "honest")
-    site.start("shard-0")
-    honest = site.speaker("shard-0", "honest")
-    await site.covered(["honest"])
+    honest = await site.honest()
     before = await site.metric("shard-0", "process_resident_memory_bytes")
     request = _unknown(1_500_000, tag)
     honest.line = SMOKE
@@ -152,11 +144,7 @@ async def test_a_request_that_names_a_million_devices_is_refused_unread(site: Si
 
 
 async def test_a_sender_of_ever_new_devices_is_sent_away_and_little_of_it_is_remembered(site: Site) -> None:
-    site.start("hub")
-    site.assign("shard-0", "honest")
-    site.start("shard-0")
-    honest = site.speaker("shard-0", "honest")
-    await site.covered(["honest"])
+    honest = await site.honest()
     honest.line = SMOKE
     async with channel(f"{HOST}:{site.ports['shard-0'][0]}") as link:
         call = link.stream_stream("/embereye.v1.Ingest/Stream")()
@@ -187,12 +175,8 @@ def _idle(port: int, count: int, pause: float = 0.0) -> list[socket.socket]:
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="prlimit (util-linux) is not installed")
 @pytest.mark.parametrize("port", ["text", "gRPC"])
 async def test_a_thousand_connections_that_say_nothing_lock_nobody_out(site: Site, port: str) -> None:
-    site.start("hub")
-    site.assign("shard-0", "honest", "late")
     site.prefix = ["prlimit", "--nofile=1024:1024"]
-    site.start("shard-0")
-    honest = site.speaker("shard-0", "honest")
-    await site.covered(["honest"])
+    honest = await site.honest("late")
     idle = await asyncio.to_thread(_idle, site.ports["shard-0"][1 if port == "text" else 0], 1_100)
     try:
         honest.line = SMOKE

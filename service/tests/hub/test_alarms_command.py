@@ -167,6 +167,26 @@ async def test_tokens_are_made_listed_used_and_revoked_at_the_command_line(hub_p
     assert (code, "does not let us in" in err) == (2, True)
 
 
+async def test_a_zone_is_silenced_listed_and_told_again(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    await report(hub_process, "one", "s-01")
+    zone = "hall\x1b[2J"
+    code, _, err = await output(hub_process, "silence", zone, "--for", "2d", "--reason", "a long weekend")
+    assert (code, "minutes: 2880 is not from 1 to 1440" in err) == (2, True)
+    code, out, _ = await output(hub_process, "--json", "silence", zone, "--for", "90s", "--reason", "we are there")
+    made = json.loads(out)["silence"]
+    assert (code, made["who"], made["level"]) == (0, "admin", "LEVEL_ALARM")
+    assert int(made["untilNs"]) - int(made["sinceNs"]) == 120 * 10**9, "never shorter than was asked for"
+    assert "we are there" in (await output(hub_process, "silences"))[1]
+    assert "by admin: we are there" in (await output(hub_process, "list"))[1]
+    code, out, _ = await output(hub_process, "end-silence", made["id"])
+    assert (code, "was ended by admin" in out) == (0, True)
+    assert "nothing is silenced" in (await output(hub_process, "silences"))[1]
+    code, _, err = await output(hub_process, "end-silence", made["id"])
+    assert (code, "there is no silence" in err) == (2, True)
+
+
 async def test_an_alarm_is_marked_as_false_listed_and_taken_back(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()

@@ -341,6 +341,18 @@ def test_a_transaction_that_fails_leaves_nothing_behind(stored: Stored) -> None:
     store.close()
 
 
+def test_a_span_of_time_has_what_was_recorded_from_its_beginning_to_before_its_end(stored: Stored) -> None:
+    store = stored.open()
+    store.commit(Transaction(events=[AlarmEvent(cursor=n, time_ns=10 * n, zone="z") for n in range(1, 5)]))
+
+    def found(**bounds: int) -> list[int]:
+        return [event.cursor for event in store.search(EventBounds(**bounds), 9)]  # type: ignore[arg-type]
+
+    assert (found(), found(since_ns=20, until_ns=40), found(until_ns=0)) == ([1, 2, 3, 4], [2, 3], [])
+    assert (found(after=3), found(before=2), found(after=1, until_ns=30)) == ([4], [1], [2])
+    store.close()
+
+
 def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(stored: Stored) -> None:
     store = stored.open()
     zones = [("default", "hall"), ("default", "hall/east"), ("other", "hall")]

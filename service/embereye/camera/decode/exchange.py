@@ -19,8 +19,9 @@ AT_NONE = 255  # in that byte: it is at none
 SHARE_BYTES = MARK + mmap.PAGESIZE  # of each decoder
 # Slot, scale, boxes, whether to make a still, whether the appearance network is to run, its close-ups, bytes, width,
 # height; of a video its encoding, its stream, access units, the side of a picture for the model, whether the first unit
-# is a key frame, and whether blocks are to be smoothed. Then the boxes, the close-ups, the access units.
-ORDER = struct.Struct("=BBB??BIHHBIHH??")
+# is a key frame, whether blocks are to be smoothed, and whether the image is wanted. Then the boxes, the close-ups,
+# the access units.
+ORDER = struct.Struct("=BBB??BIHHBIHH???")
 BOX = struct.Struct("=4f")
 UNIT = struct.Struct("=II")  # bytes, number
 ENCODINGS = ("", "H264", "H265")  # "": a picture of its own

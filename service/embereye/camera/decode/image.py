@@ -20,6 +20,7 @@ DecodedImage = npt.NDArray[np.uint8]  # (rows, columns, 3), BGR
 STILL_SIDE = 320  # pixels of the long side of a still, at most
 STILL_LEAST = 240  # pixels of the long side that a large image is reduced to at least, so that it is decoded once
 STILL_BYTES = 20_000  # of a still, at most: it travels with every status report
+NO_IMAGE: DecodedImage = np.zeros((0, 0, 3), np.uint8)  # of a frame that nobody looks at
 EXIF_REACH = 64  # bytes in which an image that may have to be rotated says so: after JFIF's segment, if there is one
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
@@ -45,13 +46,14 @@ class DecodeOrder:
     smoothed: bool = True  # of a video: whether the edges of its blocks are, from the next key frame on
     # What the appearance network is to judge, with more pixels, beside the whole picture; None: it is not to run.
     close_ups: Sequence[Box] | None = None
+    image: bool = True  # False: nobody looks at it; that it can be decoded is to be known, or pictures after it need it
 
 
 @dataclass(frozen=True)
 class Decoded:
     """One frame, decoded."""
 
-    image: DecodedImage  # of the working size
+    image: DecodedImage  # of the working size; NO_IMAGE where none was wanted
     still: bytes  # JPEG; empty: none was made
     cpu_seconds: float
     unit: int = 0  # of a video: the number of the access unit whose picture this is
@@ -78,7 +80,7 @@ def decode_frame(
         closer = None
         if order.close_ups and (scale := reduction(width, height, CLOSER_SIDE)) < order.scale:
             closer = decode(data, scale, (width, height))
-        image = to_working_size(image)
+        image = to_working_size(image) if order.image else NO_IMAGE
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
     return Decoded(image, still, time.thread_time() - began, closer=closer)

@@ -285,7 +285,7 @@ class DecoderPool:
 
     def _forget_stream(self, home: _Home) -> None:
         home.decoder.unsent.append(
-            ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, home.stream, 0, 0, False, False)
+            ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, home.stream, 0, 0, False, False, False)
         )
 
     def _enter(self, camera: DecodedCamera, since: float) -> None:
@@ -298,6 +298,12 @@ class DecoderPool:
             self._dispatch()
         else:
             self._batch_timer = self._loop.call_later(BATCH_SECONDS, self._dispatch_batch)
+
+    def dispatch_gathered(self) -> None:
+        """Dispatch the frames that wait for others to join them: whatever was to be read has been."""
+        if self._batch_timer:
+            self._batch_timer.cancel()
+            self._dispatch_batch()
 
     def _dispatch_batch(self) -> None:
         self._batch_timer = None
@@ -368,7 +374,7 @@ class DecoderPool:
             slot, order.scale, len(boxes), order.still is not None, order.close_ups is not None, len(close_ups),
             size, header.width, header.height,
             ENCODINGS.index(frame.encoding), stream, len(frame.units), order.picture_side,
-            bool(frame.units) and frame.units[0].key, order.smoothed,
+            bool(frame.units) and frame.units[0].key, order.smoothed, order.image,
         )  # fmt: skip
         message += b"".join(BOX.pack(*box) for box in (*boxes, *close_ups))
         message += b"".join(UNIT.pack(len(unit.data), unit.number) for unit in frame.units)

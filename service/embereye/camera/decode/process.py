@@ -93,7 +93,7 @@ class Decoders:
     def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
         """The reply to the order that begins at byte `at`, and where the next order begins."""
         (slot, scale, count, still_wanted, look_wanted, close, size, width, height,
-         encoding, stream, units, side, fresh, smoothed) = ORDER.unpack_from(message, at)  # fmt: skip
+         encoding, stream, units, side, fresh, smoothed, image_wanted) = ORDER.unpack_from(message, at)  # fmt: skip
         at += ORDER.size
         if slot == FORGET:
             self._streams.pop(stream, None)
@@ -103,7 +103,7 @@ class Decoders:
         memory, began = self._memory, time.monotonic()
         begin, behind = slot * SLOT_BYTES, at + units * UNIT.size
         close_ups = boxes[count:] if look_wanted else None
-        order = DecodeOrder(scale, boxes[:count] if still_wanted else None, side, smoothed, close_ups)
+        order = DecodeOrder(scale, boxes[:count] if still_wanted else None, side, smoothed, close_ups, image_wanted)
         try:
             if encoding:
                 coded = [UNIT.unpack_from(message, at + number * UNIT.size) for number in range(units)]

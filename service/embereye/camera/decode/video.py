@@ -15,6 +15,7 @@ from av.video.frame import VideoFrame
 
 from embereye.camera.decode import hardware
 from embereye.camera.decode.image import (
+    NO_IMAGE,
     STILL_SIDE,
     Decoded,
     DecodedImage,
@@ -77,7 +78,7 @@ class VideoDecoder:
     @staticmethod
     def _rendered(order: DecodeOrder, frame: VideoFrame, began: float) -> Decoded:
         try:
-            image = bgr(frame, WORKING_SIDE, WORKING_SLACK)
+            image = bgr(frame, WORKING_SIDE, WORKING_SLACK) if order.image else NO_IMAGE
             still = make_still(bgr(frame, STILL_SIDE), order.still) if order.still is not None else b""
             picture = b""
             if order.picture_side:

@@ -142,6 +142,10 @@ class Analyser:
             order = replace(order, picture_side=self.model.side)
         return order
 
+    def repeats(self, frame: Frame) -> bool:
+        """Whether nothing looks at the picture of `frame`: it will be said to show what the one before did."""
+        return not frame.radiometric and self._pictures.repeats(frame)
+
     def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
         """Analyse a `frame` of temperatures; on a thread."""
         return self._thermal.analyse_temperatures(frame)

@@ -2,7 +2,7 @@
 
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, KeptFrame, KeptUnit, Ring, VideoRing
@@ -30,6 +30,8 @@ from embereye.wire.video.access_unit import AccessUnit
 logger = logging.getLogger(__name__)
 
 RECORD_NS = 2 * SECOND  # without anything of the stream that is recorded, after which clips are of the one looked at
+JOINED_BYTES = 1024 * 1024  # of frames of a video that nobody looks at, up to which they are decoded with the next one
+OVERDUE_NS = SECOND // 10  # that such a frame waits for the next one at least
 PICTURE_SIDE = 1280  # pixels of the long side of an alarm's still, at most, where it is made of a video
 
 
@@ -105,8 +107,24 @@ class CameraDevice:
         else:
             self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
             self._records_apart(now, ends=True)
-        if self.arrivals.mailbox.waiting:
+        self._submit_ready()
+
+    def _submit_ready(self) -> None:
+        """Queue it where a frame waits, unless that is to be decoded with the next one."""
+        mailbox = self.arrivals.mailbox
+        waiting = mailbox.waiting
+        if waiting and not (mailbox.may_wait and self._passes(waiting)):
             self._submit(self)
+
+    def submit_overdue(self, now: int) -> None:
+        """Have a frame that waits for the next one decoded without that; to be called now and then: none may come."""
+        waiting = self.arrivals.mailbox.waiting
+        if waiting and now - waiting.received_ns > OVERDUE_NS:
+            self._submit(self)
+
+    def _passes(self, frame: Frame) -> bool:
+        """Whether nobody looks at `frame`, of a video: decoded with the next one it wakes two processes less often."""
+        return not self.picture_wanted and self.analyser.repeats(frame)
 
     def record_frame(self, data: bytes | AccessUnit, time_ns: int = 0, _: tuple[Box, ...] = ()) -> None:
         """Keep a picture of the stream that is recorded apart from the one that is looked at; nothing decodes it."""
@@ -143,12 +161,30 @@ class CameraDevice:
         return self.analyser.urgent
 
     def next_frame(self) -> Frame | None:
-        """Remove the oldest waiting frame that can be decoded from the mailbox and return it."""
+        """Remove the oldest waiting frame that can be decoded from the mailbox and return it.
+
+        Of a video it comes with those that nobody looks at: they are `passed` by the one behind them.
+        """
         mailbox = self.arrivals.mailbox
+        joined: list[Frame] = []
         while frame := mailbox.take_frame():
             if ready := mailbox.with_units(frame):
-                return ready
-        return None
+                joined.append(ready)
+                if not self._passed_by(mailbox.waiting, joined):
+                    break
+        if len(joined) > 1:
+            joined[-1].units = [unit for each in joined for unit in each.units]
+            joined[-1].passed = joined[:-1]
+        return joined[-1] if joined else None
+
+    def _passed_by(self, following: Frame | None, frames: Sequence[Frame]) -> bool:
+        """Whether `frames`, the last of which comes before `following`, are to be decoded with that."""
+        latest = frames[-1]
+        # Only within a group: what cannot be decoded must cost no picture behind the next key frame.
+        if following is None or latest.group is None or following.group is not latest.group:
+            return False
+        small = sum(len(unit.data) for each in frames for unit in each.units) <= JOINED_BYTES
+        return small and self._passes(latest)
 
     @property
     def phase(self) -> float:
@@ -178,8 +214,12 @@ class CameraDevice:
 
     def finish_turn(self, turn: Turn) -> None:
         """Inspect the decoded picture, count the frame and report what was seen in it."""
-        if self.arrivals.mailbox.waiting:  # of a video more than one may have waited
-            self._submit(self)
+        try:
+            self._use_result(turn)
+        finally:
+            self._submit_ready()
+
+    def _use_result(self, turn: Turn) -> None:
         frame, result, decoding = turn.frame, turn.result, 0.0
         self.received_ns, self.waited = frame.received_ns, turn.waited
         if isinstance(result, Decoded):
@@ -191,16 +231,23 @@ class CameraDevice:
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now, decoding)
         elif isinstance(result, PictureHeldError):
-            self.arrivals.mailbox.count_shed(frame.tally, "held by the decoder")
+            self._count_shed(frame, "held by the decoder")
         elif isinstance(result, ContextLostError):
-            self.arrivals.mailbox.count_shed(frame.tally, "decoder lost")
+            self._count_shed(frame, "decoder lost")
         elif isinstance(result, UndecodableError):
             if frame.units:
                 self._note_undecodable(result)
+            for each in frame.passed:
+                self.arrivals.mailbox.count_failed(each, "undecodable", str(result), now)
             self.arrivals.count_undecodable(frame, str(result), now)
         else:
             detail = self.analyser.record_failure(result)
-            self.arrivals.mailbox.count_failed(frame, "analysis failed", detail, now)
+            for each in (*frame.passed, frame):
+                self.arrivals.mailbox.count_failed(each, "analysis failed", detail, now)
+
+    def _count_shed(self, frame: Frame, reason: str) -> None:
+        for each in (*frame.passed, frame):
+            self.arrivals.mailbox.count_shed(each.tally, reason)
 
     def _note_undecodable(self, error: UndecodableError) -> None:
         """Begin a video anew with its next key frame: what is decoded of it until then cannot be trusted."""
@@ -210,13 +257,15 @@ class CameraDevice:
 
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
         seen = self.analyser.conclude(frame, analysed)
-        self.analyser.cost.record_frame(analysed.cpu_seconds)
+        count = 1 + len(frame.passed)
         if frame.units:
-            self.arrivals.mailbox.flow.record_turn(frame.units, decoding, analysed.cpu_seconds - decoding)
-        self.arrivals.count_analysed(frame, urgent=seen.urgent)
+            self.arrivals.mailbox.flow.record_turn(frame.units, decoding, (analysed.cpu_seconds - decoding) / count)
+        for each in (*frame.passed, frame):
+            self.analyser.cost.record_frame(analysed.cpu_seconds / count)
+            self.arrivals.count_analysed(each, urgent=seen.urgent)
+            self._links.delays.observe((now - each.received_ns) / SECOND)
+            self._links.ages.observe((now - each.time_ns) / SECOND)
         self._watch.analysed_ns = now
-        self._links.delays.observe((now - frame.received_ns) / SECOND)
-        self._links.ages.observe((now - frame.time_ns) / SECOND)
         self._keep_picture(frame, analysed, suspected=seen.suspected)
         self.picture = analysed.kept if frame.units else None
         self.status.show_still(analysed.still, now)

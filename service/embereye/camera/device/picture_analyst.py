@@ -1,7 +1,7 @@
 """The analysis of pictures: how a frame is decoded, what the detectors find in it, when a still is made of it."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.decode.image import Decoded, DecodeOrder
@@ -11,7 +11,7 @@ from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.health.health import PictureHealth
 from embereye.detect.vision.networks.appearance import Look
 from embereye.detect.vision.observation import Observation
-from embereye.detect.vision.working import working_scale
+from embereye.detect.vision.working import SCALES, working_scale
 from embereye.levels import Level
 from embereye.units import Box
 from embereye.wire.jpeg.header import read_header
@@ -54,13 +54,21 @@ class PictureAnalyst:
     _inspection_seconds: float = field(default=0.0, init=False)  # CPU time of the inspection that was timed last
     _close_ups: tuple[Box, ...] | None = field(default=None, init=False)  # of the frame that is being decoded
     _wanted: Observation | None = field(default=None, init=False)  # what to mark in the still of the next frame
+    _seen: Observation = field(default=Observation(0), init=False)  # in the latest picture
+
+    def repeats(self, frame: Frame) -> bool:
+        """Whether nothing looks at `frame`: it will be said to show what the one before did."""
+        return self._wanted is None and self.detector.repeats(frame.time_ns) and not self._health_due(frame)
 
     def decode_order(self, frame: Frame, *, smoothed: bool = True) -> DecodeOrder:
         """How `frame` is to be decoded for `inspect_pixels`."""
+        repeats = self.repeats(frame)
         scale = working_scale(frame.header.width, frame.header.height)
         self._close_ups = None if frame.lost else self.detector.wanted_look(frame.time_ns)
         if self._close_ups and not self.close_looks.allow(frame.received_ns):
             self._close_ups = ()
+        if repeats and self._close_ups is None:
+            return DecodeOrder(SCALES[0], smoothed=smoothed, image=False)
         if (shown := self._wanted) is None:
             return DecodeOrder(scale, smoothed=smoothed, close_ups=self._close_ups)
         self._wanted = None
@@ -69,17 +77,20 @@ class PictureAnalyst:
 
     def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame:
         """What `frame`, decoded, shows, given all frames before it."""
-        timed = self._inspections % MEASURE_EVERY == 0
-        self._inspections += 1
+        looks = decoded.image.size > 0
+        timed = looks and self._inspections % MEASURE_EVERY == 0
+        self._inspections += looks
         began = time.thread_time() if timed else 0.0
         now = frame.received_ns
         self._began_ns = self._began_ns or now
         if decoded.logits and self._close_ups is not None:
             whole, *others = decoded.logits
             self.detector.note_look(Look(frame.time_ns, whole, tuple(zip(self._close_ups, others, strict=True))))
-        observation = self.detector.detect(decoded.image, frame.time_ns, frame.lost)
-        if self.health.due(now) and now >= self._health_from_ns and not frame.lost:
-            self.health.observe(decoded.image, now, suspected=observation.suspected)
+        if looks:
+            self._seen = self.detector.detect(decoded.image, frame.time_ns, frame.lost)
+            if self._health_due(frame):
+                self.health.observe(decoded.image, now, suspected=self._seen.suspected)
+        observation = self._seen if looks else replace(self._seen, time_ns=frame.time_ns)
         if self._still_due(observation, frame):
             # The first still is made at once, the second one in its phase.
             ahead = 0 if self._still_ns else int(self.phase * STILL_STALE_NS)
@@ -90,12 +101,12 @@ class PictureAnalyst:
         if decoded.picture:
             header = read_header(decoded.picture)
             kept = KeptFrame(frame.time_ns, decoded.picture, header.width, header.height)
-        cpu_seconds = decoded.cpu_seconds + self._inspection_seconds
+        cpu_seconds = decoded.cpu_seconds + looks * self._inspection_seconds
         return AnalysedFrame(observation, decoded.still, cpu_seconds, self.health.fault, kept)
 
-    @property
-    def _health_from_ns(self) -> int:
-        return self._began_ns + int(self.phase * self.health.limits.period_ns)
+    def _health_due(self, frame: Frame) -> bool:
+        now, first_ns = frame.received_ns, self._began_ns + int(self.phase * self.health.limits.period_ns)
+        return self.health.due(now) and now >= first_ns and not frame.lost
 
     def _still_due(self, observation: Observation, frame: Frame) -> bool:
         if observation.level > self._still_level:

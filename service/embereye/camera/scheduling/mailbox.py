@@ -50,6 +50,7 @@ class Frame:
     group: PictureGroup | None = None  # of a video: that it belongs to
     until: int = 0  # of a video: how many units of the group have to be decoded
     beside: CodedUnit | None = None  # of a video: its own unit, where no other refers to it
+    passed: Sequence["Frame"] = ()  # of a video: frames before it that nobody looks at, and that are decoded with it
 
 
 @dataclass
@@ -70,6 +71,11 @@ class Mailbox:
     _group: PictureGroup | None = None  # of a video; None: nothing can be decoded until the next key frame
     _number: int = 0  # of the latest unit
     _times: dict[int, int] = field(default_factory=dict)  # of capture, by unit
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether its only waiting frame, of a video, can as well be decoded with the next one: there is room."""
+        return self.slots > 1 and len(self._slot) == 1 and self._slot[0].group is not None
 
     @property
     def waiting(self) -> Frame | None:

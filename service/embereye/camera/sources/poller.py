@@ -16,9 +16,11 @@ class SocketPoller:
     """Calls the readers of all readable sockets of one event loop together, every POLL_SECONDS while they are busy.
 
     A wake-up for every packet would cost more than the packets; one for every camera's picture, more than the pictures.
+    `polled` is called once all of them have been read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, polled: Callable[[], None] = lambda: None) -> None:
+        self._polled = polled
         self.buffer = memoryview(bytearray(8 * DATAGRAM))  # that sockets are read into, one at a time
         self._readers: dict[int, Callable[[], bool]] = {}
         self._epoll: select.epoll | None = None  # while there are any
@@ -77,3 +79,4 @@ class SocketPoller:
         elif waiting:
             self._timer = None
             loop.add_reader(epoll, self._poll)
+        self._polled()

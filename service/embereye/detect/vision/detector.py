@@ -65,13 +65,17 @@ class Detector:
         if self.flame:
             self.flame.looks.note(look)
 
+    def repeats(self, time_ns: int) -> bool:
+        """Whether `detect` will say of the picture of `time_ns` what it said of the one before, without a look."""
+        return self._calm and 0 <= time_ns - self._looked_ns < CALM_NS
+
     def detect(self, frame: npt.NDArray[np.uint8], time_ns: int, lost: Iterable[Box] = ()) -> Observation:
         """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it.
 
         Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there. While nothing
         flickers, pictures within CALM_NS of the last that was looked at show what that one did.
         """
-        if self._calm and 0 <= time_ns - self._looked_ns < CALM_NS:
+        if self.repeats(time_ns):
             return replace(self._observation, time_ns=time_ns)
         self._looked_ns = time_ns
         frame = to_working_size(frame)

@@ -117,8 +117,10 @@ def coalesce(entries: Sequence[Entry]) -> list[Entry]:
     count: Counter[tuple[str, ...]] = Counter()
     for entry in entries:
         event = entry.event
-        what = {AlarmEvent.TYPE_STATE: "signs", AlarmEvent.TYPE_EVIDENCE: "signs", AlarmEvent.TYPE_TEST: "test"}
-        key = (event.namespace, event.zone, what.get(event.type, "fault"), event.fault.device)
+        what = {AlarmEvent.TYPE_STATE: "signs", AlarmEvent.TYPE_EVIDENCE: "signs", AlarmEvent.TYPE_TEST: "test",
+                AlarmEvent.TYPE_SILENCE: "silence"}  # fmt: skip
+        device = event.silence.device if event.type == AlarmEvent.TYPE_SILENCE else event.fault.device
+        key = (event.namespace, event.zone, what.get(event.type, "fault"), device)
         count[key] += 1
         newest.pop(key, None)
         newest[key] = entry

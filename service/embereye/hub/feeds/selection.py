@@ -61,6 +61,8 @@ class Selection:
     def _concerns(self, event: AlarmEvent) -> bool:
         if event.HasField("fault"):
             return event.fault.device in self.devices
+        if event.type == AlarmEvent.TYPE_SILENCE:
+            return not event.silence.device or event.silence.device in self.devices
         # What names no device, as the reset of an alarm whose signs have ended, concerns all of its zone.
         return not event.contributions or any(one.device in self.devices for one in event.contributions)
 

@@ -33,6 +33,7 @@ from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.past import PastRoutes, listed_clip
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import Replays, frame_at, replay
+from embereye.hub.http.silences import SilenceRoutes
 from embereye.hub.hub import Hub
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
@@ -133,6 +134,7 @@ class Api:
                 *WebhookRoutes(self._hub).routes(),
                 *runbooks.routes(),
                 *PastRoutes(self._hub, self._clips).routes(),
+                *SilenceRoutes(self._hub).routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),

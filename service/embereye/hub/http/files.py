@@ -13,6 +13,7 @@ STATIC = {
     "day.js": "text/javascript",
     "devices.js": "text/javascript",
     "history.js": "text/javascript",
+    "silences.js": "text/javascript",
     "theme.js": "text/javascript",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",

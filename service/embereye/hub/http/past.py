@@ -17,6 +17,7 @@ from embereye.hub.hub import Hub
 from embereye.hub.storage.alarms import SORTS, AlarmQuery
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.storage.store import ENDLESS
 from embereye.levels import ZoneState
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
@@ -29,7 +30,6 @@ MAX_SPAN_NS = 8 * DAY  # of one timeline
 MAX_TIMELINE_EVENTS = 20_000  # of one timeline: what happens behind is told to be missing
 LATER_EVENTS = 2_000  # looked at behind its end, for faults that lasted beyond it
 MAX_TIMELINE_CLIPS = 2_000
-MOST = 2**63 - 1  # nanoseconds that a database holds
 ALARM = "{alarm:[0-9a-f]{16}}"
 
 
@@ -139,9 +139,9 @@ class PastRoutes:
         until_ns = number_of(request, "until", 0) or time.time_ns()
         from_ns = min(max(number_of(request, "from", until_ns - DAY), until_ns - MAX_SPAN_NS), until_ns)
         history, stepped = self._hub.history, self._hub.timeline.stepped_ns()
-        recorded = [max(0, min(at - stepped, MOST)) for at in (from_ns, until_ns)]
+        recorded = [max(0, min(at - stepped, ENDLESS)) for at in (from_ns, until_ns)]
         events = await history.events_between(recorded[0], recorded[1], MAX_TIMELINE_EVENTS + 1)
-        later = await history.events_between(recorded[1], MOST, LATER_EVENTS)
+        later = await history.events_between(recorded[1], ENDLESS, LATER_EVENTS)
         alarms = await history.alarms(AlarmQuery(limit=MAX_ALARMS, from_ns=from_ns, until_ns=until_ns))
         faults = {(zone.namespace, zone.name): list(zone.faults) for zone in self._hub.zones.messages()}
         timeline = Timeline(from_ns, until_ns)

@@ -30,6 +30,8 @@ ROLES = {
     "/embereye.v1.Webhooks/Resend": Role.OPERATOR,
     "/embereye.v1.Webhooks/Test": Role.OPERATOR,
     "/embereye.v1.Alarms/MarkFalse": Role.OPERATOR,
+    "/embereye.v1.Alarms/BeginSilence": Role.OPERATOR,
+    "/embereye.v1.Alarms/EndSilence": Role.OPERATOR,
     "/embereye.v1.Control/Session": Role.OPERATOR,
     "/embereye.v1.Clips/Store": Role.OPERATOR,
     "/embereye.v1.Access/CreateToken": Role.ADMIN,

@@ -10,13 +10,18 @@ from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.hub import Hub
 from embereye.hub.services.feed import FeedCalls
+from embereye.hub.silences import TooManySilencesError, UnknownSilenceError
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
+    BeginSilenceRequest,
+    EndSilenceRequest,
     FalseAlarmsRequest,
     FalseAlarmsResponse,
     MarkFalseRequest,
+    SilencesRequest,
+    SilencesResponse,
     ZonesRequest,
     ZonesResponse,
 )
@@ -67,6 +72,39 @@ class AlarmsService(FeedCalls):
     async def FalseAlarms(self, request: FalseAlarmsRequest, context: object) -> FalseAlarmsResponse:
         """The alarms that are marked as false."""
         return FalseAlarmsResponse(false_alarms=self._hub.false_alarms.all())
+
+    async def BeginSilence(self, request: BeginSilenceRequest, context: AnyContext) -> AlarmEvent:
+        """Keep notifications of a zone, or of a device in it, back for a while."""
+        if problem := check_action(request.who, request.reason):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        try:
+            return await self._hub.silences.begin(
+                CALLER.get(), request.namespace or "default", request.zone, reason=request.reason,
+                minutes=request.minutes, device=request.device, who=request.who,
+            )  # fmt: skip
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except UnknownSilenceError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except TooManySilencesError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def EndSilence(self, request: EndSilenceRequest, context: AnyContext) -> AlarmEvent:
+        """End a silence before its time."""
+        if problem := check_action(request.who, ""):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
+        try:
+            return await self._hub.silences.end(CALLER.get(), request.id, request.who)
+        except UnknownSilenceError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except StoreFailingError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def Silences(self, request: SilencesRequest, context: object) -> SilencesResponse:
+        """The silences that are on."""
+        return SilencesResponse(silences=self._hub.silences.all(self._hub.timeline.stepped_ns()))
 
     async def _act(self, action: Action, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         if problem := check_action(request.who, request.note):

@@ -1,6 +1,6 @@
 // One alarm as it went: what was seen, what was decided, who did what; and whether somebody calls it false.
 
-import { ask, dateTime, drawClips, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast } from "./lib.js";
+import { ask, dateTime, drawClips, eventLook, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast } from "./lib.js";
 
 let current = "", shown = 0;
 
@@ -32,7 +32,7 @@ function draw(alarm, clips) {
     item.dataset.state = STATES[event.state] || "normal";
     const time = make("time", "", new Date(milliseconds(event.timeNs)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 }));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
-    item.append(time, make("p", "head", event.type === "TYPE_STATE" ? STATES[event.state] : event.type === "TYPE_FALSE_ALARM" ? "false alarm" : "sign"), make("p", "why", event.why));
+    item.append(time, make("p", "head", eventLook(event)[1]), make("p", "why", event.why));
     const signs = make("ul", "signs");
     for (const sign of event.contributions || []) signs.append(make("li", "", signText(sign)));
     item.append(signs);

@@ -1,13 +1,14 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, clockTime, deviceKey, devicePath, drawClips, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
+  ask, clockTime, deviceKey, devicePath, drawClips, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
   SEVERITY, signText, span, stateOf, STATES, sync, toast, wait, amount, zoneKey,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
 import { setUpHistory, showHistory } from "./history.js";
+import { drawSilences, lookOver, silenceButton } from "./silences.js";
 
 const ZONES_MS = 1000;       // between two looks at the zones
 const VIEWS_MS = 2000;
@@ -115,6 +116,7 @@ function draw() {
   document.body.classList.toggle("stale", stale);
   drawBanner(stale, age);
   drawVerdict(stale);
+  drawSilences(stale);
   if (current() === "now") {
     drawCoverage(stale);
     drawZones(stale);
@@ -174,10 +176,14 @@ function drawVerdict(stale) {
     word = "NORMAL";
     detail = `No alarm in ${page.zones.length} ${page.zones.length === 1 ? "zone" : "zones"}; every device is watched.`;
   }
+  const shown = worst === "normal" ? [] : named(worst);
+  const silenced = !stale && shown.length > 0 && shown.every((zone) => zone.silenced);
+  if (silenced) detail = `Silenced. ${detail}`;
+  document.body.toggleAttribute("data-silenced", silenced);
   document.body.dataset.worst = look;
   say(get("verdict-word"), word);
   say(get("verdict-detail"), detail);
-  const urgent = stale ? "? " : ["alarm", "pre-alarm"].includes(worst) ? `${worst.toUpperCase()} · ` : faults ? "FAULT · " : "";
+  const urgent = stale ? "? " : silenced ? `${worst}, silenced · ` : ["alarm", "pre-alarm"].includes(worst) ? `${worst.toUpperCase()} · ` : faults ? "FAULT · " : "";
   if (document.title !== `${urgent}EmberEye`) document.title = `${urgent}EmberEye`;
 }
 
@@ -199,12 +205,14 @@ function drawZones(stale) {
   sync(get("zones"), page.zones, zoneKey, (zone) => {
     const item = make("li", "zone");
     const name = make("p", "name", zone.name);
-    name.append(make("span", "tag", "test"));
+    name.append(make("span", "tag testing", "test"), make("span", "tag muted", "silenced"));
     item.append(make("p", "namespace"), name, make("p", "state"), make("p", "facts"));
     const button = make("button", "quiet", "Test");
     button.type = "button";
     button.onclick = () => act("test", page.zones.find((other) => zoneKey(other) === zoneKey(zone)) || zone);
-    item.append(button);
+    const actions = make("div", "actions");
+    actions.append(button, silenceButton(zone.namespace, zone.name));
+    item.append(actions);
     return item;
   }, (item, zone) => {
     const state = stateOf(zone), faults = zone.faults || [];
@@ -213,7 +221,9 @@ function drawZones(stale) {
     const namespace = item.querySelector(".namespace");
     namespace.hidden = !severalNamespaces;
     say(namespace, zone.namespace);
-    item.querySelector(".tag").hidden = !zone.testing;
+    item.querySelector(".testing").hidden = !zone.testing;
+    item.querySelector(".muted").hidden = !(zone.silences || []).some((one) => !one.device);
+    lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
     say(item.querySelector(".state"), `${stale ? "last known: " : ""}${state}${faults.length ? " · fault" : ""}`);
     const declared = zone.declared || 0, covered = zone.covered || 0;
     const since = zone.sinceNs && state !== "normal" ? `for ${span(hubNow() - milliseconds(zone.sinceNs))} · ` : "";
@@ -254,7 +264,7 @@ function drawAlarms(stale) {
       button.onclick = does;
       buttons.append(button);
     }
-    buttons.append(make("span", "aside"));
+    buttons.append(silenceButton(zone.namespace, zone.name), make("span", "aside"));
     item.append(title, make("p", "why"), make("p", "marked"), make("ul", "signs"), make("div", "pictures"), make("ul", "clips"), buttons);
     return item;
   }, (item, zone) => {
@@ -292,19 +302,9 @@ function drawAlarms(stale) {
     acknowledge.hidden = state !== "alarm";
     reset.hidden = state !== "acknowledged" && state !== "restored";
     acknowledge.disabled = reset.disabled = stale || !mayAct() || Boolean(page.failing);
+    lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
-}
-
-function eventLook(event) {
-  switch (event.type) {
-    case "TYPE_FAULT": return ["fault", "fault"];
-    case "TYPE_FAULT_CLEARED": return ["normal", "fault cleared"];
-    case "TYPE_TEST": return ["test", "test"];
-    case "TYPE_EVIDENCE": return ["evidence", "sign"];
-    case "TYPE_FALSE_ALARM": return ["test", "false alarm"];
-    default: return [STATES[event.state] || "normal", STATES[event.state] || "normal"];
-  }
 }
 
 function drawEvents() {

@@ -1,6 +1,7 @@
 // The table of devices: dark ones first. Only the rows in sight exist, and only these are asked for.
 
-import { amount, fetchJson, get, hubNow, make, milliseconds, say, span } from "./lib.js";
+import { amount, button, fetchJson, get, hubNow, make, milliseconds, say, span } from "./lib.js";
+import { endSilence, lookOver, silence, silenceOf } from "./silences.js";
 
 const ROW = 34;              // pixels; console.css has the same
 const BEYOND = 12;           // rows above and below what is in sight
@@ -76,9 +77,13 @@ function draw() {
 
 function makeRow() {
   const row = make("tr");
-  for (let index = 0; index < 11; index += 1) row.append(make(index ? "td" : "th", [3, 4, 5, 6, 8, 9].includes(index) ? "number" : ""));
+  for (let index = 0; index < 12; index += 1) row.append(make(index ? "td" : "th", [3, 4, 5, 6, 8, 9].includes(index) ? "number" : ""));
   row.firstChild.scope = "row";
   row.children[2].append(make("span"));
+  row.children[11].append(button("Silence …", () => {
+    const { namespace, zone, id } = row.device, one = silenceOf(namespace, zone, id);
+    return one ? endSilence(one) : silence(namespace, zone, id);
+  }));
   return row;
 }
 
@@ -86,12 +91,16 @@ function fill(row, number, device) {
   const cells = row.children;
   row.setAttribute("aria-rowindex", String(number + 2));
   row.classList.toggle("unwatched", Boolean(device) && !device.covered);
+  row.device = device;
+  const silencing = cells[11].firstChild;
+  silencing.hidden = !device || !device.declared;
   if (!device) {
-    for (const cell of cells) if (cell !== cells[2]) say(cell, "");
+    for (const cell of cells) if (cell !== cells[2] && cell !== cells[11]) say(cell, "");
     say(cells[0], "…");
     say(cells[2].firstChild, "");
     return;
   }
+  lookOver(silencing, false, device.namespace, device.zone, device.id);
   const values = { max: [], mean: [], smoke: [], gas: [], also: [] };
   for (const term of device.latest || []) {
     const where = column(term);

@@ -95,6 +95,21 @@ export function signText(item) {
   return `${kind} ${measured} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
 }
 
+/** How an event looks, and what it is called. */
+export function eventLook(event) {
+  switch (event.type) {
+    case "TYPE_SILENCE": return ["test", Number(event.timeNs) > Number(event.silence.sinceNs) ? "silence over" : "silenced"];
+    case "TYPE_FALSE_ALARM": return ["test", "false alarm"];
+    case "TYPE_TEST": return ["test", "test"];
+    case "TYPE_FAULT_CLEARED": return ["normal", "fault cleared"];
+    default: {
+      const state = STATES[event.state] || "normal";
+      const [look, word] = { TYPE_FAULT: ["fault", "fault"], TYPE_EVIDENCE: ["evidence", "sign"] }[event.type] || [state, state];
+      return [look, event.silence ? `${word}, silenced` : word];
+    }
+  }
+}
+
 /** The session is over: what the page shows would only grow old. */
 function signInAgain() {
   location.replace("/login");

@@ -6,7 +6,7 @@ from typing import Any
 
 from embereye.hub.databases.interface import Database
 from embereye.levels import ZoneState
-from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.zone.timeline import PastAlarm
 
 RAISED = {ZoneState.PRE_ALARM, ZoneState.ALARM}
@@ -68,7 +68,7 @@ def _begun(event: AlarmEvent) -> PastAlarm:
 
 def _gone_on(alarm: PastAlarm, event: AlarmEvent) -> PastAlarm:
     state = ZoneState(event.state)
-    if event.type == AlarmEvent.TYPE_FALSE_ALARM:
+    if event.type in {AlarmEvent.TYPE_FALSE_ALARM, AlarmEvent.TYPE_SILENCE}:
         return alarm
     worst = ZoneState.PRE_ALARM if state in {ZoneState.NORMAL, ZoneState.PRE_ALARM} else ZoneState.ALARM
     alarm = replace(alarm, worst=max(alarm.worst, worst, key=lambda one: one.wire))
@@ -88,6 +88,16 @@ def write_marks(db: Database, marks: Mapping[str, FalseAlarm | None]) -> None:
         else:
             upsert = "INSERT INTO false_alarms VALUES (?, ?) ON CONFLICT (alarm) DO UPDATE SET mark = excluded.mark"
             db.execute(upsert, (alarm, mark.SerializeToString()))
+
+
+def write_silences(db: Database, silences: Mapping[str, Silence | None]) -> None:
+    """Keep `silences`, or remove them (None), in the transaction that is open."""
+    for name, silence in silences.items():
+        if silence is None:
+            db.execute("DELETE FROM silences WHERE id = ?", (name,))
+        else:
+            upsert = "INSERT INTO silences VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET silence = excluded.silence"
+            db.execute(upsert, (name, silence.SerializeToString()))
 
 
 def prune(db: Database) -> int:

@@ -12,7 +12,7 @@ from embereye.hub.feeds.feed import Feed
 from embereye.hub.feeds.selection import EVERYTHING, Selection
 from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.storage.committer import Committer
-from embereye.hub.storage.store import EventBounds, Store, StoreThreads
+from embereye.hub.storage.store import ENDLESS, EventBounds, Store, StoreThreads
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.timeline import PastAlarm
 
@@ -63,7 +63,7 @@ class History:
         latest, found, looked_at = self._feed.latest, list[AlarmEvent](), 0
         before = min(query.before or latest + 1, latest + 1)
         zones = query.selection.zones if len(query.selection.zones) <= FEW_ZONES else ()
-        bounds = EventBounds(query.after, before, query.since_ns, query.until_ns, tuple(zones))
+        bounds = EventBounds(query.after, before, query.since_ns, query.until_ns or ENDLESS, tuple(zones))
         while looked_at < MAX_LOOKED_AT and len(found) < query.limit:
             events = await self._store.read(partial(Store.search, bounds=bounds, limit=PART, newest=query.newest))
             if not events:
@@ -82,9 +82,9 @@ class History:
         return EventPage(found[::-1] if query.newest else found, following)
 
     async def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
-        """As `Store.events_between`, of durable events."""
-        latest = self._feed.latest
-        events = await self._store.read(lambda store: store.events_between(from_ns, until_ns, limit))
+        """Up to `limit` durable events that were recorded from `from_ns` to before `until_ns`, ascending."""
+        latest, bounds = self._feed.latest, EventBounds(since_ns=from_ns, until_ns=until_ns)
+        events = await self._store.read(partial(Store.search, bounds=bounds, limit=limit))
         return [event for event in events if event.cursor <= latest]
 
     async def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:

@@ -26,7 +26,7 @@ from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.webhooks import records as webhook_records
 from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.zone.timeline import PastAlarm
@@ -39,6 +39,7 @@ RECENT = 20_000  # ids of reports that the hub knows without asking; what is sen
 PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
 MOST_PATIENCE_SECONDS = 60.0
 FOLDER_SECONDS = 5.0
+ENDLESS = 2**63 - 1  # nanoseconds, or a cursor: the most that a database holds
 KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
 
 
@@ -57,10 +58,10 @@ class StoredPicture:
 class EventBounds:
     """Where events are looked for."""
 
-    after: int  # cursor, exclusive
-    before: int  # cursor, exclusive
-    since_ns: int = 0  # when they were recorded; 0: ever
-    until_ns: int = 0  # exclusive; 0: ever
+    after: int = 0  # cursor, exclusive
+    before: int = ENDLESS  # cursor, exclusive
+    since_ns: int = 0  # when they were recorded
+    until_ns: int = ENDLESS  # exclusive
     zones: tuple[str, ...] = ()  # "name" or "namespace/name"; none: all
 
 
@@ -82,6 +83,7 @@ class Transaction:
     subscriptions: dict[str, StoredSubscription | None] = field(default_factory=dict)  # None: removed
     webhooks: WebhookChanges = field(default_factory=WebhookChanges)
     false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
+    silences: dict[str, Silence | None] = field(default_factory=dict)  # by id; None: over
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -104,6 +106,7 @@ class StoredState:
     subscriptions: list[StoredSubscription] = field(default_factory=list)
     webhooks: dict[str, tuple[int, int]] = field(default_factory=dict)  # how far it has come, its dead letters
     false_alarms: list[FalseAlarm] = field(default_factory=list)
+    silences: list[Silence] = field(default_factory=list)
 
 
 def lock_folder(folder: Path) -> int:
@@ -178,6 +181,7 @@ class Store:
             false_alarms=list(
                 self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
             ),
+            silences=list(self._rows("SELECT silence FROM silences", lambda row: Silence.FromString(bytes(row[0])))),
         )
 
     def _latest_ns(self) -> int:
@@ -257,6 +261,7 @@ class Store:
         )
         alarms.write_events(db, events)
         alarms.write_marks(db, transaction.false_alarms)
+        alarms.write_silences(db, transaction.silences)
         db.execute_many(
             "DELETE FROM pictures WHERE alarm = ? AND device = ? AND kind = ?",
             [(p.alarm, p.device, p.kind) for p in transaction.pictures],
@@ -340,24 +345,22 @@ class Store:
 
     def search(self, bounds: EventBounds, limit: int, *, newest: bool = False) -> list[AlarmEvent]:
         """Up to `limit` events within `bounds`, ascending; the last of them where `newest`, descending."""
-        where, arguments = ["cursor > ?", "cursor < ?"], list[int | str]((bounds.after, bounds.before))
-        if bounds.since_ns:
-            where.append("time_ns >= ?")
-            arguments.append(bounds.since_ns)
-        if bounds.until_ns:
-            where.append("time_ns < ?")
-            arguments.append(bounds.until_ns)
+        # Only what bounds anything: a span of time is looked for by its index unless a condition on cursors is there.
+        conditions = (
+            ("cursor > ?", bounds.after, bounds.after > 0),
+            ("cursor < ?", bounds.before, bounds.before < ENDLESS),
+            ("time_ns >= ?", bounds.since_ns, bounds.since_ns > 0),
+            ("time_ns < ?", bounds.until_ns, bounds.until_ns < ENDLESS),
+        )
+        where = [condition for condition, _, bounded in conditions if bounded]
+        arguments: list[int | str] = [value for _, value, bounded in conditions if bounded]
         if bounds.zones:
             condition, names = alarms.in_zones(bounds.zones)
             where.append(condition)
             arguments += names
-        query = f"SELECT event FROM events WHERE {' AND '.join(where)} ORDER BY cursor {'DESC' * newest} LIMIT ?"
+        wanted = f"WHERE {' AND '.join(where)}" if where else ""
+        query = f"SELECT event FROM events {wanted} ORDER BY cursor {'DESC' * newest} LIMIT ?"
         return list(self._rows(query, _event, (*arguments, limit)))
-
-    def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
-        """Up to `limit` events that were recorded from `from_ns` to before `until_ns`, ascending."""
-        query = "SELECT event FROM events WHERE time_ns >= ? AND time_ns < ? ORDER BY cursor LIMIT ?"
-        return list(self._rows(query, _event, (from_ns, until_ns, limit)))
 
     def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
         """The alarms that `wanted` names, newest first."""

@@ -14,7 +14,8 @@ from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 ALARM, PRE_ALARM, FAULT = "EmberEyeAlarm", "EmberEyePreAlarm", "EmberEyeDeviceFault"
-SEVERITIES = {ALARM: "critical", PRE_ALARM: "warning", FAULT: "warning"}
+SILENCE = "EmberEyeSilence"
+SEVERITIES = {ALARM: "critical", PRE_ALARM: "warning", FAULT: "warning", SILENCE: "info"}
 NAMES = {
     ZoneState.PRE_ALARM: PRE_ALARM,
     ZoneState.ALARM: ALARM,
@@ -46,12 +47,27 @@ def alerts_of(event: AlarmEvent) -> list[Alert]:
     if event.type in {AlarmEvent.TYPE_FAULT, AlarmEvent.TYPE_FAULT_CLEARED}:
         cleared = time if event.type == AlarmEvent.TYPE_FAULT_CLEARED else None
         return [_alert(event, FAULT, _time(event.fault.since_ns or event.time_ns), cleared, device=event.fault.device)]
+    if event.type == AlarmEvent.TYPE_SILENCE:
+        return [_silence(event)]
     if event.type not in {AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE}:
         return []
     now, before = NAMES.get(ZoneState(event.state), ""), NAMES.get(ZoneState(event.previous), "")
     starts = _time(min((one.since_ns for one in event.contributions if one.since_ns), default=event.time_ns))
     found = [_alert(event, before, starts, time, alarm=event.alarm)] if before and before != now else []
     return found + ([_alert(event, now, starts, None, alarm=event.alarm)] if now else [])
+
+
+def _silence(event: AlarmEvent) -> Alert:
+    """Firing from its first event to that of its end."""
+    silence, where = event.silence, f"{event.namespace}/{event.zone}"
+    labels = {
+        "alertname": SILENCE, "severity": SEVERITIES[SILENCE], "namespace": event.namespace, "zone": event.zone,
+        **({"device": silence.device} if silence.device else {}),
+    }  # fmt: skip
+    ends = _time(event.time_ns) if event.time_ns > silence.since_ns else None
+    summary = f"{where}: {silence.device or 'the zone'} is silenced"
+    notes = {"summary": summary, "description": event.why, "who": silence.who}
+    return Alert(labels, notes, _time(silence.since_ns), ends)
 
 
 def _alert(event: AlarmEvent, name: str, starts: datetime, ends: datetime | None, **labels: str) -> Alert:

@@ -36,7 +36,9 @@ class Sender:
         self._session: aiohttp.ClientSession | None = None
 
     def concerns(self, event: AlarmEvent) -> bool:
-        """Whether the webhook's format has a word for `event`."""
+        """Whether the webhook's format has a word for `event`, and nobody has silenced it."""
+        if event.HasField("silence") and event.type != AlarmEvent.TYPE_SILENCE:
+            return False
         return bool(body_of(self._options.format, self._options.name, event))
 
     async def attempt(self, event: AlarmEvent) -> Refusal | None:

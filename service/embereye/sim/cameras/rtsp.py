@@ -83,7 +83,7 @@ class _Viewer:
             self._sockets.close()
             self._writer.close()
 
-    def _hear(self, report: bytes) -> None:
+    def _hear(self, report: bytes | memoryview) -> None:
         if asks_key_frame(report):
             self._key_wanted.set()
 

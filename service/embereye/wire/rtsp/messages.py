@@ -46,7 +46,7 @@ class Interleaved(NamedTuple):
     """One RTP or RTCP packet that came over the connection."""
 
     channel: int
-    data: bytes
+    data: bytes | memoryview  # of memory that the next bytes may take
 
 
 def request(method: str, url: str, sequence: int, headers: Mapping[str, str]) -> bytes:
@@ -71,10 +71,12 @@ class RtspParser:
         self._body = 0  # bytes of it
 
     def feed(self, data: bytes | memoryview) -> list[Message | Interleaved]:
-        """What `data` completes."""
+        """What `data` completes. Packets are left where they lie: they are good until its memory is used again."""
         buffer = self._buffer
-        buffer += data
         found: list[Message | Interleaved] = []
+        if self._head is None and not self._searched:  # nearly always there is nothing but packets
+            data = self._packets(data, found)
+        buffer += data
         start, size = 0, len(buffer)
         while start < size:
             if self._head is None and buffer[start] == 0x24:
@@ -90,6 +92,22 @@ class RtspParser:
             start = end
         del buffer[:start]
         return found
+
+    def _packets(self, data: bytes | memoryview, found: list[Message | Interleaved]) -> memoryview:
+        """Add the packets that `data` begins with, behind what is buffered; returns what is left of both."""
+        if self._buffer:
+            data = b"".join((self._buffer, data))
+            self._buffer.clear()
+        view, start = memoryview(data), 0
+        size = len(view)
+        while start + 4 <= size and view[start] == 0x24:
+            end = start + 4 + (view[start + 2] << 8 | view[start + 3])
+            if end > size:
+                break
+            found.append(Interleaved(view[start + 1], view[start + 4 : end]))
+            self._garbage = 0
+            start = end
+        return view[start:]
 
     def _message(self, start: int, found: list[Message | Interleaved]) -> int:
         """Where what begins at `start` ends, -1: not yet."""

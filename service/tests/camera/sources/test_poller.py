@@ -88,3 +88,16 @@ async def test_a_camera_that_goes_in_a_look_takes_nothing_with_it():
     second.sender.send(b"part")
     await second.heard(1)
     second.close()
+
+
+async def test_once_all_sockets_are_read_that_is_told():
+    told = []
+    intake = SocketPoller(lambda: told.append([sum(camera.looks) for camera in cameras]))
+    cameras = [Camera(intake), Camera(intake)]
+    for camera in cameras:
+        camera.sender.send(b"part")
+    await cameras[1].heard(1)
+    await asyncio.sleep(0)
+    assert told[-1] == [1, 1]
+    for camera in cameras:
+        camera.close()

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from harness.need import BROWSER
 
+from embereye.hub.access.roles import Role
+
 from .browser import Browser
-from .house import TOKEN, House
+from .house import ADA, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 PAGES = ("now", "day", "history", "devices")
@@ -103,3 +105,55 @@ async def test_it_is_usable_on_a_phone(house: House, browser: Browser) -> None:
         await keep(browser, f"{name}-phone")
         wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert await browser.ask("evaluate", script=wider) <= 0, f"{name} is wider than the screen"
+
+
+async def test_a_zone_is_silenced_with_a_reason_shown_everywhere_and_ended_by_a_click(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish()
+    await house.burn()
+    await browser.until("document.querySelector('.alarm[data-state=alarm] [data-action=silence]')")
+    assert not await browser.ask("evaluate", script="document.body.hasAttribute('data-silenced')")
+    await browser.ask("click", selector=".alarm [data-action=silence]")
+    await browser.ask("select", selector="#ask-hours", value="4")
+    await browser.ask("click", selector="#ask-ok")
+    assert await browser.ask("evaluate", script="document.querySelector('#ask').open"), "a reason is asked for"
+    await browser.ask("fill", selector="#ask-note", text="the brigade is here")
+    await keep(browser, "silence-ask")
+    assert await browser.ask("axe") == []
+    await browser.ask("click", selector="#ask-ok")
+    await browser.until("document.body.hasAttribute('data-silenced')")
+    for name in PAGES:
+        await browser.ask("evaluate", script=f"location.hash = '{name}'")
+        await browser.until("document.querySelector('#silences li')?.innerText.includes('the brigade is here')")
+    await browser.ask("evaluate", script="location.hash = 'now'")
+    assert "4 h left" in await browser.text("#silences")
+    assert (await browser.text("#verdict-word")).startswith("ALARM"), "silenced, but an alarm all the same"
+    await keep(browser, "silenced")
+    assert await browser.ask("axe") == []
+    (silence,) = house.hub.silences.all()
+    assert (silence.who, silence.reason, silence.zone) == ("admin", "the brigade is here", "kitchen")
+    await browser.ask("click", selector="#silences button")
+    await browser.until("document.querySelector('#silenced').hidden")
+    assert house.hub.silences.all() == []
+    await browser.until("document.querySelector('#events')?.innerText.includes('SILENCE OVER')")
+    assert await browser.ask("problems") == []
+
+
+async def test_a_device_is_silenced_by_the_keyboard_and_viewers_may_not(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script="location.hash = 'devices'")
+    await browser.until("document.querySelector('#devices tr [aria-label=\"Silence … s-00006 in kitchen\"]')")
+    await browser.ask(
+        "evaluate", script="document.querySelector('[aria-label=\"Silence … s-00006 in kitchen\"]').focus()"
+    )
+    await browser.ask("press", key="Enter")
+    await browser.until("document.querySelector('#ask').open && document.activeElement.id === 'ask-note'")
+    await browser.ask("fill", selector="#ask-note", text="being cleaned")
+    await browser.ask("press", key="Enter")
+    await browser.until("document.querySelector('#silences li')?.innerText.includes('s-00006 · kitchen')")
+    await keep(browser, "devices-silenced")
+    viewer = await house.hub.access.create_token(ADA, "guest", Role.VIEWER)
+    await browser.sign_in(house.base, viewer)
+    await browser.until("document.querySelector('#silences button')?.disabled")
+    assert await browser.ask("evaluate", script="document.querySelector('.zone [data-action=silence]').disabled")

@@ -16,7 +16,7 @@ from embereye.hub.webhooks.signing import headers, key_of
 from embereye.levels import Level, ZoneState
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
-from embereye.v1.alarms_pb2 import AlarmEvent, Fault
+from embereye.v1.alarms_pb2 import AlarmEvent, Fault, Silence
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 
@@ -83,6 +83,19 @@ def test_a_dark_device_is_an_alert_of_its_own_and_a_test_is_none() -> None:
     dark.type = AlarmEvent.TYPE_TEST
     assert told("alertmanager", dark) is None
     assert told("generic", dark)["event"]["type"] == "TYPE_TEST"
+
+
+def test_a_silence_is_an_alert_from_its_beginning_to_its_end() -> None:
+    one = event(ZoneState.NORMAL, ZoneState.NORMAL)
+    one.type = AlarmEvent.TYPE_SILENCE
+    one.silence.CopyFrom(Silence(device="s-9", who="Ada", since_ns=one.time_ns, until_ns=one.time_ns + 60 * SECOND))
+    (alert,) = told("alertmanager", one)["alerts"]
+    assert (alert["status"], alert["labels"]["alertname"], alert["labels"]["device"]) == (
+        "firing", "EmberEyeSilence", "s-9",
+    )  # fmt: skip
+    one.time_ns += 30 * SECOND
+    (over,) = told("alertmanager", one)["alerts"]
+    assert (over["status"], over["fingerprint"]) == ("resolved", alert["fingerprint"])
 
 
 # Signatures

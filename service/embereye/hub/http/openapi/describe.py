@@ -41,6 +41,7 @@ PARTS_BELOW: dict[tuple[str, str], Json] = {
     ("/v1/clips/", "name"): {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "SHA-256 of the content"},
     ("/v1/subscriptions/", "name"): {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},
     ("/v1/alarms/{alarm}/false", "alarm"): ALARM,
+    ("/v1/silences/", "silence"): {"type": "string", "pattern": "^[0-9a-f]{16}$"},
     ("/static/", "name"): {"type": "string", "enum": list(STATIC)},
 }
 NAME: Json = {"type": "string", "minLength": 1}

@@ -19,6 +19,7 @@ from embereye.hub.http.openapi.parts import (
     reference,
     whole,
 )
+from embereye.hub.silences import MOST_MINUTES
 from embereye.hub.storage.alarms import SORTS
 
 Paths = dict[str, dict[str, Json]]
@@ -43,6 +44,7 @@ def paths() -> Paths:
     """All of them, without what follows from a path and from who may ask."""
     return {
         **_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_webhooks(), **_actions(),
+        **_silences(),
     }  # fmt: skip
 
 
@@ -427,4 +429,28 @@ def _actions() -> Paths:
                 body=said,
             )
         }
+    }
+
+
+def _silences() -> Paths:
+    reason: Json = {"type": "string", "minLength": 1, "maxLength": 2000, "pattern": "\\S"}
+    minutes: Json = {"type": "integer", "minimum": 1, "maximum": MOST_MINUTES}
+    device: Json = {"type": "string", "description": "id of one in the zone; empty: the whole zone"}
+    said = record({"reason": reason, "minutes": minutes}, device=device, who={"type": "string", "maxLength": 200})
+    made = {200: answer("the event that it made, durable", reference("AlarmEvent"))}
+    listed = record({"silences": list_of(reference("Silence"))})
+    return {
+        "/v1/silences": {
+            "get": operation("Silences that are on", {200: answer("the one that ends first before the others", listed)})
+        },
+        "/v1/zones/{namespace}/{zone}/silences": {
+            "post": operation(
+                "Keep notifications of a zone, or of a device in it, back for a while; in place of a silence of the "
+                "same. Alarms are told all the same",
+                made,
+                fails=(*CHANGES, 404, 409, 503),
+                body=said,
+            )
+        },
+        "/v1/silences/{silence}": {"delete": operation("End a silence before its time", made, fails=(404, 503))},
     }

@@ -1,22 +1,16 @@
-"""docs/reliability.md: what faults did to EmberEye in a run, written from its results."""
+"""The pages that tell what faults did to EmberEye in a run, written from its results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.machine.faults import FAULTS, HOLD_SECONDS
-from harness.machine.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
-
-HEAD, END = (Path(__file__).with_name(f"reliability_{part}.md") for part in ("head", "end"))
+from harness.matrix.fault import HOLD_SECONDS
+from harness.matrix.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
 
 
-def write_page(path: Path, about: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
-    """Write the page."""
-    path.write_text(page(about, outcomes))
-
-
-def page(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
-    """The page's text."""
+def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, str], folder: Path) -> str:
+    """The page's text, between what `folder` has as its head and its end; `said` tells what each fault is."""
+    head, end = ((folder / f"reliability_{part}.md").read_text() for part in ("head", "end"))
     machine = about["machine"]
     singles = [one for one in outcomes if len(one.faults) == 1]
     pairs = [one for one in outcomes if len(one.faults) > 1]
@@ -24,10 +18,10 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
     def worst(name: str) -> str:
         return ", ".join(f"{one.gap:g} s" for one in singles if one.faults == (name,)) or "not run"
 
-    text = HEAD.read_text().format(
+    text = head.format(
         hold=HOLD_SECONDS, at=about["at"], seed=about["seed"], commit=about["commit"][:8], cores=machine["cores"],
         cpu=machine["cpu"], memory=machine["memoryGb"], python=machine["python"],
-pressure=_pressure(outcomes),
+        pressure=_pressure(outcomes),
         evidence=max((one.evidence for one in outcomes), default=0),
         evidence_lost=max((one.evidence_lost for one in outcomes), default=0),
         evidence_doubled=max((one.evidence_doubled for one in outcomes), default=0),
@@ -40,8 +34,8 @@ pressure=_pressure(outcomes),
     )  # fmt: skip
     for title, rows in (("Each alone", singles), ("In pairs", pairs)):
         if rows:
-            text += f"## {title}\n" + _table(rows)
-    return text + END.read_text()
+            text += f"## {title}\n" + _table(rows, said)
+    return text + end
 
 
 def _pressure(outcomes: Sequence[Outcome]) -> str:
@@ -59,14 +53,14 @@ def _slowest(outcomes: Sequence[Outcome]) -> str:
     return f"{max(one.recovery for one in outcomes):g} s" if outcomes else "not run"
 
 
-def _table(outcomes: Sequence[Outcome]) -> str:
+def _table(outcomes: Sequence[Outcome], said: Mapping[str, str]) -> str:
     titles = (
         "fault", "gap", "recovery", "told", "evidence lost, doubled", "alarms lost, doubled", "alerts that began",
         "pressure", "",
     )  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
     for one in outcomes:
-        name = " and ".join(FAULTS[fault].what if len(one.faults) == 1 else fault for fault in one.faults)
+        name = " and ".join(said[fault] if len(one.faults) == 1 else fault for fault in one.faults)
         verdict = "kept" if one.ok else f"**not kept**{': ' if one.problem else ''}{one.problem}"
         alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
         lines.append(

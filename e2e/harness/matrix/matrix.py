@@ -10,12 +10,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from harness.machine.faults import AGAIN_SECONDS, HOLD_SECONDS, Fault, together
-from harness.machine.local_site import LocalSite
 from harness.machine.prometheus import Prometheus
+from harness.matrix.fault import B, Building, Fault, together
 from harness.records.probers import EvidenceProber
 
 ALONE_SECONDS, PAIR_SECONDS = 30.0, 60.0  # within which a site has recovered from a fault, from two
+AGAIN_SECONDS = 60.0  # within which everything has to be well again, or the run ends
 ALARM_SECONDS = 20.0  # for the alarm of a fire after everything is mended
 SETTLE_SECONDS = 1.5  # for what might come twice
 
@@ -88,10 +88,11 @@ class Alerts:
 
 
 async def try_faults(
-    site: LocalSite, prober: EvidenceProber, faults: Sequence[Fault], prometheus: Prometheus | None = None
+    site: B, prober: EvidenceProber, faults: Sequence[Fault[B]], prometheus: Prometheus | None = None
 ) -> Outcome:
     """Do harm while it burns, mend it, and look at the books."""
     limit = ALONE_SECONDS if len(faults) == 1 else PAIR_SECONDS
+    hold = max(fault.hold for fault in faults)
     began, back_before = time.monotonic(), site.taken_back()
     burning: list[tuple[str, float]] = []
     problem, recovery = "", float("inf")
@@ -111,13 +112,13 @@ async def try_faults(
 
     alerts, waited = Alerts(prometheus), waited_seconds()
     await alerts.begin()
-    fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in (0.2, HOLD_SECONDS / 2)]
+    fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in (0.2, hold / 2)]
     try:
         async with together(site, faults):
             harmed, first = time.monotonic(), 0.0
             if all(fault.at_once for fault in faults):
                 first = await recovered(site.struck)
-            await asyncio.sleep(max(0.0, harmed + HOLD_SECONDS - time.monotonic()))
+            await asyncio.sleep(max(0.0, harmed + hold - time.monotonic()))
         mended = time.monotonic()
         async with asyncio.timeout(AGAIN_SECONDS):
             await asyncio.gather(*fires)
@@ -145,7 +146,7 @@ def waited_seconds() -> float:
 
 
 def _judge(  # noqa: PLR0913 -- what was seen, all by name
-    site: LocalSite, prober: EvidenceProber, faults: Sequence[Fault], *, problem: str, recovery: float,
+    site: Building, prober: EvidenceProber, faults: Sequence[Fault[B]], *, problem: str, recovery: float,
     recovery_limit: float, burning: Sequence[tuple[str, float]], gap: float, back: int,
 ) -> Outcome:  # fmt: skip
     acknowledged = [prober.sent[name] for name in list(prober.acknowledged)]

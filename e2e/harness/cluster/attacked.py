@@ -1,0 +1,137 @@
+"""A release in a cluster that faults are made on: two shards of sensors, one of cameras, devices outside the pods."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from harness.cluster.cluster import Cluster, Json, until
+from harness.cluster.site import CAMERAS, SENSORS, SITE, VOLUME, Site
+from harness.devices import Film, PushCamera, TextDevice, fire_id
+from harness.records.diary import Diary
+from harness.records.probers import EvidenceProber, IngestProber
+from harness.records.witness import Witness
+
+PROBED = 6  # sensors whose every reading is accounted for
+SHARDS = 2
+COVERED_SECONDS = 120.0
+CAMERA = "watched"
+BETA = "embereye.dev/v1beta1"
+
+
+class Release:
+    """What is attacked, its devices, and who keeps books on both."""
+
+    def __init__(self, site: Site, fires: int) -> None:
+        """`fires`: how many sensors there are that stay quiet until they burn, once each."""
+        self.site = site
+        self.cluster: Cluster = site.cluster
+        self.diary: Diary = site.diary
+        self.witness: Witness
+        self.prober: EvidenceProber
+        self.struck = 0.0
+        self.shards = SHARDS
+        self._fires = fires
+        self._burnt = 0
+
+    # --- what is declared ---
+
+    def sensor_fleet(self) -> Json:
+        """The fleet that is attacked."""
+        names = [*map(fire_id, range(self._fires)), *(f"probed-{number}" for number in range(PROBED))]
+        return {
+            "apiVersion": BETA,
+            "kind": "SensorFleet",
+            "metadata": {"name": SENSORS, "namespace": SITE},
+            "spec": {
+                "sensors": [{"id": name, "zone": name} for name in names],
+                "shards": self.shards,
+                "autoscaling": {"mode": "none"},
+                "expose": self.site.node_ports,
+            },
+        }
+
+    def camera_fleet(self) -> Json:
+        """One camera, which pushes."""
+        return {
+            "apiVersion": BETA,
+            "kind": "CameraFleet",
+            "metadata": {"name": CAMERAS, "namespace": SITE},
+            "spec": {
+                "cameras": [{"id": CAMERA, "zone": CAMERA, "source": "push"}],
+                "detection": {"detectors": ["motion", "flame"]},
+                "fps": {"target": 10, "min": 3},
+                "shards": 1,
+                "autoscaling": {"mode": "none"},
+                "expose": self.site.node_ports,
+            },
+        }
+
+    async def settled(self) -> None:
+        """Wait until the sensors' fleet is covered as it is declared, and nothing is under way."""
+        await self.site.condition("sf", SENSORS, COVERED_SECONDS, Covered=True, Progressing=False)
+
+    async def begin(self, film: Film) -> None:
+        """Install it, and start devices, probers and the witness; returns once all of them are well."""
+        site = self.site
+        await site.install(f"hub.persistence.storageClass={VOLUME}")
+        await site.apply_fleets(self.sensor_fleet(), self.camera_fleet())
+        self.witness = site.witness = Witness(await site.hub(), self.diary, token=site.token)
+        site.start(self.witness.run(), "witness")
+        known = await site.exposed("sf", SENSORS)
+        host, _, port = known["tcp"].rpartition(":")
+        for number in range(self._fires):
+            device = TextDevice(fire_id(number), fire_id(number), host, int(port), period=1.0)
+            site.texts[device.id] = device
+            site.start(device.run(), device.id)
+        for number in range(PROBED):
+            prober = IngestProber(f"probed-{number}", known["grpc"], self.diary)
+            site.ingest.append(prober)
+            site.start(prober.run(), prober.device)
+        home = (await site.exposed("cf", CAMERAS))["grpc"]
+        site.start(PushCamera(CAMERA, CAMERA, home, film, self.diary).run(), CAMERA)
+        credentials = await site.identity(EvidenceProber.identity(SITE))
+        self.prober = EvidenceProber(await site.hub_control(), SITE, self.diary, credentials, rate=5.0)
+        site.start(self.prober.run(), "evidence prober")
+        await self.settled()
+        await site.covered("cf", CAMERAS, COVERED_SECONDS)
+        await self.well(COVERED_SECONDS)
+
+    # --- devices and books ---
+
+    async def well(self, limit: float) -> None:
+        """Wait until the witness listens and every probed sensor is acknowledged; AssertionError after `limit`."""
+        await until(self.witness.connected, bool, "the witness is connected", limit, 0.05)
+        await self.site.ingest_well(limit)
+
+    async def ignite(self) -> tuple[str, float]:
+        """Let one more sensor burn; its zone, and when its first line was written, monotonic seconds."""
+        device = self.site.texts[fire_id(self._burnt)]
+        self._burnt += 1
+        await device.fire(ADC1=3600)
+        return device.zone, time.monotonic()
+
+    def gap(self, since: float, until: float) -> float:
+        """The longest time that any probed sensor was without an acknowledgement, in seconds."""
+        return max(prober.gap(since, until) for prober in self.site.ingest)
+
+    def taken_back(self) -> int:
+        """Acknowledged readings that were asked for again."""
+        return len(self.site.taken_back())
+
+
+@asynccontextmanager
+async def running_release(diary: Diary, fires: int, film: Film) -> AsyncIterator[Release]:
+    """A release whose devices are all well, in a cluster that is clean before and after."""
+    with diary.step("a clean cluster with the image"):
+        site = Site(await Cluster.connect(diary))
+        await site.clean()
+        await site.prepare()
+    try:
+        with diary.step("installed, fleets covered, devices well"):
+            release = Release(site, fires)
+            await release.begin(film)
+        yield release
+    finally:
+        await site.stop()
+        await asyncio.shield(site.clean())

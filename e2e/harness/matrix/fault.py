@@ -1,0 +1,63 @@
+"""What a fault is, and the building that it is made on: processes of one machine, or a cluster."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from harness.records.diary import Diary
+from harness.records.witness import Witness
+
+HOLD_SECONDS = 4.0  # for which harm is done, where a fault says nothing else
+PAIR_SECONDS = 0.5  # after one fault begins, its pair does
+
+
+class Building(Protocol):
+    """What is attacked, its devices, and who keeps books on both."""
+
+    diary: Diary
+    witness: Witness
+    struck: float  # monotonic seconds: when the latest harm was done that is over at once
+
+    async def well(self, limit: float) -> None:
+        """Wait until the witness listens and every probed sensor is acknowledged; AssertionError after `limit`."""
+
+    async def ignite(self) -> tuple[str, float]:
+        """Let one more sensor burn; its zone, and when its first line was written, monotonic seconds."""
+
+    def gap(self, since: float, until: float) -> float:
+        """The longest time that any probed sensor was without an acknowledgement, in seconds."""
+
+    def taken_back(self) -> int:
+        """Acknowledged readings that were asked for again."""
+
+
+B = TypeVar("B", bound=Building)
+
+
+@dataclass(frozen=True)
+class Fault(Generic[B]):
+    """One kind of harm. Entering it does the harm, leaving it mends what does not mend itself."""
+
+    name: str
+    what: str
+    gap: float  # seconds for which a sensor that is well may go without acknowledgement
+    harm: Callable[[B], AbstractAsyncContextManager[None]]
+    at_once: bool = False  # it is over as soon as it is done: what follows is recovery
+    hold: float = HOLD_SECONDS
+
+
+@asynccontextmanager
+async def together(site: B, faults: Sequence[Fault[B]]) -> AsyncIterator[None]:
+    """All of `faults`, one soon after the other, mended in the other order."""
+    async with AsyncExitStack() as stack:
+        for number, fault in enumerate(faults):
+            if number:
+                await asyncio.sleep(PAIR_SECONDS)
+            site.diary.note("fault", f"{fault.name}: {fault.what}", "bad")
+            site.struck = time.monotonic()
+            await stack.enter_async_context(fault.harm(site))
+        yield
+    site.diary.note("fault", f"{' and '.join(fault.name for fault in faults)}: mended", "good")

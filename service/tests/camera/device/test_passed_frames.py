@@ -1,0 +1,195 @@
+"""Frames that nobody looks at: decoded all the same, counted, and no other thing is said of what a camera sees."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from embereye.camera.decode.image import NO_IMAGE, Decoded, UndecodableError, decode_frame, judged
+from embereye.camera.decode.pool import ContextLostError, PictureHeldError
+from embereye.camera.decode.video import VideoDecoder
+from embereye.camera.device.camera import OVERDUE_NS, CameraDevice, ShardLinks
+from embereye.camera.scheduling.mailbox import Tally
+from embereye.camera.scheduling.turn import Turn
+from embereye.sim.scenes.scene import Room
+from embereye.units import SECOND
+from embereye.v1.types_pb2 import Device
+
+from ..conftest import camera_settings, noisy_jpeg
+from ..decode.test_video_pool import access_units
+
+START_NS = 1_000 * SECOND
+STEP = SECOND // 15
+
+
+class Hall:
+    """A camera at its shard, which has each of its turns as soon as `serve` is called."""
+
+    def __init__(self, decode=None):
+        self.now, self.queued, self.turns, self.seen = START_NS, False, [], []
+        links = ShardLinks(submit=self.submit, report=lambda _, seen: self.seen.append(seen), clock=lambda: self.now)
+        settings = camera_settings(detection={"detectors": ["motion", "flame", "smoke"]})
+        self.camera = CameraDevice(Device(id="hall", fps_target=15, fps_min=1), settings, links)
+        self.camera.arrivals.mailbox.slots = 3
+        self.decoder, self.decode = VideoDecoder("H264"), decode or self.decode_video
+
+    def submit(self, camera):
+        self.queued = True
+
+    def decode_video(self, order, frame):
+        return self.decoder.decode(order, [(unit.data, unit.number) for unit in frame.units])
+
+    def show(self, data, wait=STEP):
+        self.now += wait
+        self.camera.offer_frame(data, self.now)
+        self.serve()
+
+    def serve(self):
+        while self.queued:
+            self.queued = False
+            if frame := self.camera.next_frame():
+                order = self.camera.decode_order(frame)
+                turn = Turn(frame, 0.0, 0.0)
+                try:
+                    turn.result = self.decode(order, frame)
+                except Exception as error:
+                    turn.result = error
+                self.turns.append(SimpleNamespace(units=len(frame.units), image=order.image))
+                self.camera.finish_turn(turn)
+
+    @property
+    def ledger(self):
+        return self.camera.arrivals.mailbox.ledger
+
+
+@pytest.fixture
+def hall():
+    return Hall()
+
+
+def test_of_a_calm_video_pictures_that_nobody_looks_at_are_decoded_with_the_next_one(hall):
+    for unit in access_units(count=45, gop=45):
+        hall.show(unit)
+    assert sum(turn.units for turn in hall.turns) in {44, 45}
+    assert sum(turn.units == 2 for turn in hall.turns) > 10
+    hall.now += 2 * OVERDUE_NS
+    hall.camera.submit_overdue(hall.now)
+    hall.serve()
+    assert hall.ledger.analysed == hall.ledger.offered == 45
+
+
+def test_a_picture_behind_which_none_comes_is_decoded_after_a_while(hall):
+    units = iter(access_units(count=45, gop=45))
+    while len(hall.turns) < 10 or hall.camera.arrivals.mailbox.waiting is None:
+        hall.show(next(units))
+    hall.now += OVERDUE_NS
+    hall.camera.submit_overdue(hall.now)
+    assert not hall.queued
+    hall.now += 1
+    hall.camera.submit_overdue(hall.now)
+    hall.serve()
+    assert hall.camera.arrivals.mailbox.waiting is None
+    assert (hall.turns[-1].units, hall.turns[-1].image) == (1, False)
+    assert hall.ledger.analysed == hall.ledger.offered
+
+
+def test_a_key_frame_is_decoded_apart_from_what_came_before_it(hall):
+    for unit in access_units(count=60, gop=4):
+        hall.show(unit)
+    hall.now += 2 * OVERDUE_NS
+    hall.camera.submit_overdue(hall.now)
+    hall.serve()
+    assert {turn.units for turn in hall.turns} == {1, 2}
+    assert hall.ledger.analysed == 60
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (UndecodableError("no"), "undecodable"),
+        (PictureHeldError(), "held by the decoder"),
+        (ContextLostError(), "decoder lost"),
+        (RuntimeError("no"), "analysis failed"),
+    ],
+)
+def test_what_becomes_of_a_picture_becomes_of_those_that_were_decoded_with_it(hall, error, counted):
+    def decode(order, frame):
+        if frame.passed:
+            raise error
+        return hall.decode_video(order, frame)
+
+    hall.decode = decode
+    for unit in access_units(count=45, gop=45):
+        hall.show(unit)
+        if set(hall.ledger.rejected + hall.ledger.shed) & {counted}:
+            break
+    ledger = hall.ledger
+    assert (ledger.rejected + ledger.shed)[counted] == 2
+    waiting = hall.camera.arrivals.mailbox.waiting is not None
+    assert ledger.offered == ledger.analysed + sum((ledger.rejected + ledger.shed).values()) + waiting
+
+
+def test_while_the_rate_is_cut_no_picture_waits_for_the_next_one(hall):
+    hall.camera.arrivals.mailbox.slots = 1
+    for unit in access_units(count=30, gop=30):
+        hall.show(unit)
+    assert {turn.units for turn in hall.turns} == {1}
+    assert hall.ledger.analysed == 30
+
+
+def test_whoever_wants_a_picture_gets_the_next_one_at_once(hall):
+    units = iter(access_units(count=45, gop=45))
+    while len(hall.turns) < 10 or hall.camera.arrivals.mailbox.waiting is not None:
+        hall.show(next(units))
+    hall.camera.picture_wanted = True
+    while hall.camera.picture_wanted:
+        count = len(hall.turns)
+        hall.show(next(units))
+        assert len(hall.turns) == count + 1
+
+
+def seen_by(pictures, *, skipped):
+    """What a camera sees of JPEGs at 15 a second; without `skipped` every one of them is given to its detectors."""
+
+    def decode(order, frame):
+        if not skipped and not order.image:
+            order = replace(order, scale=4, image=True)
+        return judged(decode_frame(order, frame.data, frame.header.width, frame.header.height), order, None)
+
+    hall = Hall(decode)
+    for picture in pictures:
+        hall.now += STEP
+        hall.camera.push_frame(picture, hall.now, Tally())
+        hall.serve()
+    return hall
+
+
+@pytest.mark.parametrize("scene", ["quiet", "walk", "fire"])
+def test_no_other_thing_is_seen_than_if_every_picture_were_given_to_the_detectors(scene):
+    room = Room(640, 480, 1)
+    pictures = [*room.quiet(30)[:], *(room.fire(8.0, 60, 15.0) if scene == "fire" else getattr(room, scene)(60))[:]]
+    spared, whole = seen_by(pictures, skipped=True), seen_by(pictures, skipped=False)
+    assert spared.seen == whole.seen
+    assert spared.ledger.analysed == len(pictures)
+    assert sum(not turn.image for turn in spared.turns) > 10
+    if scene == "fire":
+        assert any(seen.urgent for seen in spared.seen)
+
+
+def test_a_picture_that_nobody_looks_at_has_to_be_decodable_all_the_same():
+    jpeg = noisy_jpeg(size=(480, 640))
+    hall = seen_by([jpeg] * 20 + [jpeg[:200] + b"\xff\xd9"] * 2, skipped=True)
+    assert hall.ledger.analysed == 20
+    assert sum(hall.ledger.rejected.values()) == 2
+
+
+def test_a_picture_without_an_image_is_no_reason_to_look(hall):
+    for unit in access_units(count=8):
+        hall.show(unit)
+    frame = SimpleNamespace(time_ns=hall.now + 5 * STEP, received_ns=hall.now, lost=(), hurried=False)
+    before = hall.seen[-1]
+    found = hall.camera.analyser.inspect_pixels(frame, Decoded(NO_IMAGE, b"", 0.0))
+    assert found.observation.findings == before.findings
+    assert found.observation.time_ns == frame.time_ns
+    assert np.isfinite(found.cpu_seconds)
