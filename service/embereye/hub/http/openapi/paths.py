@@ -222,13 +222,18 @@ def _pictures() -> Paths:
         },
         "/v1/alarms/{alarm}/clips": {
             "get": operation(
-                "Clips of an alarm, at most 200",
-                {200: answer("newest first", record({"clips": list_of(reference("ListedClip"))}))},
+                "Clips of an alarm, and what sensors sent around it, at most 200 of each",
+                {
+                    200: answer(
+                        "newest first",
+                        record({"clips": list_of(reference("ListedClip")), "lines": list_of(reference("ListedClip"))}),
+                    )
+                },
             )
         },
         "/v1/clips/{name}.{form}": {
             "get": operation(
-                "A clip or still",
+                "A clip, still or recording of a sensor",
                 {
                     200: file_of("all of it", *CLIPS),
                     206: file_of("the Range that was asked for", *CLIPS),
