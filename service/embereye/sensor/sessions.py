@@ -411,7 +411,7 @@ class TextSession(asyncio.Protocol):
         clear = self._owner.clear
         if clear is None or self._passed is not None or not isinstance(message, SensorReading):
             return False
-        return clear.may_change(_row(message)) and self._owner.peer_of(name) is not None
+        return clear.may_change(row_of(message)) and self._owner.peer_of(name) is not None
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
         """Hand what was read of its bytes, in order, to the devices that it speaks for."""

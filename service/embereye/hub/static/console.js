@@ -340,8 +340,8 @@ function drawViews() {
     if (screen.tagName === "CANVAS") { screen.width = 320; screen.height = 240; screen.setAttribute("role", "img"); }
     const caption = make("p", "caption");
     caption.append(make("b"), make("span"), make("span", "age"));
-    if (device.fleet.includes("/cameras/")) caption.append(button("Thermal …", () => adjustOverlay(device), `Thermal … picture over ${device.id}`));
-    item.append(screen, make("p", "hot"), make("p", "dark"), caption);
+    if (device.fleet.includes("/cameras/")) item.append(button("Thermal …", () => adjustOverlay(device), `Thermal … picture over ${device.id}`, "quiet over"));
+    item.prepend(screen, make("p", "hot"), make("p", "dark"), caption);
     return item;
   }, (item, device) => {
     item.dataset.state = state(device);
