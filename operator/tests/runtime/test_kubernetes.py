@@ -177,6 +177,8 @@ async def test_the_hub_hears_of_a_roster_once_and_forgets_what_is_not_retained(b
     await settle(bench)
     key = f"{namespace}/sensors/hall"
     assert [device.id for device in bench.hub.rosters[key].devices] == ["s-0", "s-1", "s-2", "s-3"]
+    assert bench.hub.scaling is not None
+    assert bench.hub.scaling.fleet == key
     assert bench.hub.calls == 1
     await bench.runtime.retain([])
     assert not bench.hub.rosters

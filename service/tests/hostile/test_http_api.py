@@ -7,7 +7,7 @@ import sys
 from .site import SMOKE, TOKEN, Site
 
 EXAMPLES = 15  # of each operation and phase: bounded, so that it takes seconds
-RUN_SECONDS = 120
+RUN_SECONDS = 150
 # Names that there are, or every path with a name in it would end at 404.
 SETTINGS = """
 [parameters]

@@ -591,7 +591,8 @@ class KubernetesRuntime:
         """See Runtime."""
         self._fence()
         self._check_identity()
-        if hub := self._reports_to.get(scaling.fleet):
+        hub = self._reports_to.get(scaling.fleet)
+        if hub is not None:  # the name of the one that reports go to by default is empty
             await self._hubs[hub].tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
