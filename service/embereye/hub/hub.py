@@ -15,6 +15,7 @@ from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
+from embereye.hub.overlays.keeper import Overlays
 from embereye.hub.plans.keeper import Plans
 from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
@@ -79,6 +80,7 @@ class Hub:
         self.false_alarms = FalseAlarms(self.committer, self.zones, self.history)
         self.silences = Silences(self.committer, self.zones, book)
         self.plans = Plans(self.committer, store)
+        self.overlays = Overlays(self.committer)
         self.scaling = Scaling(book)
 
     def trace(self, traces: EvidenceTraces) -> None:
@@ -105,6 +107,7 @@ class Hub:
         self.false_alarms.restore(stored.false_alarms)
         self.silences.restore(stored.silences)
         self.plans.restore(stored.plans)
+        self.overlays.restore(stored.overlays)
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)

@@ -591,7 +591,8 @@ class KubernetesRuntime:
         """See Runtime."""
         self._fence()
         self._check_identity()
-        await self._hub.tell_scaling(scaling)
+        if hub := self._reports_to.get(scaling.fleet):
+            await self._hubs[hub].tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""

@@ -30,6 +30,7 @@ from embereye.hub.http.lists import Facts, Json, SharedList, Source
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, guard, is_own_name
+from embereye.hub.http.overlays import OverlayRoutes
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.past import PastRoutes, listed_clip
 from embereye.hub.http.plans import PlanRoutes
@@ -139,6 +140,7 @@ class Api:
                 *PastRoutes(self._hub, self._clips).routes(),
                 *SilenceRoutes(self._hub).routes(),
                 *PlanRoutes(self._hub).routes(),
+                *OverlayRoutes(self._hub).routes(),
                 *FleetRoutes(self._hub).routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),

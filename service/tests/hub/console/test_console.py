@@ -338,3 +338,39 @@ async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason
     await keep(browser, "fleets")
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
+
+
+async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_kept(house: House, browser: Browser) -> None:
+    await house.furnish()
+    button = "document.querySelector('[aria-label=\"Thermal … picture over cam-0\"]')"
+    await browser.until(button)
+    await browser.ask("evaluate", script=f"{button}.click()")
+    await browser.until("document.querySelector('#overlay').open")
+    await browser.until("document.querySelector('#overlay-picture').naturalWidth === 320")
+    await browser.until(
+        "document.querySelector('#overlay-sensor').selectedOptions[0].innerText === 's-00000 · kitchen'"
+    )
+    for _ in range(4):
+        await browser.ask("evaluate", script="document.querySelector('#overlay-opacity').focus()")
+        await browser.ask("press", key="ArrowLeft")
+    await browser.ask("evaluate", script="document.querySelector('#overlay-x').focus()")
+    await browser.ask("press", key="Home")
+    await asyncio.sleep(1)
+    await keep(browser, "overlay-adjust")
+    assert await browser.ask("axe") == []
+    await browser.ask("click", selector="#overlay-save")
+    await browser.until("!document.querySelector('#overlay').open && document.querySelector('.view .thermal')")
+    ((camera, overlay),) = house.hub.overlays.all()
+    assert (camera, overlay.sensor, overlay.x) == ((CAMERAS, "cam-0"), "s-00000", 0)
+    assert overlay.opacity == pytest.approx(0.4)
+    await browser.until("document.querySelector('.view img[alt*=\"under the thermal picture of s-00000\"]')")
+    await browser.until("document.querySelector('.view .thermal').style.opacity === '0.4'")
+    await asyncio.sleep(1)
+    await keep(browser, "overlay")
+    assert await browser.ask("axe") == []
+    await browser.ask("evaluate", script=f"{button}.click()")
+    await browser.until("document.querySelector('#overlay').open")
+    await browser.ask("click", selector="#overlay-remove")
+    await browser.until("!document.querySelector('.view .thermal')")
+    assert house.hub.overlays.all() == []
+    assert await browser.ask("problems") == []

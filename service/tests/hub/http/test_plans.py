@@ -1,5 +1,7 @@
 """Plans over HTTP: uploaded, furnished, served; who may."""
 
+from collections.abc import Mapping
+
 import cv2
 import numpy as np
 import pytest
@@ -15,8 +17,10 @@ URL = "/v1/plans/Ground%20floor"
 PLACED = f"{URL}/devices/default/sensors/hall/s-01"
 
 
-async def upload(served: Served, data: bytes = PNG, media: str = "image/png", **headers: str) -> tuple[int, str]:
-    headers["Content-Type"] = media
+async def upload(
+    served: Served, data: bytes = PNG, media: str = "image/png", shown: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    headers = {"Content-Type": media, **(shown or {})}
     async with served.session.put(served.base + URL, data=data, headers=headers) as response:
         return response.status, await response.text()
 
@@ -73,7 +77,7 @@ async def test_everybody_sees_plans_and_admins_change_them(served: Served, role:
     await upload(served)
     shown = {"Authorization": f"Bearer {await served.hub.access.create_token(ADA, 'somebody', role)}"}
     assert (await served.get(URL, **shown))[0] == 200
-    assert (await upload(served, **shown))[0] == status
+    assert (await upload(served, shown=shown))[0] == status
     for method, path, body in (("PUT", PLACED, {"x": 0, "y": 0}), ("DELETE", PLACED, None), ("DELETE", URL, None)):
         async with served.session.request(method, served.base + path, json=body, headers=shown) as response:
             assert (method, path, response.status) == (method, path, status)

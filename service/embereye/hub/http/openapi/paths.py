@@ -45,7 +45,7 @@ def paths() -> Paths:
     """All of them, without what follows from a path and from who may ask."""
     return {
         **_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_webhooks(), **_actions(),
-        **_silences(), **_plans(),
+        **_silences(), **_plans(), **_overlays(),
     }  # fmt: skip
 
 
@@ -514,5 +514,34 @@ def _plans() -> Paths:
                 body=record({"x": share, "y": share}),
             ),
             "delete": operation("Take a device off a plan", gone, fails=(404, 503)),
+        },
+    }
+
+
+def _overlays() -> Paths:
+    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
+    wanted = record(
+        {
+            "fleet": {"type": "string", "description": "of the sensor: NAMESPACE/KIND/NAME"}, "sensor": WORD,
+            "x": share, "y": share, "scale": {"type": "number", "minimum": 0.05, "maximum": 4}, "opacity": share,
+        }
+    )  # fmt: skip
+    return {
+        "/v1/overlays": {
+            "get": operation(
+                "Thermal pictures that lie over cameras' pictures",
+                {200: answer("by camera", record({"overlays": list_of(reference("Overlay"))}))},
+            )
+        },
+        "/v1/overlays/{namespace}/{fleet}/{device}": {
+            "put": operation(
+                "Lay a sensor's thermal picture over a camera's, instead of what lies there",
+                {200: answer("it is durable", reference("Overlay"))},
+                fails=(*CHANGES, 404, 503),
+                body=wanted,
+            ),
+            "delete": operation(
+                "Lay nothing over it any more", {200: answer("it is gone", {"type": "object"})}, fails=(404, 503)
+            ),
         },
     }

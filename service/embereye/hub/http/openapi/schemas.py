@@ -61,6 +61,7 @@ def schemas() -> dict[str, Json]:
         "Device": _device(),
         **_plans(),
         **_fleets(),
+        "Overlay": _overlay(),
         "Selection": selection(),
         "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
         "Webhook": record(
@@ -156,6 +157,17 @@ def _past() -> dict[str, Json]:
             }
         ),
     }
+
+
+def _overlay() -> Json:
+    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
+    return record(
+        {
+            "camera": record({"fleet": WORD, "id": WORD}), "fleet": WORD, "sensor": WORD,
+            "x": {**share, "description": "of the centre, a share of the camera's picture"}, "y": share,
+            "scale": {"type": "number", "description": "its width, as a share"}, "opacity": share,
+        }
+    )  # fmt: skip
 
 
 def _fleets() -> dict[str, Json]:
