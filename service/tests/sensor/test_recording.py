@@ -6,10 +6,16 @@ import numpy as np
 import pytest
 from harness.settings import sensor_settings
 
+from embereye.detect.sensing.bands import BandTable
 from embereye.levels import Kind, Level
 from embereye.sensor.device.recent import HEAD, Piece, RecentData, What
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.recorder import RECORDED_BYTES
 from embereye.sensor.recording import Judged, RecordingError, read_recording, write_recording
 from embereye.sensor.replay import LineReplay
+from embereye.sensor.tick import TickBatcher
+from embereye.shard.evidence.episodes import Sign
+from embereye.sim.sensors import Chip
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
 
@@ -96,6 +102,26 @@ def test_smoke_is_an_alarm_again_by_the_settings_then() -> None:
     assert replay.level(Kind.SMOKE) == replay.judged.level == Level.ALARM
     assert replay.readings == 25
     assert replayed(recorded(*pieces[:20])).level(Kind.SMOKE) == Level.CLEAR
+
+
+@pytest.mark.parametrize("limit", [RECORDED_BYTES, 60_000])
+def test_a_fire_in_thermal_frames_is_decided_alike_from_what_was_kept_of_it(limit: int) -> None:
+    chip, bands, signs = Chip(7), BandTable(), list[Sign]()
+    device = SensorDevice(DEVICE, sensor_settings(), bands)
+    device.arrivals.recent.limit = limit
+    batcher = TickBatcher(bands, lambda found, _: signs.extend(found))
+    batcher.configure(sensor_settings())
+    batcher.calibrate(device, chip.eeprom, START)
+    for number in range(160):
+        at_ns = START + number * SECOND // 4
+        batcher.add_frame(device, chip.frame(min(max(0, number - 100) / 20, 1), number), at_ns)
+        batcher.settle(at_ns)
+    then = max(sign.level for sign in signs if sign.kind is Kind.HEAT)
+    assert then >= Level.ALARM
+    eeprom, pieces = device.arrivals.recent.cut(START)
+    replay = replayed(write_recording(Judged(DEVICE, sensor_settings(), then, eeprom), pieces))
+    assert replay.level(Kind.HEAT) == then
+    assert 10 < replay.frames <= 160
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"embereye": "1"}', b"\xff\xfe"])
