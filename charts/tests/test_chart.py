@@ -79,6 +79,10 @@ VALUE_SETS = {
         "--set", "hub.mqtt.broker=mqtts://broker.example:8884", "--set", "hub.mqtt.credentials.existingSecret=login",
         "--set", "hub.mqtt.tls.existingSecret=broker-tls", "--set", "hub.mqtt.prefix=site/north",
     ),
+    "hubs of tenants": (
+        "--set", "hubs.north.namespaces={north}", "--set", "hubs.north.hub.persistence.enabled=false",
+        "--set-json", "hubs.shared={}", "--set", "operator.namespaces={north,south}",
+    ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
                     "--set", "monitoring.grafanaAlerts.enabled=true"),
 }  # fmt: skip
@@ -190,6 +194,10 @@ def pod_of(deployment: Any) -> Any:
         ("operator.namespaces=north", "operator.namespaces"),
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
+        ("hubs.North.namespaces={north}", "North"),
+        ("hubs.north.namespaces=north", "hubs.north.namespaces"),
+        ("hubs.north.hub.retention=soon", "hubs.north.hub.retention"),
+        ("hubs.north.retention=9d", "retention"),
         ("additionalLabels.team=7", "additionalLabels.team"),
         ("logFormat=xml", "logFormat"),
         ("tracing.endpoint=otel-collector:4317", "tracing.endpoint"),

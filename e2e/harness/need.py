@@ -141,6 +141,7 @@ API_SERVER = Need("kube-apiserver and etcd", _build, _programs("kube-apiserver",
 CONTROLLER_MANAGER = Need("kube-controller-manager", _build, _programs("kube-controller-manager"), "make test")
 KUBECTL = Need("kubectl", _build, _programs("kubectl"), "make test")
 GATEWAY_API = Need("Gateway API's CRDs", _build, _programs("gateway-api"), "make test")
+KEDA_CRDS = Need("KEDA's CRDs", _build, _programs("keda-crds"), "make test")
 LUA = Need("Argo CD's Lua", _build, _programs("glua"), "make test")
 HELM = Need("Helm", _build, _programs("helm"), "make test")
 GO_CLIENT = Need("our client in Go", _build, _programs("embereye-valve", "embereye-control.test"), "make test")

@@ -99,6 +99,7 @@ class FakeRuntime:
         self.statuses: list[Manifest] = []
         self.events: list[str] = []
         self.rosters: list[FleetRoster] = []
+        self.told_hub = ""
         self.hub_is_down = False
         self.ledger: FleetLedger | None = None
         self.refused: dict[tuple[str, str], str] = {}
@@ -193,7 +194,8 @@ class FakeRuntime:
         self.log.append("status")
         self.statuses.append(copy.deepcopy(status))
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
+        self.told_hub = hub
         if self.hub_is_down:
             raise UnavailableError("hub hub:50052 cannot be told the roster: UNAVAILABLE")
         self.rosters.append(roster)
@@ -214,6 +216,7 @@ class World:
         self.runtime = FakeRuntime(**options)
         self.now = START
         self.memory = FleetMemory()
+        self.settings = SETTINGS
         self._spec, self._generation = "", 0
 
     @property
@@ -232,7 +235,7 @@ class World:
         self.now += 2 * SECOND
         for shard in self.runtime.shards.values():
             shard.tick()
-        return await reconcile(self.fleet, self.runtime, lambda: self.now, SETTINGS, self.memory)
+        return await reconcile(self.fleet, self.runtime, lambda: self.now, self.settings, self.memory)
 
     async def settle(self) -> Outcome:
         """Passes until nothing is on its way and nothing is written."""

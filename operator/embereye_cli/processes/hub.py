@@ -20,6 +20,7 @@ from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
 from embereye_cli.values import duration, size
+from embereye_operator.decide.ownership.selection import split_names
 
 logger = logging.getLogger(__name__)
 PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
@@ -54,6 +55,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="folder with tls.crt and tls.key that people and programs are shown: the gRPC port and "
                         "that of the console then serve TLS alone [EMBEREYE_TLS]")  # fmt: skip
     add_identity(parser, 50053)
+    parser.add_argument("--namespace", action="append", default=[env("HUB_NAMESPACES")], metavar="NAME,…",
+                        help="shards of these namespaces alone may report, which takes --identity; may be repeated; "
+                        "default: all [EMBEREYE_HUB_NAMESPACES]")  # fmt: skip
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of clips and, without --database, of all else; required "
                         "[EMBEREYE_DATA]")  # fmt: skip
@@ -187,6 +191,9 @@ def run(arguments: Namespace) -> int:
         hosts = AllowedHosts(arguments.allowed_host)
     except ValueError as error:
         raise UserError(f"--allowed-host {error}") from error
+    namespaces = split_names(arguments.namespace)
+    if namespaces and not arguments.identity:
+        raise UserError("--namespace takes --identity: without it nobody proves which namespace they are of")
     options = HubOptions(
         data=arguments.data,
         host=arguments.host,
@@ -199,6 +206,7 @@ def run(arguments: Namespace) -> int:
         clips_bytes=arguments.clips,
         control_port=arguments.control_port,
         identity=arguments.identity,
+        namespaces=namespaces,
         tls=arguments.tls,
         hosts=hosts,
         database=arguments.database,

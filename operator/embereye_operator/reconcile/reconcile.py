@@ -69,7 +69,7 @@ async def reconcile(
         await runtime.identify(fleet, {*wanted, *snapshot.existing})
     except (UnavailableError, RefusedError) as error:
         context.problems["IdentityMissing"] = str(error)
-    if fleet.spec.paused:
+    if snapshot.held:
         intent = keep(snapshot, wanted)
         if settings.turns:
             settings.turns.release(fleet.key)

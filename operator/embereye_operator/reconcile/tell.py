@@ -18,14 +18,14 @@ ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes pe
 
 async def tell_hub(snapshot: Snapshot, epoch: int, context: Context) -> FleetLedger | None:
     """Tell which devices ought to be watched; returns what the hub knows of all that they offered, None: nothing."""
-    if not epoch or snapshot.fleet.spec.paused:
+    if not epoch or snapshot.fleet.spec.paused or snapshot.hub is None:
         return None
     memory = context.memory
     basis = (*snapshot.declared_by, epoch)
     if not snapshot.declared_by or basis != memory.roster[0]:
         memory.roster = basis, build_roster(snapshot.fleet, snapshot.devices, epoch)
     try:
-        return await context.runtime.set_roster(memory.roster[1])
+        return await context.runtime.set_roster(memory.roster[1], snapshot.hub.name)
     except UnavailableError as error:
         context.problems["HubUnreachable"] = str(error)
         return None

@@ -100,15 +100,20 @@ class Runtime(Protocol):
         """Replace the fleet's status."""
         ...
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
-        """Tell the hub which devices ought to be watched; UnavailableError where it cannot be told.
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
+        """Tell a hub, by its name ("": the release's own), which devices ought to be watched.
+
+        UnavailableError where it cannot be told.
 
         Returns what the hub knows of everything that the fleet's devices offered; None where it does not say.
         """
         ...
 
     async def retain(self, fleets: Sequence[str]) -> None:
-        """Make the hub forget every fleet whose key is not named; UnavailableError where it cannot be told."""
+        """Make every hub forget the fleets whose key is not named, and those that were told to another one.
+
+        UnavailableError where one cannot be told.
+        """
         ...
 
     async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:

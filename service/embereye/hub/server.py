@@ -85,6 +85,7 @@ class HubOptions:
     mqtt: MqttOptions | None = None  # the broker that is told what zones and devices are; None: none is
     oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
     association_port: int = 0  # where who needs the latency comes by associations; 0: nobody does
+    namespaces: Sequence[str] = ()  # whose shards may report; none: all
     association_socket: Path | None = None  # the same on this machine, by a Unix socket
 
     @property
@@ -199,7 +200,7 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     ]
     tls = ServerTls(options.tls) if options.tls else None
     grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
-    control = GrpcServer(services, control=True, credentials=credentials)
+    control = GrpcServer(services, control=True, credentials=credentials, namespaces=options.namespaces)
     registry, mqtt = CollectorRegistry(), _publisher(options, hub)
     registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations), mqtt))
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)

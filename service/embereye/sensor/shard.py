@@ -20,6 +20,7 @@ from embereye.process.timing.clock import now_ns
 from embereye.process.tls.listener import TlsListener
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.canary import SensorCanary
+from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status
 from embereye.sensor.grpc.batches import analyse_batches
@@ -72,6 +73,7 @@ class SensorShard:
         self._canary = SensorCanary(self.bands)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
+        self.clear: ClearBands | None = None  # None: there is no assignment yet
         self.access = DeviceAccess()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
@@ -167,6 +169,7 @@ class SensorShard:
         """Own the assignment's devices; those that stay keep their state."""
         self.fleet, self.epoch = assignment.fleet, assignment.epoch
         self._settings.CopyFrom(assignment.sensor)
+        self.clear = ClearBands(self._settings)
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self._sessions.forget()

@@ -300,8 +300,8 @@ class LocalRuntime:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({**fleet.manifest, "status": status}).encode(), durable=False)
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
-        """Tell the hub."""
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
+        """Tell the hub: there is one."""
         return await self._hub.set(roster)
 
     async def retain(self, fleets: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, guard, is_own_name
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.past import PastRoutes, listed_clip
+from embereye.hub.http.plans import PlanRoutes
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import Replays, frame_at, replay
 from embereye.hub.http.silences import SilenceRoutes
@@ -136,6 +137,7 @@ class Api:
                 *runbooks.routes(),
                 *PastRoutes(self._hub, self._clips).routes(),
                 *SilenceRoutes(self._hub).routes(),
+                *PlanRoutes(self._hub).routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),

@@ -59,6 +59,7 @@ def schemas() -> dict[str, Json]:
             next=NEXT,
         ),
         "Device": _device(),
+        **_plans(),
         "Selection": selection(),
         "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
         "Webhook": record(
@@ -154,6 +155,22 @@ def _past() -> dict[str, Json]:
             }
         ),
     }
+
+
+def _plans() -> dict[str, Json]:
+    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
+    plan: dict[str, Json] = {
+        "name": WORD, "width": whole(), "height": whole(),
+        "image": {"type": "string", "description": "where its picture is"}, "madeNs": NANOSECONDS, "madeBy": WORD,
+    }  # fmt: skip
+    placed = record(
+        {
+            "fleet": WORD, "id": WORD, "x": share, "y": share, "namespace": WORD, "zone": WORD,
+            "declared": {"type": "boolean"}, "covered": {"type": "boolean"}, "reason": WORD,
+        }
+    )  # fmt: skip
+    furnished = record({**plan, "devices": list_of(reference("PlacedDevice"))})
+    return {"Plan": record(plan), "PlacedDevice": placed, "FurnishedPlan": furnished}
 
 
 def _device() -> Json:
