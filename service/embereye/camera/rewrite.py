@@ -20,7 +20,7 @@ MEMORY = 2 * 2**30  # bytes of address space that decoding may take
 
 
 def rewrite(data: bytes, media: str) -> tuple[dict[str, Any], bytes]:
-    """What is told of the picture in `data`, and the picture: PNG, or JPEG where it is one or PNG is too large."""
+    """What is told of the picture in `data`, and the picture: a PNG, or a JPEG where it was one or is too large."""
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR if media == "image/jpeg" else -1)
     except cv2.error:

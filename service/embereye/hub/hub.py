@@ -16,6 +16,7 @@ from embereye.hub.feeds.feed import Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.plans.keeper import Plans
+from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
 from embereye.hub.storage.committer import Committer, Draft, Step
 from embereye.hub.storage.history import History
@@ -78,6 +79,7 @@ class Hub:
         self.false_alarms = FalseAlarms(self.committer, self.zones, self.history)
         self.silences = Silences(self.committer, self.zones, book)
         self.plans = Plans(self.committer, store)
+        self.scaling = Scaling(book)
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Go on with the traces that reports carry from now on."""

@@ -25,6 +25,7 @@ from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes, selection_
 from embereye.hub.http.feeds.webhooks import WebhookRoutes
 from embereye.hub.http.feeds.websocket import FeedSocket
 from embereye.hub.http.files import STATIC, file_response
+from embereye.hub.http.fleets import FleetRoutes
 from embereye.hub.http.lists import Facts, Json, SharedList, Source
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
@@ -138,6 +139,7 @@ class Api:
                 *PastRoutes(self._hub, self._clips).routes(),
                 *SilenceRoutes(self._hub).routes(),
                 *PlanRoutes(self._hub).routes(),
+                *FleetRoutes(self._hub).routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),

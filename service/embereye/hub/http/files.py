@@ -17,6 +17,7 @@ STATIC = {
     "theme.js": "text/javascript",
     "address.js": "text/javascript",
     "plan.js": "text/javascript",
+    "fleets.js": "text/javascript",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }

@@ -8,6 +8,7 @@ import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
 import { pageName } from "./address.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
+import { refreshFleets, showFleets } from "./fleets.js";
 import { setUpHistory, showHistory } from "./history.js";
 import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
 import { drawSilences, lookOver, silenceButton } from "./silences.js";
@@ -373,6 +374,7 @@ function drawViews() {
 const PAGES = {
   now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory },
   plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
+  fleets: { show: showFleets, refresh: refreshFleets },
 };
 const current = () => (pageName() in PAGES ? pageName() : "now");
 

@@ -14,12 +14,15 @@ from embereye.hub.access.roles import Role
 from embereye.hub.actions import Action
 from embereye.hub.plans.images import make_plan_image
 from embereye.hub.plans.records import Place
+from embereye.units import SECOND
+from embereye.v1.roster_pb2 import FleetScaling, ScaleChange, ShardLoad
+from embereye.v1.shard_pb2 import Load
 
 from .browser import Browser
 from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
-PAGES = ("now", "day", "history", "plan", "devices")
+PAGES = ("now", "day", "history", "plan", "devices", "fleets")
 KEPT = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder: people look at them
 
 
@@ -246,7 +249,7 @@ async def test_a_plan_is_for_everybody_to_see_in_light_and_on_a_phone(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
     await house.furnish()
-    image = make_plan_image(floor(tmp_path / "floor.png").read_bytes())
+    image = await make_plan_image(floor(tmp_path / "floor.png").read_bytes())
     for name in ("Ground floor", "Attic"):
         await house.hub.plans.store(ADA, name, image)
     for device, x, y in (("s-00000", 0.2, 0.2), ("s-00003", 0.4, 0.8), ("s-00001", 0.7, 0.3), ("s-00009", 0.8, 0.7)):
@@ -309,4 +312,29 @@ async def test_events_are_filtered_and_paged_and_a_link_shows_the_same(house: Ho
     assert await browser.ask("evaluate", script="document.querySelector('#past-of').value") == "open"
     await browser.ask("goto", url=f"{house.base}/#history?show=events&until=2020-01-01T00:00:00.000Z")
     await browser.until("document.querySelector('#events-note').innerText === 'No event matches.'")
+    assert await browser.ask("problems") == []
+
+
+async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish()
+    load = Load(arrival_rate=1234, cost_seconds=0.001, utilization=0.62, queue_depth=87, oldest_age_ns=SECOND // 4)
+    house.hub.scaling.tell(
+        FleetScaling(
+            fleet=SENSORS, mode="embedded", min_shards=1, max_shards=8, shards=2, ready_shards=1, known=True,
+            required_shards=2, reason="1.77 to keep up", load=load,
+            last=ScaleChange(time="2026-11-22T10:00:00Z", before=1, after=2, reason="1.77 to keep up"),
+            members=[ShardLoad(shard="hall-0", load=load), ShardLoad(shard="hall-1", why_not_ready="being created")],
+        )
+    )  # fmt: skip
+    await browser.ask("evaluate", script="location.hash = 'fleets'")
+    await browser.until("document.querySelectorAll('.fleet').length === 2")
+    cameras, sensors = [await browser.text(f".fleet:nth-child({number})") for number in (1, 2)]
+    assert "No operator tells of this fleet" in cameras
+    for words in ("1 of 2 ready, from 1 to 8", "62 % of a core each", "1,234 /s", "87, oldest 0.3 s",
+                  "Last change: from 1 to 2 shards", "1.77 to keep up", "being created", "6 of 8"):  # fmt: skip
+        assert words in sensors
+    await keep(browser, "fleets")
+    assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []

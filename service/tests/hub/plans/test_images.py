@@ -20,7 +20,9 @@ def encoded(form: str, pixels: NDArray[Any] = FLOOR) -> bytes:
 
 
 def decoded(data: bytes) -> NDArray[Any]:
-    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert pixels is not None
+    return pixels
 
 
 @pytest.mark.parametrize(("form", "media"), [(".png", "image/png"), (".jpg", "image/jpeg"), (".webp", "image/png")])

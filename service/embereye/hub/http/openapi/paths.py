@@ -181,6 +181,12 @@ def _present() -> Paths:
                 takes=[*PAGE, *SELECTION],
             )
         },
+        "/v1/fleets": {
+            "get": operation(
+                "Fleets: what is watched, how busy their shards are, how many they need and why",
+                {200: answer("by name", record({"fleets": list_of(reference("Fleet"))}))},
+            )
+        },
         "/v1/canaries": {
             "get": operation(
                 "The heartbeat of every shard",

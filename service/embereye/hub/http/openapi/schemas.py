@@ -60,6 +60,7 @@ def schemas() -> dict[str, Json]:
         ),
         "Device": _device(),
         **_plans(),
+        **_fleets(),
         "Selection": selection(),
         "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
         "Webhook": record(
@@ -155,6 +156,32 @@ def _past() -> dict[str, Json]:
             }
         ),
     }
+
+
+def _fleets() -> dict[str, Json]:
+    number: Json = {"type": "number"}
+    load = record(
+        {
+            "arrivalRate": {"type": "number", "description": "items a second"},
+            "utilization": {"type": "number", "description": "of one core; of a fleet the mean of its shards"},
+            "queueDepth": whole(), "oldestAge": {**number, "description": "seconds"},
+        }
+    )  # fmt: skip
+    change = record({"timeNs": NANOSECONDS, "before": whole(), "after": whole(), "reason": WORD})
+    scaling = record(
+        {
+            "timeNs": NANOSECONDS, "mode": WORD, "minShards": whole(), "maxShards": whole(), "shards": whole(),
+            "readyShards": whole(), "known": {"type": "boolean"}, "requiredShards": whole(), "reason": WORD,
+        },
+        load=load,
+        last=change,
+    )  # fmt: skip
+    shard = record({"name": WORD, "state": WORD, "devices": whole(), "covered": whole()}, load=load)
+    fleet = record(
+        {"fleet": WORD, "declared": whole(), "covered": whole(), "shards": list_of(shard)},
+        scaling={**scaling, "description": "what the operator told last; missing: nothing"},
+    )
+    return {"Fleet": fleet}
 
 
 def _plans() -> dict[str, Json]:
