@@ -1,5 +1,6 @@
 """For every suite: a real API server for the session, a namespace for a test, and what the machine lacks."""
 
+import asyncio
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -55,3 +56,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
     skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", []))
     if line := summary(entry[2].removeprefix("Skipped: ") for entry in skipped if isinstance(entry, tuple)):
         terminalreporter.write_line(line)
+
+
+@pytest.fixture(params=[False, True], ids=["", "asyncio's debug mode"])
+async def debugged(request: pytest.FixtureRequest) -> bool:
+    """Whether the test runs in asyncio's debug mode, as it does the second time; that takes ten times as long."""
+    loop, debug = asyncio.get_running_loop(), bool(request.param)
+    loop.set_debug(debug)
+    loop.slow_callback_duration = 60  # of a machine that is busy with something else
+    return debug

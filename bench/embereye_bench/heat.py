@@ -3,7 +3,6 @@
 The baseline is a perfect sensor with a fixed threshold of 57 °C: without noise, at the same place.
 """
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,8 +16,7 @@ from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
 from embereye.sim.scenes.thermal import GROWTH, HARMLESS, NARROW, NOISE_K, WIDE, Lens, Patch, Scene, burning
 from embereye.units import SECOND
-from embereye_bench import report
-from embereye_bench.report import Benchmark, Result, Scale
+from embereye_bench.report import Benchmark, Result, Scale, Suite, median
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.placement.assignments import build_sensor_settings
 
@@ -79,8 +77,8 @@ def _growing(kind: str, distance: float, lens: Lens = NARROW, machine: float = 0
         for seed in range(scale.rounds):
             scene = replace(burning(kind, distance, start=FIRE_AT, seed=seed), lens=lens)
             found.append(play(_beside(scene, machine) if machine else scene, seed))
-        taken = report.median([each.alarm - FIRE_AT for each in found])
-        ideal = report.median([each.ideal - FIRE_AT for each in found])
+        taken = median([each.alarm - FIRE_AT for each in found])
+        ideal = median([each.ideal - FIRE_AT for each in found])
         most = REACH_KW[int(distance)] * (4 if lens is WIDE else 1)
         reach = math.sqrt(most / GROWTH[kind]) + 1 / RATE
         where = f"{kind}-{distance:g}m{'-wide' if lens is WIDE else ''}{f'-beside-{machine:g}C' if machine else ''}"
@@ -142,12 +140,6 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    report.add_arguments(parser, tuple(BENCHMARKS))
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Play every scene; 1 where one falls short."""
-    title = "Heat against simulated fires; the baseline is a perfect sensor with a fixed threshold of 57 °C"
-    return report.run(arguments, title, BENCHMARKS, full=Scale(5, 0), quick=Scale(2, 0))
+TITLE = "Heat against simulated fires; the baseline is a perfect sensor with a fixed threshold of 57 °C"
+SUITE = Suite(TITLE, BENCHMARKS, full=Scale(5, 0), quick=Scale(2, 0))
+add_arguments, run = SUITE.add_arguments, SUITE.run

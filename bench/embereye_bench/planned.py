@@ -1,15 +1,13 @@
 """Hold `embereye plan` against real runs of other sizes than those its costs were measured at."""
 
-import argparse
 import random
 import time
 from importlib import resources
 
-from embereye_bench import report
 from embereye_bench.cameras.jpeg import fleet
 from embereye_bench.cameras.video import small_films, video_fleet
 from embereye_bench.films import draw
-from embereye_bench.report import Result, Scale, median
+from embereye_bench.report import Benchmark, Result, Scale, Suite, median
 from embereye_bench.sensors.load import Server, close, connect, frame_lines, paced, reading_line
 from embereye_operator.decide.capacity.costs import Costs, parse_costs
 from embereye_operator.decide.capacity.plan import CameraDemand, plan
@@ -75,15 +73,6 @@ def h264(scale: Scale) -> Result:
     return _result("plan-h264", median(cores), need.cores)
 
 
-BENCHMARKS: dict[str, report.Benchmark] = {"plan-sensors": sensors, "plan-jpeg": jpeg, "plan-h264": h264}
-FULL, QUICK = Scale(4, 5.0), Scale(2, 2.0)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    report.add_arguments(parser, list(BENCHMARKS))
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run them; 1 where a plan is off by more than 20 %."""
-    return report.run(arguments, "plans against real runs", BENCHMARKS, full=FULL, quick=QUICK)
+BENCHMARKS: dict[str, Benchmark] = {"plan-sensors": sensors, "plan-jpeg": jpeg, "plan-h264": h264}
+SUITE = Suite("plans against real runs", BENCHMARKS, full=Scale(4, 5.0), quick=Scale(2, 2.0))
+add_arguments, run = SUITE.add_arguments, SUITE.run

@@ -69,6 +69,24 @@ def run(
     return 0 if all(result.ok for result in results) else 1
 
 
+@dataclass(frozen=True)
+class Suite:
+    """Benchmarks that are run by one command, whose `add_arguments` and `run` these are."""
+
+    title: str
+    benchmarks: Mapping[str, Benchmark]
+    full: Scale
+    quick: Scale
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's options."""
+        add_arguments(parser, list(self.benchmarks))
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the benchmarks; 1 where one of them falls short."""
+        return run(arguments, self.title, self.benchmarks, full=self.full, quick=self.quick)
+
+
 def _measure(benchmarks: Mapping[str, Benchmark], scale: Scale, *, quiet: bool) -> list[Result]:
     columns = (TextColumn("{task.description:20}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True) as progress:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest
@@ -102,6 +102,7 @@ class FakeRuntime:
         self.told_hub = ""
         self.hub_is_down = False
         self.ledger: FleetLedger | None = None
+        self.scaling: FleetScaling | None = None  # that the hub was told last
         self.refused: dict[tuple[str, str], str] = {}
         self.starts_shards = starts_shards
         self.identified: set[str] = set()
@@ -200,6 +201,11 @@ class FakeRuntime:
             raise UnavailableError("hub hub:50052 cannot be told the roster: UNAVAILABLE")
         self.rosters.append(roster)
         return self.ledger
+
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        if self.hub_is_down:
+            raise UnavailableError("hub hub:50052 cannot be told: UNAVAILABLE")
+        self.scaling = scaling
 
     async def retain(self, fleets: Sequence[str]) -> None:
         raise AssertionError("a reconcile of one fleet knows nothing of the others")

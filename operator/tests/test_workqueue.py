@@ -1,6 +1,8 @@
 """The work queue and the cache that feeds it."""
 
 import asyncio
+import random
+from collections import Counter
 from typing import Any
 
 from embereye_operator.runtime.kubernetes.client.cache import Cache, key_of
@@ -94,3 +96,50 @@ class TestCache:
         gone = cache.replace("Service", [key_of(service(5, "stays")), key_of(service(9, "comes"))], 10)
         assert [key[2] for key in gone] == ["goes"]
         assert {key[2] for key in cache.objects} == {"stays", "comes", "newer-than-the-list"}
+
+
+async def test_whatever_many_add_no_key_is_missed_and_none_has_two_workers(debugged: bool) -> None:
+    producers, workers, number = 16, 16, 10_000 if debugged else 50_000
+    queue: WorkQueue[int] = WorkQueue()
+    dice = random.Random(7)
+    asked, seen, running = Counter[int](), Counter[int](), set[int]()
+
+    async def produce() -> None:
+        for _ in range(number // producers):
+            key = dice.randrange(300)
+            asked[key] += 1
+            queue.add(key, routine=dice.random() < 0.3)
+            if dice.random() < 0.2:
+                await asyncio.sleep(0)
+
+    async def work() -> None:
+        while True:
+            key = await queue.next_key()
+            assert key not in running
+            running.add(key)
+            seen[key] = asked[key]
+            for _ in range(dice.randrange(3)):
+                await asyncio.sleep(0)
+            running.discard(key)
+            queue.done(key)
+
+    at_work = [asyncio.ensure_future(work()) for _ in range(workers)]
+    await asyncio.wait_for(asyncio.gather(*(produce() for _ in range(producers))), 60)
+    async with asyncio.timeout(20):
+        while len(queue) or running:
+            await asyncio.sleep(0)
+    assert seen == asked
+    for one in at_work:
+        one.cancel()
+    ended = await asyncio.wait_for(asyncio.gather(*at_work, return_exceptions=True), 10)
+    assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+
+
+async def test_a_worker_that_is_ended_as_a_key_comes_leaves_it_to_another(debugged: bool) -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    waiting = [asyncio.ensure_future(queue.next_key()) for _ in range(8)]
+    await asyncio.sleep(0)
+    queue.add("a")
+    for one in waiting[:7]:
+        one.cancel()
+    assert await asyncio.wait_for(waiting[7], 10) == "a"

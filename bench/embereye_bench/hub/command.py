@@ -2,16 +2,18 @@
 
 import argparse
 import sys
+from dataclasses import replace
 
-from embereye_bench import report
 from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, no_postgres
 from embereye_bench.hub.echo import echo
 from embereye_bench.hub.fanout import fanout_425, fanout_binary, fanout_ladder, fanout_ws
-from embereye_bench.hub.life import hub_hour, kill_100, login_425, saturation, shutdown
+from embereye_bench.hub.life import hub_hour, kill_100, saturation, shutdown
 from embereye_bench.hub.lockstep import lockstep_500hz, lockstep_tcp, lockstep_unix
-from embereye_bench.report import Scale
+from embereye_bench.hub.login import login_425
+from embereye_bench.hub.storing import STORES
+from embereye_bench.report import Benchmark, Scale, Suite
 
-BENCHMARKS: dict[str, report.Benchmark] = {
+BENCHMARKS: dict[str, Benchmark] = {
     "alarm-path": alarm_path,
     "alarm-path-postgres": alarm_path_postgres,
     "fanout-425": fanout_425,
@@ -27,13 +29,10 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "lockstep-unix": lockstep_unix,
     "lockstep-500hz": lockstep_500hz,
     "echo": echo,
+    **STORES,
 }
-FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    report.add_arguments(parser, list(BENCHMARKS))
+SUITE = Suite("hub", BENCHMARKS, full=Scale(5, 3.0), quick=Scale(3, 0.5))
+add_arguments = SUITE.add_arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,4 +41,4 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.only and (why := no_postgres()):
         del chosen["alarm-path-postgres"]
         print(f"embereye: alarm-path-postgres is left out: {why}", file=sys.stderr)
-    return report.run(arguments, "hub", chosen, full=FULL, quick=QUICK)
+    return replace(SUITE, benchmarks=chosen).run(arguments)

@@ -1,4 +1,4 @@
-"""A process that publishes events to subscribers over WebSocket: the hub's own feed, or a peer with the same events.
+"""A process that publishes events to subscribers over WebSocket: the hub's own feed, a peer, or bare sockets.
 
 Told by lines of JSON on standard input, {"rate": EVENTS_PER_SECOND, "seconds": S}, it answers with what that cost and
 when each event was published. It ends with its input.
@@ -8,6 +8,8 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
+import socket
 import sys
 import tempfile
 import time
@@ -18,6 +20,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.feeds.feed import Entry
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.storage.store import StoreThreads
@@ -33,6 +36,7 @@ EVENT_BYTES = 150
 LEAST_SLEEP = 0.001  # seconds
 
 Publish = Callable[[list[AlarmEvent]], None]
+Site = contextlib.AbstractAsyncContextManager[tuple[int, Publish]]
 
 
 def event(cursor: int, size: int = EVENT_BYTES) -> AlarmEvent:
@@ -89,6 +93,30 @@ async def _websockets(form: str) -> AsyncIterator[tuple[int, Publish]]:
         yield next(iter(server.sockets)).getsockname()[1], publish
 
 
+@contextlib.asynccontextmanager
+async def _sockets() -> AsyncIterator[tuple[int, Publish]]:
+    """The least that there is to be done: the bytes of a frame, made once, are given to the system for each."""
+    connections: list[socket.socket] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+        await writer.drain()
+        connections.append(socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())))
+        await reader.read()
+
+    def publish(events: list[AlarmEvent]) -> None:
+        for one in events:
+            data = Entry(one).binary_frame
+            for connection in connections:
+                connection.send(data)
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0, backlog=1024) as server:
+        yield server.sockets[0].getsockname()[1], publish
+        for connection in connections:
+            connection.close()
+
+
 async def _publish(publish: Publish, first: int, rate: float, seconds: float) -> list[int]:
     """When each event was published, monotonic nanoseconds; one at a time, as alarms come."""
     published: list[int] = []
@@ -104,7 +132,12 @@ async def _publish(publish: Publish, first: int, rate: float, seconds: float) ->
 
 
 async def _serve(kind: str, form: str) -> None:
-    async with _embereye() if kind == "embereye" else _websockets(form) as (port, publish):
+    sites: dict[str, Callable[[], Site]] = {
+        "embereye": _embereye,
+        "sockets": _sockets,
+        "websockets": lambda: _websockets(form),
+    }
+    async with sites[kind]() as (port, publish):
         print(json.dumps({"port": port}), flush=True)
         loop, first = asyncio.get_running_loop(), 1
         while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -123,7 +156,7 @@ async def _serve(kind: str, form: str) -> None:
 def main() -> None:
     """Serve until standard input ends."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["embereye", "websockets"])
+    parser.add_argument("kind", choices=["embereye", "sockets", "websockets"])
     parser.add_argument("--format", choices=["json", "binary"], default="binary")
     arguments = parser.parse_args()
     raise_descriptor_limit()

@@ -1,14 +1,18 @@
 """The device of a measured control loop, in a process of its own: so many outputs and sensors, and its own timings."""
 
 import json
+import socket
 import sys
 import time
 from array import array
+from collections.abc import Callable
 
 from embereye.client.control import CALL, ActuatorLink
 from embereye.client.link import Link, LinkError
 from embereye.units import SECOND
 from embereye.v1.control_pb2 import Actuator, Command, Output, Sensor, State
+
+BARE_BYTES = 215  # of a state
 
 
 class Joints:
@@ -35,38 +39,60 @@ class Joints:
         pass
 
 
-def run(address: str, token: str, outputs: int, sensors: int, period_ns: int, seconds: float) -> None:
-    """Step once a period until the hub ends it, or `seconds` (0: for ever) after it was first steered; print what was.
+def pace(step: Callable[[], bool], period: float, seconds: float) -> None:
+    """Call `step` once a period, until it raises LinkError or `seconds` (0: for ever) after it first said True; print.
 
-    {"ticks": steps while steered, "late": of them, those whose command came after the next tick was due,
-    "slept": ticks that this process itself began a period late, "arrivals": seconds from tick to command}
+    It says whether it was steered. {"ticks": steps while steered, "late": of them, those that ended after the next tick
+    was due, "slept": ticks that this process itself began a period late, "arrivals": seconds from tick to command}
     """
-    device = Joints(outputs, sensors, period_ns)
     arrivals, late, slept = array("d"), 0, 0
-    with Link(address, CALL, token) as link:
-        side = ActuatorLink(link, "joints", device)
-        print("ready", flush=True)
-        period, due, until = period_ns / SECOND, time.perf_counter(), float("inf")
-        try:
-            while due < until:
-                pause = due - time.perf_counter()
-                if pause > 0:
-                    time.sleep(pause)
-                elif -pause > period:
-                    slept += 1
-                    due -= pause
-                steered = not side.step().safe
-                if steered and seconds and until == float("inf"):
-                    until = due + seconds
-                elif steered:
-                    arrivals.append(time.perf_counter() - due)
-                    late += arrivals[-1] > period
-                due += period
-        except LinkError:
-            pass
+    print("ready", flush=True)
+    due, until = time.perf_counter(), float("inf")
+    try:
+        while due < until:
+            pause = due - time.perf_counter()
+            if pause > 0:
+                time.sleep(pause)
+            elif -pause > period:
+                slept += 1
+                due -= pause
+            steered = step()
+            if steered and seconds and until == float("inf"):
+                until = due + seconds
+            elif steered:
+                arrivals.append(time.perf_counter() - due)
+                late += arrivals[-1] > period
+            due += period
+    except LinkError:
+        pass
     print(json.dumps({"ticks": len(arrivals), "late": late, "slept": slept, "arrivals": list(arrivals)}), flush=True)
 
 
+def run(address: str, token: str, outputs: int, sensors: int, period_ns: int, seconds: float) -> None:
+    """`pace` a device that is steered through a hub."""
+    device = Joints(outputs, sensors, period_ns)
+    with Link(address, CALL, token) as link:
+        side = ActuatorLink(link, "joints", device)
+        pace(lambda: not side.step().safe, period_ns / SECOND, seconds)
+
+
+def run_bare(path: str, period_ns: int, seconds: float) -> None:
+    """`pace` bytes that whoever listens at `path` answers."""
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(path)
+
+        def step() -> bool:
+            link.sendall(bytes(BARE_BYTES))
+            if not link.recv(4_096):
+                raise LinkError("the other end is gone")
+            return True
+
+        pace(step, period_ns / SECOND, seconds)
+
+
 if __name__ == "__main__":
-    hub, shown, joints, sensed, nanoseconds, wanted = sys.argv[1:]
-    run(hub, shown, int(joints), int(sensed), int(nanoseconds), float(wanted))
+    if sys.argv[1] == "bare":
+        run_bare(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    else:
+        hub, shown, joints, sensed, nanoseconds, wanted = sys.argv[1:]
+        run(hub, shown, int(joints), int(sensed), int(nanoseconds), float(wanted))

@@ -1,18 +1,23 @@
-"""What the hub's links are held against, in processes of their own: pyzmq with the same messages."""
+"""What the hub is held against, in processes of their own: pyzmq with the same messages, and floors of the machine."""
 
+import asyncio
+import socket
 import sys
 
+import uvloop
 import zmq
+from aiohttp import web
 
+from embereye.process.lifecycle import leave, run
 from embereye.v1.alarms_pb2 import ZoneState
 from embereye.v1.control_pb2 import ControlRequest, ControlResponse, State
 
 
 def answer_commands(address: str, outputs: int, sensors: int) -> None:
     """Answer each command with a state, as the hub does: parsed, put in force, and written again. Until killed."""
-    socket = zmq.Context().socket(zmq.REP)
-    socket.bind(address)
-    print(socket.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
+    endpoint = zmq.Context().socket(zmq.REP)
+    endpoint.bind(address)
+    print(endpoint.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
     state = State(
         tick=100_000,
         time_ns=1 << 60,
@@ -22,23 +27,77 @@ def answer_commands(address: str, outputs: int, sensors: int) -> None:
     )
     response = ControlResponse(state=state)
     while True:
-        request = ControlRequest.FromString(socket.recv())
+        request = ControlRequest.FromString(endpoint.recv())
         response.state.sequence = request.command.sequence
-        socket.send(response.SerializeToString())
+        endpoint.send(response.SerializeToString())
 
 
 def echo(address: str) -> None:
     """Send every message back to whom it came from. Until killed."""
-    socket = zmq.Context().socket(zmq.ROUTER)
-    socket.set_hwm(0)
-    socket.bind(address)
-    print(socket.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
+    endpoint = zmq.Context().socket(zmq.ROUTER)
+    endpoint.set_hwm(0)
+    endpoint.bind(address)
+    print(endpoint.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
+    receive, send = endpoint.recv, endpoint.send
     while True:
-        socket.send_multipart(socket.recv_multipart(copy=False), copy=False)
+        # Two parts, whose and what; short ones are copied quicker than they are shared.
+        whose, what = receive(), receive()
+        send(whose, zmq.SNDMORE)
+        send(what)
+
+
+def relay(path: str) -> None:
+    """Send on what comes, between the first who connects, a controller, and the second, a device, until either ends."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        print("ready", flush=True)
+        controller, _ = listening.accept()
+        device, _ = listening.accept()
+    with controller, device:
+        while state := device.recv(4_096):
+            controller.sendall(state)
+            device.sendall(controller.recv(4_096))
+
+
+def serve_sessions() -> None:
+    """Answer who signs in as the hub does, and know nobody. Until killed."""
+
+    async def sign_in(request: web.Request) -> web.Response:
+        response = web.json_response({"name": str(await request.json()), "role": "viewer"})
+        response.set_cookie("session", "a" * 43, path="/", httponly=True, samesite="Strict")
+        return response
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/session", sign_in)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        print(runner.addresses[0][1], flush=True)
+        await asyncio.Event().wait()
+
+    uvloop.run(main())
+
+
+def wait_to_end() -> None:
+    """Do nothing until the signal to end."""
+
+    async def main(stop: asyncio.Event) -> None:
+        print("ready", flush=True)
+        await stop.wait()
+
+    leave(run(main))
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "commands":
         answer_commands(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    elif sys.argv[1] == "relay":
+        relay(sys.argv[2])
+    elif sys.argv[1] == "sessions":
+        serve_sessions()
+    elif sys.argv[1] == "bare":
+        wait_to_end()
     else:
         echo(sys.argv[2])

@@ -4,7 +4,6 @@ Every number stands beside a baseline that runs in the same command, in rounds t
 values are medians over the rounds. CPU is that of the measured process alone, whatever else the machine does.
 """
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -28,9 +27,8 @@ from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
-from embereye_bench import report
 from embereye_bench.certificate import certificate
-from embereye_bench.report import Result, Scale, median
+from embereye_bench.report import Benchmark, Result, Scale, Suite, median
 from embereye_bench.sensors.drain import drain
 from embereye_bench.sensors.evidence_hub import EvidenceHub
 from embereye_bench.sensors.load import (
@@ -415,7 +413,7 @@ def scrape_none(scale: Scale) -> Result:
     return Result("scrape-0", value, "ms CPU/scrape", baseline, value / baseline, "≤ 0.1", value <= 0.1)
 
 
-BENCHMARKS: dict[str, report.Benchmark] = {
+BENCHMARKS: dict[str, Benchmark] = {
     "scrape-1000": scrape_1000,
     "scrape-0": scrape_none,
     "text-1000x10hz": text_1000,
@@ -433,14 +431,5 @@ BENCHMARKS: dict[str, report.Benchmark] = {
     "idle-10k-tls-memory": idle_tls_memory,
     "drain-100": drain,
 }
-FULL, QUICK = Scale(5, 3.0), Scale(3, 0.5)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the command's options."""
-    report.add_arguments(parser, list(BENCHMARKS))
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the benchmarks; 1 where one of them falls short."""
-    return report.run(arguments, "sensor path", BENCHMARKS, full=FULL, quick=QUICK)
+SUITE = Suite("sensor path", BENCHMARKS, full=Scale(5, 3.0), quick=Scale(3, 0.5))
+add_arguments, run = SUITE.add_arguments, SUITE.run

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from embereye.hub.access.roles import Role, role_named
 from embereye.hub.http.origin import AllowedHosts
+from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve
 from embereye.hub.webhooks.options import read_webhooks
@@ -75,7 +76,40 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
                         metavar="FILE", help="JSON file that declares webhooks, as docs/feeds.md says; default: none "
                         "[EMBEREYE_WEBHOOKS]")  # fmt: skip
+    _add_mqtt(parser, env)
     _add_provider(parser, env)
+
+
+def _add_mqtt(parser: ArgumentParser, env: Callable[..., str]) -> None:
+    group = parser.add_argument_group("MQTT", "a broker is told what zones and devices are, as docs/mqtt.md says")
+    group.add_argument("--mqtt-broker", default=env("MQTT_BROKER"), metavar="URL",
+                       help="mqtt://HOST:1883 or mqtts://HOST:8883; default: none [EMBEREYE_MQTT_BROKER]")  # fmt: skip
+    group.add_argument("--mqtt-credentials", type=Path, default=env("MQTT_CREDENTIALS") or None, metavar="DIR",
+                       help="folder with the files username and password, read anew for each connection; default: "
+                       "none are asked for [EMBEREYE_MQTT_CREDENTIALS]")  # fmt: skip
+    group.add_argument("--mqtt-tls", type=Path, default=env("MQTT_TLS") or None, metavar="DIR",
+                       help="folder with ca.crt and, where the broker asks for a certificate, tls.crt and tls.key; "
+                       "default: the system's authorities [EMBEREYE_MQTT_TLS]")  # fmt: skip
+    group.add_argument("--mqtt-prefix", default=env("MQTT_PREFIX", "embereye"), metavar="PREFIX",
+                       help="of all topics; two hubs at one broker need two (%(default)s) "
+                       "[EMBEREYE_MQTT_PREFIX]")  # fmt: skip
+    group.add_argument("--mqtt-discovery", default=env("MQTT_DISCOVERY", "homeassistant"), metavar="PREFIX",
+                       help="where Home Assistant looks for entities; empty: it is told of none (%(default)s) "
+                       "[EMBEREYE_MQTT_DISCOVERY]")  # fmt: skip
+
+
+def broker_options(arguments: Namespace) -> MqttOptions | None:
+    """The broker that the options name, if any; UserError where that is none."""
+    if not arguments.mqtt_broker:
+        return None
+    credentials, tls = (Path(one) if one else None for one in (arguments.mqtt_credentials, arguments.mqtt_tls))
+    try:
+        return read_broker(
+            arguments.mqtt_broker, prefix=arguments.mqtt_prefix, discovery=arguments.mqtt_discovery,
+            credentials=credentials, certificates=tls,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(f"--mqtt-{error}") from error
 
 
 def _add_provider(parser: ArgumentParser, env: Callable[..., str]) -> None:
@@ -178,6 +212,7 @@ def run(arguments: Namespace) -> int:
         database=arguments.database,
         advertise=arguments.advertise,
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
+        mqtt=broker_options(arguments),
         oidc=_provider(arguments),
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,

@@ -1,5 +1,6 @@
 """What a pass tells: the roster to the hub, the status to the API server, changes to people."""
 
+import contextlib
 import logging
 
 from embereye.v1.roster_pb2 import FleetLedger
@@ -7,7 +8,9 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.placement.assignments import build_roster
+from embereye_operator.decide.scaling.told import build_scaling
 from embereye_operator.decide.snapshot import Snapshot
+from embereye_operator.decide.status import Facts
 from embereye_operator.errors import UnavailableError
 from embereye_operator.reconcile.context import Context
 from embereye_operator.runtime.interface import Runtime
@@ -29,6 +32,13 @@ async def tell_hub(snapshot: Snapshot, epoch: int, context: Context) -> FleetLed
     except UnavailableError as error:
         context.problems["HubUnreachable"] = str(error)
         return None
+
+
+async def tell_scaling(facts: Facts, status: FleetStatus, context: Context) -> None:
+    """Tell the hub how busy the fleet is and how many shards it needs. People alone see it: failing does no harm."""
+    if facts.epoch and not facts.fleet.spec.paused:
+        with contextlib.suppress(UnavailableError):
+            await context.runtime.tell_scaling(build_scaling(facts, status))
 
 
 async def tell_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> FleetStatus:

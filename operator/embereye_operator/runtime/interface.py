@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
@@ -107,6 +107,10 @@ class Runtime(Protocol):
 
         Returns what the hub knows of everything that the fleet's devices offered; None where it does not say.
         """
+        ...
+
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        """Tell the hub how busy a fleet is; UnavailableError where it cannot be told."""
         ...
 
     async def retain(self, fleets: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from embereye.process.grpc_server import most_connections
 from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import BEGAN_NS, now_ns
+from embereye.sensor.device.arrivals import row_of
 from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Passed, Relay, Relays
@@ -61,7 +62,6 @@ SUPERSEDED = "a newer connection speaks for it"
 PINNED = "another address speaks for it"
 NOT_ITS_CERTIFICATE = "certificate of another device"
 MAX_DENIED = 1_000  # addresses that are remembered
-NAN = math.nan
 
 Measured = SensorReading | Rows | FrameWords | Eeprom
 
@@ -411,7 +411,7 @@ class TextSession(asyncio.Protocol):
         clear = self._owner.clear
         if clear is None or self._passed is not None or not isinstance(message, SensorReading):
             return False
-        return clear.may_change(_row(message)) and self._owner.peer_of(name) is not None
+        return clear.may_change(row_of(message)) and self._owner.peer_of(name) is not None
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
         """Hand what was read of its bytes, in order, to the devices that it speaks for."""
@@ -531,7 +531,7 @@ class TextSession(asyncio.Protocol):
             case Rows(values=values):
                 batcher.add_rows(device, values)
             case SensorReading():
-                batcher.add_reading(device, _row(item))
+                batcher.add_reading(device, row_of(item))
             case FrameWords(words=words):
                 batcher.add_frame(device, words, now_ns)
                 if device.frames.calibration is None and len(words) == RAM_WORDS * 2:
@@ -603,20 +603,10 @@ class TextSession(asyncio.Protocol):
             self.command(word)
 
 
-def _row(reading: SensorReading) -> tuple[float, float, float, float]:
-    smoke, flame, gas, digital = reading.smoke_adc, reading.flame_adc, reading.gas_adc, reading.flame_detected
-    return (
-        NAN if smoke is None else smoke,
-        NAN if flame is None else flame,
-        NAN if gas is None else gas,
-        NAN if digital is None else float(digital),
-    )
-
-
 def _may_change(device: SensorDevice, message: SensorReading | FrameWords) -> bool:
     """Whether what `message` says may change a level."""
     if isinstance(message, SensorReading):
-        return device.readings.may_change(_row(message))
+        return device.readings.may_change(row_of(message))
     return device.frames.startles(message.words)
 
 

@@ -23,6 +23,7 @@ from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.arrivals import Row
+from embereye.sensor.device.recent import What
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
 from embereye.shard.evidence.episodes import Sign
 from embereye.units import SECOND
@@ -203,6 +204,7 @@ class TickBatcher:
         self.waited = 0.0
         self.offered += len(rows)
         self.analysed += len(rows)
+        device.arrivals.recent.add_rows(rows, now_ns)
         if self.archive is not None:
             self.archive.add(device.spec.id, rows, now_ns)
         self._observe(device.analyse_readings(rows, now_ns), now_ns)
@@ -214,7 +216,10 @@ class TickBatcher:
     def calibrate(self, device: SensorDevice, words: bytes, now_ns: int) -> None:
         """Use a device's EEPROM from now on; `settle` first: the frames before it belong to the one before."""
         self.offered += 1
-        self.analysed += device.calibrate(words, now_ns)
+        used = device.calibrate(words, now_ns)
+        self.analysed += used
+        if used:
+            device.arrivals.recent.add(What.EEPROM, words, now_ns)
 
     def settle(self, now_ns: int) -> None:
         """Analyse the readings and frames that were added."""
@@ -246,6 +251,7 @@ class TickBatcher:
                 if not is_canary(device.spec.id):
                     self.archive.add(device.spec.id, block, now_ns)
         for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
+            device.arrivals.recent.add_rows(block, now_ns)
             if unchanged and not device.readings.attentive:
                 device.count_quiet_rows(len(block), last, now_ns)
                 continue
@@ -284,6 +290,7 @@ class TickBatcher:
             calibrated = device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
             for frame in own:
                 picture, extreme = next(found) if calibrated else self._alone(frame)
+                device.arrivals.recent.add(What.FRAME, frame.words, frame.at_ns)
                 try:
                     if self.archive is not None:
                         self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)

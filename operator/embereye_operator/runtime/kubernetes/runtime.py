@@ -13,7 +13,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import CascadeType, PatchType
 
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.api.schema import Manifest
@@ -586,6 +586,12 @@ class KubernetesRuntime:
             raise UnavailableError(f"{error}: {trouble}") from error
         self._reports_to[roster.fleet] = hub
         return ledger
+
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        """See Runtime."""
+        self._fence()
+        self._check_identity()
+        await self._hub.tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""

@@ -6,8 +6,11 @@ import {
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
+import { pageName } from "./address.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
+import { refreshFleets, showFleets } from "./fleets.js";
 import { setUpHistory, showHistory } from "./history.js";
+import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
 import { drawSilences, lookOver, silenceButton } from "./silences.js";
 
 const ZONES_MS = 1000;       // between two looks at the zones
@@ -117,8 +120,8 @@ function draw() {
   drawBanner(stale, age);
   drawVerdict(stale);
   drawSilences(stale);
+  drawCoverage(stale);
   if (current() === "now") {
-    drawCoverage(stale);
     drawZones(stale);
     drawAlarms(stale);
     drawEvents();
@@ -369,9 +372,11 @@ function drawViews() {
 // ---- pages
 
 const PAGES = {
-  now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory }, devices: { show: refreshDevices, refresh: refreshDevices },
+  now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory },
+  plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
+  fleets: { show: showFleets, refresh: refreshFleets },
 };
-const current = () => (location.hash.slice(1) in PAGES ? location.hash.slice(1) : "now");
+const current = () => (pageName() in PAGES ? pageName() : "now");
 
 function turnPage() {
   const name = current();
@@ -419,6 +424,7 @@ setUpAlarm();
 setUpDay();
 setUpDevices();
 setUpHistory();
+setUpPlan();
 setInterval(() => { draw(); if (PAGES[current()].refresh) PAGES[current()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
 follow("/v1/zones", ZONES_MS, takeZones);

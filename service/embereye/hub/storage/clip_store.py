@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -27,8 +28,9 @@ CLIP_BYTES = 128 * 1024**2  # of one clip
 PARTIAL_NS = DAY  # that a clip may stay unfinished
 PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
 PRUNE_SECONDS = 60.0
+SYNCING = 8  # files at a time: a file system makes durable together what it is asked for together
 DIGEST = re.compile(r"[0-9a-f]{64}")
-SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4"}
+SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4", Clip.MEDIA_LINES: "jsonl"}
 
 
 class ClipRefusedError(Exception):
@@ -37,6 +39,19 @@ class ClipRefusedError(Exception):
 
 class NoRoomError(Exception):
     """There is no room now; the shard keeps the clip and tries again."""
+
+
+Answer = ClipRefusedError | NoRoomError | None  # why a content is not kept; None: it is
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """What one caller wants to be kept."""
+
+    items: Sequence[tuple[Clip, bytes]]
+    answers: list[Answer] = field(default_factory=list)
+    failure: NoRoomError | None = None
+    over: bool = False
 
 
 class ClipStore:
@@ -49,6 +64,9 @@ class ClipStore:
         self._capacity = capacity
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hub-clips")
+        self._syncing = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-sync")
+        self._turn = asyncio.Lock()  # of whoever writes what waits
+        self._waiting: list[_Waiting] = []
         self._clips: dict[str, Clip] = {}
         self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
         self.bytes = 0
@@ -80,6 +98,7 @@ class ClipStore:
     async def close(self) -> None:
         """Finish what is under way."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        self._syncing.shutdown()
 
     async def _run(self, work: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -133,11 +152,34 @@ class ClipStore:
         """Verify what was written and keep it; ClipRefusedError where it is not what its name says."""
         await self._guarded(partial(self._keep, clip))
 
-    async def store(self, items: Sequence[tuple[Clip, bytes]]) -> list[ClipRefusedError | NoRoomError | None]:
-        """Keep whole contents together, durable on return: for each, why it is not kept, or None."""
-        answers: list[ClipRefusedError | NoRoomError | None] = []
-        await self._guarded(partial(self._store_together, items, answers))
-        return answers
+    async def store(self, items: Sequence[tuple[Clip, bytes]]) -> list[Answer]:
+        """Keep whole contents, durable on return: for each, why it is not kept, or None.
+
+        What several callers have waits for the disk together. NoRoomError where nothing can be written.
+        """
+        mine = _Waiting(items)
+        self._waiting.append(mine)
+        async with self._turn:
+            if not mine.over:  # nobody has taken it along
+                await self._store_waiting(mine)
+        if mine.failure is not None:
+            raise mine.failure
+        return mine.answers
+
+    async def _store_waiting(self, mine: "_Waiting") -> None:
+        batch, self._waiting = self._waiting, []
+        answers: list[Answer] = []
+        failure: NoRoomError | None = None
+        try:
+            await self._guarded(partial(self._store_together, [item for one in batch for item in one.items], answers))
+        except NoRoomError as error:
+            failure = error
+        except BaseException:  # cancelled: whoever has the next turn takes the others along, once more
+            self._waiting[:0] = [one for one in batch if one is not mine]
+            raise
+        for one in batch:
+            one.over, one.failure = True, failure
+            one.answers, answers = answers[: len(one.items)], answers[len(one.items) :]
 
     async def _guarded(self, work: Callable[[], None]) -> None:
         try:
@@ -216,9 +258,7 @@ class ClipStore:
         self.bytes += clip.bytes
         self._prune()
 
-    def _store_together(
-        self, items: Sequence[tuple[Clip, bytes]], answers: list[ClipRefusedError | NoRoomError | None]
-    ) -> None:
+    def _store_together(self, items: Sequence[tuple[Clip, bytes]], answers: "list[Answer]") -> None:
         """What is written together waits for the disk together."""
         drafts: dict[str, Clip] = {}
         for clip, data in items:
@@ -233,29 +273,36 @@ class ClipStore:
                 answers.append(None)
             except (ClipRefusedError, NoRoomError) as error:
                 answers.append(error)
-        folders = {self._folder} if drafts else set()
+        if not drafts:
+            return
+        files, folders = [self._partial / name for name in drafts], {self._folder}
         for name, clip in drafts.items():
             path = self.path(clip)
             path.parent.mkdir(exist_ok=True)
             folders.add(path.parent)
-            sync_file(self._partial / name)
             kept = Clip()
             kept.CopyFrom(clip)
             kept.kept_ns = self._clock()
             described = path.with_suffix(".json")
             described.write_bytes(json_format.MessageToJson(kept).encode())
-            sync_file(described)
-            # Last: a description without its content is forgotten when the hub starts.
-            (self._partial / name).replace(path)
-            self._partials.pop(name, None)
+            files.append(described)
             drafts[name] = kept
-        for folder in folders:
-            sync_folder(folder)
+        self._sync(sync_file, files)
+        for name, clip in drafts.items():
+            # Last: a description without its content is forgotten when the hub starts.
+            (self._partial / name).replace(self.path(clip))
+            self._partials.pop(name, None)
+        self._sync(sync_folder, folders)
         for name, clip in drafts.items():
             self._clips[name] = clip
             self.bytes += clip.bytes
-        if drafts:
+        if self.bytes > self._capacity:
             self._prune()
+
+    def _sync(self, sync: Callable[[Path], None], paths: Iterable[Path]) -> None:
+        """Have all of `paths` outlive a power cut; OSError where one cannot."""
+        for _ in self._syncing.map(sync, paths):
+            pass
 
     def _prune(self) -> None:
         now = self._clock()
@@ -289,7 +336,7 @@ def _check(clip: Clip) -> None:
     if not DIGEST.fullmatch(clip.sha256):
         raise ClipRefusedError(f'sha256: "{clip.sha256[:80]}" is not 64 hexadecimal digits')
     if clip.media not in SUFFIXES:
-        raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still")
+        raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still, nor lines")
     if not 0 < clip.bytes <= CLIP_BYTES:
         raise ClipRefusedError(f"bytes: {clip.bytes} is not between 1 and {CLIP_BYTES}")
 

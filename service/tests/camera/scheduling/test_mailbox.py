@@ -1,3 +1,6 @@
+import random
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,3 +94,32 @@ def test_nothing_offered_is_ever_lost_from_the_ledger(steps, fps_target):
         assert box.ledger.offered == offered
         assert box.ledger.waiting == (box.waiting is not None)
         assert tally.analysed + tally.shed + box.ledger.waiting == offered
+
+
+def test_whoever_takes_frames_each_is_taken_once_or_counted_as_superseded():
+    cameras, takers, number = 16, 16, 50_000
+    boxes = [Mailbox() for _ in range(cameras)]
+    taken: list[list[int]] = [[] for _ in range(takers)]
+    over = threading.Event()
+
+    def take(mine: list[int]) -> None:
+        dice = random.Random(len(taken))
+        while not over.is_set():
+            found = (dice.choice(boxes).take_frame() for _ in range(64))
+            mine.extend(frame.time_ns for frame in found if frame)
+
+    threads = [threading.Thread(target=take, args=(mine,)) for mine in taken]
+    for thread in threads:
+        thread.start()
+    for turn in range(number):
+        boxes[turn % cameras].offer_frame(JPEG, turn, turn)
+    over.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    left = [frame.time_ns for box in boxes if (frame := box.take_frame())]
+    everything = [*left, *(time_ns for mine in taken for time_ns in mine)]
+    assert len(everything) == len(set(everything))
+    assert sum(box.ledger.offered for box in boxes) == number
+    assert sum(box.ledger.shed["superseded"] for box in boxes) == number - len(everything)
+    assert any(taken)

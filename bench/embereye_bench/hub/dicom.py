@@ -1,0 +1,103 @@
+"""pynetdicom, which the hub's echo and store are held against: its client, and its server in a process of its own."""
+
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ImplicitVRLittleEndian, generate_uid
+from pynetdicom import AE, evt
+from pynetdicom.association import Association
+from pynetdicom.sop_class import SecondaryCaptureImageStorage, Verification  # type: ignore[attr-defined]
+
+from embereye_bench.hub.companions import Step
+
+HOST = "127.0.0.1"
+
+
+def _entity() -> AE:
+    """An application entity that echoes and stores."""
+    entity = AE()
+    for service in (Verification, SecondaryCaptureImageStorage):
+        entity.add_requested_context(service)
+        entity.add_supported_context(service)
+    entity.maximum_associations = 64
+    entity.maximum_pdu_size = 0  # no limit, which is its quickest
+    return entity
+
+
+def _associate(stack: contextlib.ExitStack, port: int) -> Association:
+    association = _entity().associate(HOST, port)
+    if not association.is_established:
+        raise RuntimeError("pynetdicom's server does not associate")
+    stack.callback(association.release)
+    return association
+
+
+def echoing(stack: contextlib.ExitStack, port: int) -> Step:
+    """A client's step: one C-ECHO, which waits for its answer."""
+    association = _associate(stack, port)
+
+    def step(over: bool) -> int:
+        nonlocal association
+        if over:
+            return 0
+        if getattr(association.send_c_echo(), "Status", None) == 0:
+            return 1
+        association = _associate(stack, port)  # it was broken off, which on a busy machine happens
+        return 0
+
+    return step
+
+
+def storing(stack: contextlib.ExitStack, port: int, size: int) -> Step:
+    """A client's step: one C-STORE of a picture of `size` bytes, which waits for its answer."""
+    association, picture = _associate(stack, port), _picture(size)
+
+    def step(over: bool) -> int:
+        nonlocal association
+        if over:
+            return 0
+        picture.SOPInstanceUID = generate_uid()
+        if getattr(association.send_c_store(picture), "Status", None) == 0:
+            return 1
+        association = _associate(stack, port)
+        return 0
+
+    return step
+
+
+def _picture(size: int) -> Dataset:
+    picture = Dataset()
+    picture.SOPClassUID = SecondaryCaptureImageStorage
+    picture.PatientID = "bench"
+    picture.Rows, picture.Columns, picture.BitsAllocated, picture.SamplesPerPixel = 64, size // 128, 16, 1
+    picture.PixelData = os.urandom(size)
+    picture["PixelData"].VR = "OW"
+    picture.file_meta = FileMetaDataset()
+    picture.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+    return picture
+
+
+def serve(folder: Path) -> None:
+    """Echo, and write what is stored into files of `folder`, durable when it is acknowledged. Until killed."""
+
+    def store(event: Any) -> int:
+        path = folder / str(event.request.AffectedSOPInstanceUID)
+        with path.open("wb") as file:
+            file.write(event.encoded_dataset())
+            file.flush()
+            os.fsync(file.fileno())
+        return 0x0000
+
+    server = _entity().start_server((HOST, 0), block=False, evt_handlers=[(evt.EVT_C_STORE, store)])
+    assert server is not None
+    print(server.server_address[1], flush=True)
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

@@ -1,0 +1,111 @@
+"""How many stills the hub stores a second, against pynetdicom's C-STORE that writes the same files."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from embereye.client.link import Link
+from embereye.sim.own_hub import OwnHub, running_hub
+from embereye.v1.clips_pb2 import Clip, StoreRequest, StoreResponse
+from embereye_bench.hub.alarm_path import ROOT
+from embereye_bench.hub.companions import Begin, Step, line_of, module, rate_of
+from embereye_bench.report import Benchmark, Result, Scale, median
+
+CALL = "embereye.v1.Clips/Store"
+WINDOW_BYTES, WINDOW = 1 << 20, 64  # under way for each client, at most
+CLIENTS = (1, 4, 16)
+LEAST_SECONDS = 0.5  # of a round: all that a client has under way is sent and answered several times
+KINDS = (8, 32, 128, 512)  # KiB
+MEMORY = Path("/dev/shm")
+
+
+def _through_hub(hub: OwnHub, size: int) -> Begin:
+    """A client sends ever new stills, so many ahead of their acknowledgements."""
+    most = max(1, min(WINDOW, WINDOW_BYTES // size))
+
+    def begin(stack: contextlib.ExitStack, number: int) -> Step:
+        link = stack.enter_context(Link(hub.tcp, CALL, hub.token, timeout=30))
+        data, count, under_way = bytearray(os.urandom(size)), 0, 0
+        data[:8] = time.time_ns().to_bytes(8, "big")
+
+        def step(over: bool) -> int:
+            nonlocal count, under_way
+            while under_way < most and not over:
+                count += 1
+                under_way += 1
+                data[8:24] = number.to_bytes(8, "big") + count.to_bytes(8, "big")
+                clip = Clip(sha256=hashlib.sha256(data).hexdigest(), media=Clip.MEDIA_STILL, bytes=size, device="bench")
+                link.send(StoreRequest(clip=clip, data=bytes(data)))
+            if not under_way:
+                return 0
+            answer = link.receive(StoreResponse)
+            if not answer.whole:
+                raise RuntimeError(answer.refused)
+            under_way -= 1
+            return 1
+
+        return step
+
+    return begin
+
+
+@contextlib.contextmanager
+def _site(folder: Path) -> Iterator[tuple[OwnHub, int, Path]]:
+    """A hub and a server of pynetdicom that write below `folder`; where the latter does, and its port."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".bench-") as name, contextlib.ExitStack() as stack:
+        files = Path(name) / "dicom"
+        files.mkdir()
+        hub = stack.enter_context(running_hub(Path(name)))
+        peer = stack.enter_context(module("embereye_bench.hub.dicom", str(files)))
+        yield hub, int(line_of(peer)), files
+
+
+def _measure(size: int, folder: Path, scale: Scale) -> dict[int, list[tuple[float, float]]]:
+    """(stills, C-STOREs) a second in each round, by the number of clients."""
+    from embereye_bench.hub import dicom
+
+    found: dict[int, list[tuple[float, float]]] = {clients: [] for clients in CLIENTS}
+    seconds = max(LEAST_SECONDS, scale.seconds / 3)
+    with _site(folder) as (hub, port, files):
+        for _ in range(scale.rounds):
+            for clients, rounds in found.items():
+                ours = rate_of(clients, seconds, _through_hub(hub, size))
+                theirs = rate_of(clients, seconds, lambda stack, _: dicom.storing(stack, port, size))
+                rounds.append((ours, theirs))
+                for file in files.iterdir():
+                    file.unlink()
+    return found
+
+
+def _store(kib: int) -> Benchmark:
+    size = kib * 1024
+
+    def measure(scale: Scale) -> Result:
+        places = {"fsynced": ROOT if os.access(ROOT, os.W_OK) else Path(tempfile.gettempdir())}
+        if os.access(MEMORY, os.W_OK):
+            places["in memory"] = MEMORY
+        told, least, value, baseline = list[str](), float("inf"), 0.0, 0.0
+        for name, folder in places.items():
+            each = list[str]()
+            for clients, rounds in _measure(size, folder, scale).items():
+                ours, theirs = median([one for one, _ in rounds]), median([one for _, one in rounds])
+                ratio = median([one / other for one, other in rounds])
+                each.append(f"{clients}: {ours:.0f} of {theirs:.0f} ({ratio:.1f})")
+                if ratio < least:
+                    value, baseline, least = ours, theirs, ratio
+            told.append(f"{name}, by clients {', '.join(each)}")
+        return Result(
+            f"store-{kib}k", value, f"/s, the least favourable; {'; '.join(told)}", baseline, least, "≥ 5", least >= 5
+        )
+
+    measure.__doc__ = (
+        f"Stills of {kib} KiB, of 1, 4 and 16 clients, on a disk and in memory. Baseline: C-STORE, the same."
+    )
+    return measure
+
+
+STORES: dict[str, Benchmark] = {f"store-{kib}k": _store(kib) for kib in KINDS}

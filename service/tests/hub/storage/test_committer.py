@@ -1,0 +1,87 @@
+"""The queue of the hub's only writer under many producers: every report once, in order, and nobody left waiting."""
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from embereye.hub import inbox
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.hub import Hub
+from embereye.hub.storage.committer import Draft, StoreFailingError
+from embereye.hub.storage.store import StoreThreads
+from embereye.levels import Kind, Level, Sense
+from embereye.v1.evidence_pb2 import EvidenceItem
+
+PRODUCERS = 16
+ADA = Principal("Ada", Role.OPERATOR, "Ada")
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[Hub]:
+    store = StoreThreads(tmp_path)
+    made = Hub(store, retention_ns=10**18)
+    await made.open()
+    task = asyncio.ensure_future(made.run())
+    yield made
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.close()
+
+
+def report(hub: Hub, producer: int, number: int) -> EvidenceItem:
+    now = hub.timeline.now_ns()
+    return EvidenceItem(
+        id=f"{producer}/{number}", episode=f"e-{producer}", fleet="default/sensors/hall", device=f"s-{producer}",
+        zone=f"zone-{producer}", kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire,
+        since_ns=now, until_ns=now,
+    )  # fmt: skip
+
+
+async def test_each_of_many_reports_is_acknowledged_once_and_in_order_and_no_more_wait_than_may(
+    hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "MAX_PENDING", most := 500)
+    each = (10_000 if debugged else 50_000) // PRODUCERS
+    acknowledged, waited = list[str](), 0
+
+    async def produce(producer: int) -> None:
+        nonlocal waited
+        for number in range(each):
+            while not hub.inbox.has_room():
+                waited += 1
+                await hub.inbox.wait_for_room()
+            hub.inbox.admit(report(hub, producer, number), acknowledged.append)
+            assert hub.inbox.counters.received - len(acknowledged) <= most
+            if number % 64 == producer:
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(produce(producer) for producer in range(PRODUCERS)))
+    assert await hub.committer.flush(60)
+    assert waited
+    assert set(Counter(acknowledged).values()) == {1}
+    for producer in range(PRODUCERS):
+        mine = [name for name in acknowledged if name.startswith(f"{producer}/")]
+        assert mine == [f"{producer}/{number}" for number in range(each)]
+    assert len(hub.zones.messages()) == PRODUCERS
+
+
+async def test_all_who_wait_are_told_that_nothing_can_be_written(hub: Hub, debugged: bool) -> None:
+    # SQLite answers a database that may not grow as it answers a full disk.
+    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+
+    def step(draft: Draft) -> None:
+        add_entry(draft, ADA, "test", "zone", "long " * 10_000)
+
+    waiting = [asyncio.ensure_future(hub.committer.commit(step)) for _ in range(8)]
+    ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 20)
+    assert [type(one) for one in ended] == [StoreFailingError] * 8
+    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+    assert await hub.committer.flush(20)
+    with contextlib.suppress(StoreFailingError):
+        await asyncio.wait_for(hub.committer.commit(step), 20)
+    assert not hub.committer.failing

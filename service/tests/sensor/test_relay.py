@@ -1,0 +1,78 @@
+"""Lines that are passed on to another shard: each arrives once and in order, or is refused where it was sent."""
+
+import asyncio
+import random
+from collections import defaultdict
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.tasks import Tasks
+from embereye.sensor import relay
+from embereye.sensor.relay import Passed, Relay, Relays
+from embereye.shard.links import PeerAddress
+from embereye.v1.ingest_pb2 import RelayRequest, RelayResponse
+from embereye.v1.ingest_pb2_grpc import RelaysServicer, add_RelaysServicer_to_server
+
+
+class Owner(RelaysServicer):
+    """Keeps what comes, by connection, and reads at its own pace."""
+
+    def __init__(self) -> None:
+        self.lines: defaultdict[int, bytearray] = defaultdict(bytearray)
+        self.closed: list[int] = []
+
+    async def Pass(self, requests: AsyncIterator[RelayRequest], context: object) -> AsyncIterator[RelayResponse]:
+        async for request in requests:
+            for connection in request.connections:
+                self.lines[connection.since_ns] += connection.lines
+                if connection.closed:
+                    self.closed.append(connection.since_ns)
+            await asyncio.sleep(0)
+        if False:
+            yield RelayResponse()
+
+
+async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
+    debugged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "CONNECTION_LIMIT", 2_000)  # bytes: some find no room
+    producers, each = 16, (10_000 if debugged else 50_000) // 16
+    owner, lost = Owner(), list[int]()
+    server = GrpcServer([Service(add_RelaysServicer_to_server, owner, "embereye.v1.Relays")], control=True)
+    port = server.listen("127.0.0.1:0")
+    await server.start()
+    peer = PeerAddress("other", f"127.0.0.1:{port}")
+    taken: dict[int, bytearray] = {}
+    refused = 0
+
+    async def produce(number: int, link: Relay) -> None:
+        nonlocal refused
+        dice, mine = random.Random(number), taken.setdefault(number, bytearray())
+        for count in range(each):
+            line = b"#Sensor:s-%d:ADC1=%d!\r\n" % (number, count)
+            if link.send(line):
+                mine += line
+            else:
+                refused += 1
+                await asyncio.sleep(0.001)
+            if dice.random() < 0.05:
+                await asyncio.sleep(0)
+        link.close()
+
+    async with Tasks() as tasks:
+        relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks)
+        opened = {
+            n: relays.open(peer, Passed(n, False, "10.0.0.1", ""), lambda _: None) for n in range(1, producers + 1)
+        }
+        await asyncio.wait_for(asyncio.gather(*(produce(number, link) for number, link in opened.items())), 100)
+        async with asyncio.timeout(20):
+            while len(owner.closed) < producers:
+                await asyncio.sleep(0.01)
+        assert sorted(owner.closed) == list(opened)
+        assert owner.lines == taken
+        assert 0 < refused < producers * each / 2
+        assert not lost
+    await server.stop(0)
