@@ -12,7 +12,7 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 
 # Programs of other makers that tests send from and compare with; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
-  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql chromium
+  gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql mosquitto chromium
 
 # The same, built from Go modules into .cache where Go is: an ONVIF camera, and a server of RTSP.
 CAMERA_PEERS := go2rtc mediamtx
@@ -28,8 +28,10 @@ BROWSER_DRIVER := playwright-core@1.65.1 axe-core@4.14.1
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
-E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker prometheus-adapter
-PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api glua embereye-valve
+E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
+# Minutes of building each, for slow tests alone.
+E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),prometheus-adapter keda-operator keda-adapter)
+PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua embereye-valve
 
 .PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
@@ -47,7 +49,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench --editable e2e
 	@touch $@
 
-peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, camera servers and an identity provider, which tests talk to where they are (root, Debian)
+peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, camera servers and an identity provider, which tests talk to where they are (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive e2e/cluster/packages --without-services $(PEERS) >/dev/null
 	@e2e/cluster/binaries --optional $(CAMERA_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
@@ -148,7 +150,7 @@ golden: install programs ## Write what the chart makes of its main values, for c
 	$(BIN)/python charts/tests/readme.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra mqtt --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove what was built here (.cache stays)

@@ -1,7 +1,7 @@
-"""Bursts that are answered with pods, and the pods that go after them: by the operator itself, and by an autoscaler.
+"""Bursts that are answered with pods, and the pods that go after them: by the operator itself, and by autoscalers.
 
-The autoscaler is Kubernetes' own, which reads the operator's number through a real Prometheus and prometheus-adapter,
-with the rules that docs/operator.md has. Slow: `make e2e ARGS="-m slow"` runs it.
+These are Kubernetes' own, which reads the operator's number through a real Prometheus and prometheus-adapter, with the
+rules that docs/operator.md has, and KEDA, which asks that Prometheus itself. Slow: `make e2e ARGS="-m slow"` runs it.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import pytest
 from harness.cluster.adapter import install_adapter
 from harness.cluster.cluster import Json, until
-from harness.cluster.prometheus import LABELS, install_prometheus
+from harness.cluster.keda import install_keda
+from harness.cluster.prometheus import LABELS, MONITORING, install_prometheus
 from harness.cluster.site import SITE, VOLUME, Site
 from harness.devices import FloodingDevice
 from harness.records.diary import Step
@@ -30,9 +31,12 @@ QUIET_LINES = 5.0  # a second, of each before and after
 MOST = 3
 QUEUE_DEPTH = 500  # items
 GAP_SECONDS = 10
+LOST_SECONDS = 40  # in which an autoscaler that takes no answer for 0 would have removed shards
+PROMETHEUS = f"http://door.{MONITORING}.svc:9090"
 OPTIONS = (
     "monitoring.enabled=true",
     "monitoring.interval=5s",
+    f"operator.prometheus={PROMETHEUS}",
     *(f"monitoring.labels.{key}={value}" for key, value in LABELS.items()),
 )
 
@@ -108,6 +112,30 @@ async def burst(site: Site, surge: Surge, step: Step, name: str) -> AsyncIterato
     assert [entry for prober in surge.probers for entry in prober.taken_back] == []
 
 
+async def scaled_by(site: Site, mode: str) -> None:
+    """Have the fleet scaled by another autoscaler, which works."""
+    patch = json.dumps({"spec": {"autoscaling": {"mode": mode}}})
+    await site.cluster.kubectl("patch", f"sf/{FLEET}", "--namespace", SITE, "--type=merge", "--patch", patch)
+    await site.condition("sf", FLEET, 150, ScalingActive=True, Degraded=False)
+
+
+@asynccontextmanager
+async def without_prometheus(site: Site) -> AsyncIterator[None]:
+    """Inside it nobody can be asked for the operator's number."""
+
+    async def replicas(count: int) -> None:
+        patch = json.dumps({"spec": {"replicas": count}})
+        await site.cluster.kubectl(
+            "patch", "prometheus/stack", "--namespace", MONITORING, "--type=merge", "--patch", patch
+        )
+
+    await replicas(0)
+    try:
+        yield
+    finally:
+        await replicas(1)
+
+
 async def last_scale(site: Site) -> Json:
     found: Json = (await site.fleet("sf", FLEET))["status"]["lastScale"]
     return found
@@ -144,10 +172,28 @@ async def test_the_operator_answers_a_burst_and_says_on_what_it_decided(site: Si
 async def test_an_autoscaler_answers_a_burst_by_the_operators_number(site: Site, surge: list[Surge]) -> None:
     with site.diary.step("a burst, HorizontalPodAutoscaler, 1 → 3 → 1") as step:
         await install_adapter(site.cluster)
-        patch = json.dumps({"spec": {"autoscaling": {"mode": "hpa"}}})
-        await site.cluster.kubectl("patch", f"sf/{FLEET}", "--namespace", SITE, "--type=merge", "--patch", patch)
-        await site.condition("sf", FLEET, 150, ScalingActive=True)
+        await scaled_by(site, "hpa")
         async with burst(site, surge[0], step, "hpa"):
             (autoscaler,) = await site.cluster.items("horizontalpodautoscalers", "--namespace", SITE)
             assert autoscaler["status"]["desiredReplicas"] == MOST
+        site.check_tasks()
+
+
+async def test_keda_answers_a_burst_by_the_prometheus_that_the_values_name_and_holds_without_it(
+    site: Site, surge: list[Surge]
+) -> None:
+    with site.diary.step("a burst, KEDA, 1 → 3 → 1") as step:
+        await install_keda(site.cluster)
+        await scaled_by(site, "keda")
+        async with burst(site, surge[0], step, "keda"):
+            (scaled,) = await site.cluster.items("scaledobjects", "--namespace", SITE)
+            (trigger,) = scaled["spec"]["triggers"]
+            assert trigger["metadata"]["serverAddress"] == PROMETHEUS
+            (autoscaler,) = await site.cluster.items("horizontalpodautoscalers", "--namespace", SITE)
+            assert autoscaler["metadata"]["ownerReferences"][0]["kind"] == "ScaledObject"
+            async with without_prometheus(site):
+                await site.condition("sf", FLEET, 120, ScalingActive=False)
+                await asyncio.sleep(LOST_SECONDS)
+                assert await shards(site) == MOST, "what is not known removes nobody"
+            await site.condition("sf", FLEET, 120, ScalingActive=True)
         site.check_tasks()

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 
 from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed
-from embereye_bench.detection.day import MOST, RATE, Day, results_of, watch_day, watch_film
+from embereye_bench.detection.day import MOST, RATE, Day, detection_digest, results_of, watch_day, watch_film
 from embereye_bench.detection.folds import LabelledClip
 from embereye_bench.detection.footage import Footage
 
@@ -21,10 +21,17 @@ def test_one_alarm_that_lasts_is_one():
     assert [result.ok for result in results_of(day)] == [False, True]
 
 
+def test_what_one_detector_found_is_not_taken_for_what_another_one_does(tmp_path):
+    before = detection_digest(tmp_path)
+    assert detection_digest(tmp_path) == before
+    (tmp_path / "fold0.onnx").write_bytes(b"another network")
+    assert detection_digest(tmp_path) != before
+
+
 def test_a_day_is_looked_at_in_parts_and_what_was_done_is_not_done_again(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr("embereye_bench.detection.day.watch_film", lambda film, *_: shown.append(film.clip.name))
-    kept = tmp_path / "day.json"
+    kept = tmp_path / "day"
     for part in (0, 1, 0):
         day = watch_day([], tmp_path, [None] * 4, 24.0, (part, 2), kept)
     assert sorted(shown) == sorted(LOOKALIKES)

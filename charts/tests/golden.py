@@ -32,6 +32,14 @@ VALUES = {
         "--set",
         "hub.tls.names={fire.example.com}",
     ),
+    "mqtt": (
+        "--set",
+        "hub.mqtt.broker=mqtts://broker.example",
+        "--set",
+        "hub.mqtt.credentials.existingSecret=login",
+        "--set",
+        "hub.mqtt.tls.existingSecret=broker-tls",
+    ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
 }
 

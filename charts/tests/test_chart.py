@@ -3,6 +3,7 @@
 import base64
 import copy
 import json
+from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from harness.servers.apiserver import ApiError, ApiServer, path_of
 
 from embereye.hub.feeds.selection import read_selection
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
+from embereye_cli.processes.hub import add_arguments as add_hub_arguments
+from embereye_cli.processes.hub import broker_options
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
@@ -71,6 +74,14 @@ VALUE_SETS = {
         "--set-json",
         'hub.webhooks=[{"name": "pager", "url": "https://pager.example/x", "tokenFrom": {"secret": "pager"}, '
         '"select": {"levels": ["alarm"]}}, {"name": "am", "urlFrom": {"secret": "am", "key": "address"}}]',
+    ),
+    "an MQTT broker": (
+        "--set", "hub.mqtt.broker=mqtts://broker.example:8884", "--set", "hub.mqtt.credentials.existingSecret=login",
+        "--set", "hub.mqtt.tls.existingSecret=broker-tls", "--set", "hub.mqtt.prefix=site/north",
+    ),
+    "hubs of tenants": (
+        "--set", "hubs.north.namespaces={north}", "--set", "hubs.north.hub.persistence.enabled=false",
+        "--set-json", "hubs.shared={}", "--set", "operator.namespaces={north,south}",
     ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations",
                     "--set", "monitoring.grafanaAlerts.enabled=true"),
@@ -172,6 +183,9 @@ def pod_of(deployment: Any) -> Any:
         ("hub.oidc.issuer=https://accounts.example", "hub.oidc.clientId"),
         ("hub.oidc.roles.warden={a}", "hub.oidc.roles"),
         ("hub.webhooks[0].name=Pager", "hub.webhooks.0"),
+        ("hub.mqtt.broker=broker.example", "hub.mqtt.broker"),
+        ("hub.mqtt.prefix=site/#", "hub.mqtt.prefix"),
+        ("hub.mqtt.broker=mqtt://broker.example,hub.mqtt.tls.existingSecret=broker-tls", "hub.mqtt.broker"),
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("operator.clusterWide=site", "operator.clusterWide"),
@@ -180,6 +194,10 @@ def pod_of(deployment: Any) -> Any:
         ("operator.namespaces=north", "operator.namespaces"),
         ("operator.resources.request.cpu=1", "request"),
         ("crd.keep=true", "crd"),
+        ("hubs.North.namespaces={north}", "North"),
+        ("hubs.north.namespaces=north", "hubs.north.namespaces"),
+        ("hubs.north.hub.retention=soon", "hubs.north.hub.retention"),
+        ("hubs.north.retention=9d", "retention"),
         ("additionalLabels.team=7", "additionalLabels.team"),
         ("logFormat=xml", "logFormat"),
         ("tracing.endpoint=otel-collector:4317", "tracing.endpoint"),
@@ -356,6 +374,27 @@ def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret()
     (volume,) = [volume["secret"] for volume in hub["volumes"] if volume["name"] == "oidc"]
     assert (volume["secretName"], volume["optional"]) == ("oidc", True)
     assert "oidc" not in str(render())
+
+
+def test_the_hub_is_told_of_its_broker_and_reads_its_secrets_as_files() -> None:
+    manifests = render(*VALUE_SETS["an MQTT broker"])
+    (hub,) = (m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
+    pod = hub["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    told = [argument for argument in container["args"] if argument.startswith("--mqtt-")]
+    parser = ArgumentParser()
+    add_hub_arguments(parser)
+    options = broker_options(parser.parse_args(told))
+    assert options is not None
+    assert (options.host, options.port, options.tls, options.prefix) == ("broker.example", 8884, True, "site/north")
+    mounts = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
+    assert (options.credentials, options.certificates) == (mounts["mqtt-credentials"], mounts["mqtt-tls"])
+    secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if volume["name"].startswith("mqtt-")}
+    assert {name: secret["secretName"] for name, secret in secrets.items()} == {
+        "mqtt-credentials": "login", "mqtt-tls": "broker-tls",
+    }  # fmt: skip
+    assert all(secret["optional"] for secret in secrets.values())
+    assert "mqtt" not in str([m for m in render() if m["kind"] == "Deployment"])
 
 
 def test_the_hub_gets_its_webhooks_and_their_secrets_as_files_and_is_rolled_when_they_change() -> None:

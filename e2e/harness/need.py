@@ -101,6 +101,16 @@ def _has_postgres() -> bool:
     return postgres_programs() != Path() and importlib.util.find_spec("psycopg") is not None
 
 
+def mosquitto_program() -> Path:
+    """Mosquitto's server, which Debian keeps from everybody's path."""
+    found = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return Path(found) if found else Path()
+
+
+def _has_mosquitto() -> bool:
+    return mosquitto_program() != Path() and importlib.util.find_spec("aiomqtt") is not None
+
+
 def _has_oidc_provider() -> bool:
     return shutil.which("node") is not None and (OIDC_PROVIDER_FOLDER / "node_modules/oidc-provider").exists()
 
@@ -131,6 +141,7 @@ API_SERVER = Need("kube-apiserver and etcd", _build, _programs("kube-apiserver",
 CONTROLLER_MANAGER = Need("kube-controller-manager", _build, _programs("kube-controller-manager"), "make test")
 KUBECTL = Need("kubectl", _build, _programs("kubectl"), "make test")
 GATEWAY_API = Need("Gateway API's CRDs", _build, _programs("gateway-api"), "make test")
+KEDA_CRDS = Need("KEDA's CRDs", _build, _programs("keda-crds"), "make test")
 LUA = Need("Argo CD's Lua", _build, _programs("glua"), "make test")
 HELM = Need("Helm", _build, _programs("helm"), "make test")
 GO_CLIENT = Need("our client in Go", _build, _programs("embereye-valve", "embereye-control.test"), "make test")
@@ -162,6 +173,7 @@ CERT_MANAGER = Need(
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 POSTGRES = Need("PostgreSQL", _install, _has_postgres, "make peers")
+MOSQUITTO = Need("Mosquitto", _install, _has_mosquitto, "make peers")
 CAPTURE = Need(
     "a real device's recording",
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",

@@ -49,6 +49,10 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("discover",): ("embereye_cli.devices.discover", "look for cameras in the network, and print a fleet of them"),
     ("access",): ("embereye_cli.hub.access", "say who may do what: make, list and revoke tokens"),
     ("webhooks",): ("embereye_cli.hub.webhooks", "see how webhooks fare, and send again what they could not deliver"),
+    ("subscriptions",): (
+        "embereye_cli.hub.subscriptions",
+        "keep what somebody wants to be told of under a name, and follow it",
+    ),
     ("alarms",): ("embereye_cli.hub.alarms", "watch, list and acknowledge alarms"),
     ("detect",): ("embereye_cli.devices.detect", "look for fire in recordings, and say why it is or is not one"),
     ("dashboards", "render"): (

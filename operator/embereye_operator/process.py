@@ -18,6 +18,7 @@ from embereye.process.telemetry import logs
 from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE
 from embereye.units import SECOND
 from embereye_operator.controller import Controller
+from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import Scope
@@ -39,6 +40,7 @@ class OperatorOptions:
 
     image: str  # of the shards
     hub: str  # host:port, as shards reach it
+    hubs: tuple[NamedHub, ...] = ()  # beside it
     namespaces: tuple[str, ...] = ()  # that are watched; none: all
     authority_secret: str = ""  # with the authority that somebody else makes; empty: the operator does
     watch_nodes: bool = False  # where some namespaces are; with all of them nodes always are
@@ -76,6 +78,7 @@ async def serve(
     settings = Settings(
         image=options.image,
         hub=options.hub,
+        hubs=options.hubs,
         image_pull_policy=options.image_pull_policy,
         image_pull_secrets=options.image_pull_secrets,
         host=options.shard_host,
@@ -102,6 +105,7 @@ async def serve(
             role=options.role,
             release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
             hub_names=options.hub_names,
+            hubs=options.hubs,
         )
         closing.push_async_callback(runtime.close)
         holds = Holds(client, runtime, name=settings.operator, image=settings.image, patience=options.take_over_after)

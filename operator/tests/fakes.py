@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import Manifest
@@ -99,8 +99,10 @@ class FakeRuntime:
         self.statuses: list[Manifest] = []
         self.events: list[str] = []
         self.rosters: list[FleetRoster] = []
+        self.told_hub = ""
         self.hub_is_down = False
         self.ledger: FleetLedger | None = None
+        self.scaling: FleetScaling | None = None  # that the hub was told last
         self.refused: dict[tuple[str, str], str] = {}
         self.starts_shards = starts_shards
         self.identified: set[str] = set()
@@ -193,11 +195,17 @@ class FakeRuntime:
         self.log.append("status")
         self.statuses.append(copy.deepcopy(status))
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
+        self.told_hub = hub
         if self.hub_is_down:
             raise UnavailableError("hub hub:50052 cannot be told the roster: UNAVAILABLE")
         self.rosters.append(roster)
         return self.ledger
+
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        if self.hub_is_down:
+            raise UnavailableError("hub hub:50052 cannot be told: UNAVAILABLE")
+        self.scaling = scaling
 
     async def retain(self, fleets: Sequence[str]) -> None:
         raise AssertionError("a reconcile of one fleet knows nothing of the others")
@@ -214,6 +222,7 @@ class World:
         self.runtime = FakeRuntime(**options)
         self.now = START
         self.memory = FleetMemory()
+        self.settings = SETTINGS
         self._spec, self._generation = "", 0
 
     @property
@@ -232,7 +241,7 @@ class World:
         self.now += 2 * SECOND
         for shard in self.runtime.shards.values():
             shard.tick()
-        return await reconcile(self.fleet, self.runtime, lambda: self.now, SETTINGS, self.memory)
+        return await reconcile(self.fleet, self.runtime, lambda: self.now, self.settings, self.memory)
 
     async def settle(self) -> Outcome:
         """Passes until nothing is on its way and nothing is written."""

@@ -343,6 +343,23 @@ async def test_the_ledger_is_written_when_it_tells_more_and_with_other_changes()
     assert world.runtime.statuses[-1]["ledger"]["offered"] == 5
 
 
+async def test_the_hub_is_told_how_busy_a_fleet_is_and_how_many_shards_it_needs() -> None:
+    world = World(fleet_of(shards=2))
+    await world.settle()
+    for shard in world.runtime.shards.values():
+        shard.load = Load(arrival_rate=50, cost_seconds=0.001, utilization=0.25, queue_depth=7, oldest_age_ns=SECOND)
+    await world.step()
+    told = world.runtime.scaling
+    assert told is not None
+    assert (told.fleet, told.shards, told.ready_shards, told.known) == ("default/sensors/hall", 2, 2, True)
+    assert (told.load.arrival_rate, told.load.queue_depth, told.load.utilization) == (100, 14, 0.25)
+    assert [(one.shard, one.why_not_ready, one.load.queue_depth) for one in told.members] == [
+        ("hall-sensors-0", "", 7), ("hall-sensors-1", "", 7),
+    ]  # fmt: skip
+    world.runtime.hub_is_down = True
+    await world.step()  # which concerns nobody but the hub
+
+
 async def test_a_fleet_of_which_nothing_was_offered_yet_writes_its_ledger_once() -> None:
     world = World(fleet_of())
     await world.settle()

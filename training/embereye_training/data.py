@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye_bench.detection.folds import LabelledClip
+from embereye_bench.detection.footage import content_digest
 
 Pictures = npt.NDArray[np.uint8]  # (count, SIDE, SIDE, 3), BGR
 
@@ -32,7 +33,7 @@ class Group:
 
 def load_clip(clip: LabelledClip, cache: Path) -> Group:
     """Two frames a second of `clip`; decoded once, then kept in `cache`."""
-    kept = cache / f"{clip.name}.npz"
+    kept = cache / f"{clip.name}-{content_digest(clip.path)}.npz"
     if not kept.exists():
         pictures, seconds = _frames(clip.path)
         cache.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """Counts false alarms over a day: footage without fire and drawn lookalikes, again and again, as fast as it goes."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from embereye.camera.replay import START_NS
+from embereye.detect import vision
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
 from embereye.levels import Kind, Level
+from embereye.process.files import write_whole
 from embereye.sim.scenes.lookalikes import LOOKALIKES, filmed
 from embereye.units import SECOND
 from embereye_bench.detection.folds import LabelledClip, fold_of_scene
@@ -19,7 +22,7 @@ from embereye_bench.detection.footage import Footage, footage
 from embereye_bench.detection.score_folds import Networks
 from embereye_bench.report import Result
 
-RATE = 6.0  # frames/s: an overloaded shard's; more would show the same again
+RATE = 6.0  # frames/s unless told otherwise: an overloaded shard's, which has least to go by
 DRAWN_SECONDS = 20.0
 QUIET_S = 60.0  # without a sign, after which another one is another alarm
 MOST = {Kind.FLAME: 0, Kind.SMOKE: 1}  # in 24 h
@@ -68,23 +71,34 @@ def watch_day(
 ) -> Day:
     """Look at all films for `hours` together, each by the network that has not seen its scene.
 
-    Only every `part[1]`-th of them from `part[0]` on is looked at now; what was looked at before is in the file `kept`.
+    Only every `part[1]`-th of them from `part[0]` on is looked at now; what was looked at before, also by other parts
+    at the same time, is in the folder `kept`.
     """
     fold, day = fold_of_scene(clips), Day()
-    known: dict[str, dict[str, int]] = json.loads(kept.read_text()) if kept.exists() else {}
+    kept.mkdir(parents=True, exist_ok=True)
     films = list(films_without_fire(clips, cache))
     seconds = hours * 3600 / len(films)
     for film in films[part[0] :: part[1]]:
-        if film.clip.name not in known:
+        done = kept / f"{film.clip.name}.json"
+        if not done.exists():
             one = Day()
             watch_film(film, networks[fold.get(film.clip.scene, 0)], seconds, one)
-            known[film.clip.name] = {kind: count for (_, kind), count in one.alarms.items()}
-            kept.write_text(json.dumps(known))
-    for name, counts in known.items():
+            write_whole(done, json.dumps({kind: count for (_, kind), count in one.alarms.items()}).encode())
+    for done in kept.glob("*.json"):
         day.seconds += seconds
-        for kind, count in counts.items():
-            day.alarms[name, kind] += count
+        for kind, count in json.loads(done.read_text()).items():
+            day.alarms[done.stem, kind] += count
     return day
+
+
+def detection_digest(networks: Path | None) -> str:
+    """What decides: the detectors' code, and the `networks`. What other ones found says nothing of these."""
+    digest = hashlib.blake2b(digest_size=8)
+    for folder in (Path(vision.__file__).parent, networks):
+        for path in sorted(folder.rglob("*")) if folder else ():
+            if path.suffix in {".py", ".onnx"}:
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def results_of(day: Day) -> list[Result]:

@@ -1,5 +1,6 @@
 """Clips as the detectors see them: decoded once, as a shard decodes them, then kept small for them, and as JPEG."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,9 +52,8 @@ class Footage:
 
 
 def footage(clip: LabelledClip, cache: Path) -> Footage:
-    """`clip`, from `cache` where it is kept there as it is now."""
-    stamp = clip.path.stat()
-    kept = cache / f"{clip.name}-{stamp.st_size}-{stamp.st_mtime_ns}.npy"
+    """`clip`, from `cache` where it is kept there: under what it holds, as a copy has another time."""
+    kept = cache / f"{clip.name}-{content_digest(clip.path)}.npy"
     jpegs = kept.with_suffix(".jpegs")
     if not kept.exists() or not jpegs.exists():
         cache.mkdir(parents=True, exist_ok=True)
@@ -64,6 +64,12 @@ def footage(clip: LabelledClip, cache: Path) -> Footage:
         new_jpegs.with_suffix(".ends.npy").rename(jpegs.with_suffix(".ends.npy"))
         new_jpegs.rename(jpegs)
     return Footage(clip, np.load(kept, mmap_mode="r"), np.load(kept.with_suffix(".seconds.npy")), jpegs)
+
+
+def content_digest(path: Path) -> str:
+    """What the file's content is known by in a cache."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").hexdigest()[:16]
 
 
 def _decoded(path: Path, jpegs: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64]]:

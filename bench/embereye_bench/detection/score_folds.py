@@ -15,6 +15,7 @@ from embereye.camera.replay import START_NS
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.health.health import PictureHealth
 from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
+from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.thresholds import SUGGESTED_PRIOR, FlameThresholds, suggested_weights
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
@@ -34,6 +35,7 @@ DRAWN_WORTH = 1.0  # of a drawn film without a network, in clips of a real scene
 DAY = 86400.0
 
 Networks = Sequence[AppearanceNetwork | None]  # one for each fold that it was not trained on; None: there is none
+Seen = Callable[[float, Detector, Observation], None]  # what there is after the frame of a second
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Outcome:
     seconds: float
     flame_s: float | None  # when the flame's alarm was raised after the onset, or in a clip without fire at all
     smoke_s: float | None
-    moves_s: float | None = None  # when a camera that moves said so, and that it cannot judge
+    moves_s: float | None = None  # when the camera said that it moves, and that it cannot judge
 
     @property
     def delay(self) -> float | None:
@@ -64,9 +66,14 @@ def play(
     film: Footage,
     detector: Detector,
     network: AppearanceNetwork | None,
-    seen: Callable[[float, Detector], None] | None = None,
+    seen: Seen | None = None,
+    *,
+    close: bool = True,
 ) -> Outcome:
-    """Show `film` to `detector` as a camera would: RATE frames a second, every frame while a flame is suspected."""
+    """Show `film` to `detector` as a camera would: RATE frames a second, every frame while a flame is suspected.
+
+    Unless `close`, the network's close-ups are cut from the few pixels that detection has.
+    """
     raised: dict[Kind, float] = {}
     urgent, last, moves = False, -1.0, None
     health = PictureHealth()
@@ -75,18 +82,18 @@ def play(
             continue
         last, time_ns = second, START_NS + round(second * 1e9)
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
-            whole, *others = network.logits(picture, close_ups, film.closer(number) if close_ups else None)
+            whole, *others = network.logits(picture, close_ups, film.closer(number) if close and close_ups else None)
             detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
         observation = detector.detect(picture, time_ns)
         urgent = observation.urgent
-        if not film.clip.fixed and moves is None and health.due(time_ns):
+        if moves is None and health.due(time_ns):
             fault = health.observe(picture, time_ns, suspected=observation.suspected)
             moves = float(second) if fault.startswith("camera move") else None
         for finding in observation.findings:
             if finding.level >= Level.ALARM and (film.clip.label != "fire" or second >= film.clip.onset_s):
                 raised.setdefault(finding.kind, float(second))
         if seen:
-            seen(float(second), detector)
+            seen(float(second), detector, observation)
     return Outcome(film.clip, float(film.seconds[-1]), raised.get(Kind.FLAME), raised.get(Kind.SMOKE), moves)
 
 
@@ -95,7 +102,7 @@ def measured(film: Footage, network: AppearanceNetwork | None, limits: FlameThre
     judgements: list[Judgement] = []
     weights, judged_ns = limits.weights, 0
 
-    def note(second: float, detector: Detector) -> None:
+    def note(second: float, detector: Detector, _: Observation) -> None:
         nonlocal judged_ns
         assert detector.flame
         if detector.flame.judged_ns == judged_ns:
@@ -206,6 +213,7 @@ def summary(outcomes: Sequence[Outcome]) -> list[Result]:
             _share(f"{name}-fires-15s", later, len(fires), 95.0 if fixed else 0.0),
             _share(f"{name}-negatives-alarmed", false, len(others), 3.0 if fixed else 100.0, at_most=True),
             *([] if fixed else [_share(f"{name}-fires-found-or-blind-15s", told, len(fires), 0.0)]),
+            _share(f"{name}-cameras-told-to-move", sum(one.moves_s is not None for one in chosen), len(chosen), 0.0),
             _share(f"{name}-smoke-found", sum(one.delay is not None for one in smoke), len(smoke), 0.0),
         ]
     return [result for result in results if not result.unit.startswith("% of 0")]

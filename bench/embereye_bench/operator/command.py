@@ -160,7 +160,7 @@ PURE: dict[str, Callable[[bool], list[Number]]] = {
     "scaling-day": _scaling_day,
 }
 MANY = ("cold-start", "rest-1000", "change-p99", "idle-shrinks-1000", "rollout-1000")
-LARGE = ((10, 1), (100, 1), (1_000, 4), (10_000, 40))  # devices of one fleet, and its shards
+LARGE = ((10, 1), (100, 1), (1_000, 4), (10_000, 40), (10_000, 100))  # devices of one fleet, and its shards
 LISTED = 2_000  # devices in a ConfigMap
 ON_SERVER = (*MANY, "leader-takeover", "shard-loss", "large-fleet")
 BENCHES = (*PURE, *ON_SERVER)

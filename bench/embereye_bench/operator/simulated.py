@@ -95,7 +95,7 @@ class SimulatedRuntime(KubernetesRuntime):
         self._simulated[shard] = assignment
         return AssignResponse(accepted=True, epoch=assignment.epoch)
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
         """As a hub would say it of devices that have been sending for a day, and go on."""
         sent = int(len(roster.devices) * 10 * (DAY + time.monotonic() - self._began))
         return FleetLedger(offered=sent, analysed=sent, time_ns=time.time_ns())

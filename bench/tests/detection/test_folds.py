@@ -90,6 +90,7 @@ def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
         Outcome(clip("c"), 20, None, None),
         Outcome(clip("d", fixed=False), 20, None, None),
         Outcome(clip("g", fixed=False), 20, None, None, 6.0),
+        Outcome(clip("h", "ambiguous"), 20, None, None, 9.0),
         Outcome(clip("e", "negative"), 43200, None, 3.0),
         Outcome(clip("f", "negative"), 43200, None, None),
     ]
@@ -101,6 +102,8 @@ def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
     assert told["moving-fires-5s"].value == 0
     assert told["moving-fires-found-or-blind-15s"].value == 50
     assert told["moving-fires-5s"].ok, "told, not required"
+    assert told["moving-cameras-told-to-move"].value == 50
+    assert told["fixed-cameras-told-to-move"].value == pytest.approx(100 / 6)
     (point,) = roc({0.0: outcomes})
     assert point.false_per_day == 1
     assert point.found == pytest.approx(1 / 3)

@@ -38,6 +38,49 @@
 {{ include "embereye.name" . }}-hub-control.{{ .Release.Namespace }}.svc:50053
 {{- end }}
 
+{{/* Two maps as one; unlike mergeOverwrite, what is empty or false in `over` counts, too. JSON. Arguments: base, over */}}
+{{- define "embereye.merged" -}}
+{{- $merged := deepCopy .base }}
+{{- range $key, $value := .over }}
+{{- if and (kindIs "map" $value) (kindIs "map" (get $merged $key)) }}
+{{- $value = include "embereye.merged" (dict "base" (get $merged $key) "over" $value) | fromJson }}
+{{- end }}
+{{- $_ := set $merged $key $value }}
+{{- end }}
+{{- toJson $merged }}
+{{- end }}
+
+{{/* What the hub `name` of `hubs` is rendered with, as JSON: as if it were the hub of a release that is called so. It is as
+     the release's own, but for what tenants must not share. Arguments: root, name, hub */}}
+{{- define "embereye.hubContext" -}}
+{{- $release := printf "%s-%s" (include "embereye.name" .root) .name }}
+{{- if gt (len $release) 40 }}
+{{- fail (printf "hubs.%s: with the release's name it is called %s, which is longer than 40 characters: choose a shorter name" .name $release) }}
+{{- end }}
+{{- $unshared := dict "adminToken" (dict "existingSecret" "" "key" "token") "allowedHosts" list "webhooks" list "replicas" 1
+  "tls" (dict "existingSecret" "" "names" list) "oidc" (dict "issuer" "" "clientId" "" "clientSecret" (dict "existingSecret" ""))
+  "database" (dict "dsnSecret" (dict "name" "" "key" "dsn")) "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
+{{- $own := include "embereye.merged" (dict "base" .root.Values.hub "over" $unshared) | fromJson }}
+{{- $own = include "embereye.merged" (dict "base" $own "over" (.hub.hub | default dict)) | fromJson }}
+{{- $values := set (deepCopy .root.Values) "hub" $own }}
+{{- dict "Values" $values "Release" (set (deepCopy .root.Release) "Name" $release) | toJson }}
+{{- end }}
+
+{{/* What the operator is told of `hubs`, as JSON. */}}
+{{- define "embereye.hubs" -}}
+{{- $told := list }}
+{{- range $name, $hub := .Values.hubs }}
+{{- $context := merge (include "embereye.hubContext" (dict "root" $ "name" $name "hub" $hub) | fromJson) (dict "Chart" $.Chart) }}
+{{- $one := dict "name" $name "address" (include "embereye.hubControl" $context) "process" (printf "%s-hub" (include "embereye.name" $context)) }}
+{{- $one = set $one "namespaces" ($hub.namespaces | default list) }}
+{{- if and $context.Values.hub.tls.enabled (not $context.Values.hub.tls.existingSecret) }}
+{{- $one = set $one "names" (include "embereye.hubNames" $context | splitList ",") }}
+{{- end }}
+{{- $told = append $told $one }}
+{{- end }}
+{{- toJson $told }}
+{{- end }}
+
 {{/* Arguments: root, component */}}
 {{- define "embereye.selector" -}}
 app.kubernetes.io/name: embereye

@@ -21,6 +21,7 @@ from harness.cluster.adapter import ADAPTER_ROLES, METRICS
 from harness.cluster.balancer import BALANCER, BALANCER_ROLES
 from harness.cluster.cluster import NAME, ROOT, Cluster, CommandError, Json, node_ports, script, until
 from harness.cluster.enforcer import enforce_policies
+from harness.cluster.keda import KEDA, KEDA_READER, KEDA_ROLES
 from harness.cluster.prometheus import MONITORING
 from harness.devices import Film, PushCamera, TextDevice
 from harness.records.diary import Diary, Level
@@ -35,6 +36,7 @@ RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its names
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
 MONITORING_ROLES = ("prometheus-operator", "e2e-prometheus")
+FOREIGN = (".monitoring.coreos.com", ".metallb.io", ".keda.sh")  # of others' kinds, that tests install
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 OUTSIDE = "outside"  # end of the names of Services that let the tests in
 SIMULATED_SENSORS = {f"s-{number:02}": f"store-{(number + 1) // 2}" for number in range(1, 9)}
@@ -109,15 +111,16 @@ class Site:
         await cluster.kubectl(*gone, "persistentvolume", VOLUME)
         crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]
         known = (await cluster.kubectl("get", "customresourcedefinitions", "--output", "name")).split()
-        crds += [name.partition("/")[2] for name in known if name.endswith((".monitoring.coreos.com", ".metallb.io"))]
-        await cluster.kubectl(*gone, "namespace", MONITORING, BALANCER)
+        crds += [name.partition("/")[2] for name in known if name.endswith(FOREIGN)]
+        # First: a namespace does not go while the server does not know of every kind whether it has objects there.
+        await cluster.kubectl(*gone, "apiservice", METRICS)
+        await cluster.kubectl(*gone, "namespace", MONITORING, BALANCER, KEDA)
         await cluster.kubectl(*gone, "customresourcedefinition", *crds)
         await cluster.kubectl(
-            *gone, "clusterrole,clusterrolebinding", *MONITORING_ROLES, *BALANCER_ROLES, *ADAPTER_ROLES
+            *gone, "clusterrole,clusterrolebinding", *MONITORING_ROLES, *BALANCER_ROLES, *ADAPTER_ROLES, *KEDA_ROLES
         )
-        await cluster.kubectl(*gone, "apiservice", METRICS)
         await cluster.kubectl(*gone, "clusterrolebinding", f"{ADAPTER_ROLES[0]}-delegator")
-        await cluster.kubectl(*gone, "--namespace", "kube-system", "rolebinding", ADAPTER_ROLES[0])
+        await cluster.kubectl(*gone, "--namespace", "kube-system", "rolebinding", ADAPTER_ROLES[0], KEDA_READER)
         for node in await cluster.nodes():
             await cluster.kubectl("uncordon", node)
             for taint in TAINTS:

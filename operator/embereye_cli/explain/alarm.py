@@ -41,8 +41,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
     add_token_option(parser)
     parser.add_argument("--replay", action="store_true",
-                        help="decide once more, with this version: the zone on the signs that were told and detectors, "
-                        "with the settings of a fleet that sets none, on the clips that were kept")  # fmt: skip
+                        help="decide once more, with this version: the zone on the signs that were told, sensors' "
+                        "thresholds on the lines that were kept, by their settings then, and cameras' detectors, with "
+                        "the settings of a fleet that sets none, on the clips")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -50,14 +51,15 @@ def run(arguments: Namespace) -> int:
     """Explain; 1 where --replay decides otherwise."""
     hub = _Hub(arguments.console, arguments.token)
     alarm = hub.read(f"/v1/alarms/{arguments.alarm}")
-    clips = hub.read(f"/v1/alarms/{arguments.alarm}/clips")["clips"]
+    kept = hub.read(f"/v1/alarms/{arguments.alarm}/clips")
+    clips, lines = kept["clips"], kept.get("lines", [])
     events = [json_format.ParseDict(event, AlarmEvent(), ignore_unknown_fields=True) for event in alarm["events"]]
-    verdicts = list(_replayed(hub, events, clips)) if arguments.replay else []
+    verdicts = list(_replayed(hub, events, [*lines, *clips])) if arguments.replay else []
     if arguments.json:
         replayed = [{"of": verdict.of, "same": verdict.same, "why": verdict.why} for verdict in verdicts]
-        print(json.dumps(alarm | {"clips": clips, "replay": replayed}, ensure_ascii=False))
+        print(json.dumps(alarm | {"clips": clips, "lines": lines, "replay": replayed}, ensure_ascii=False))
     else:
-        for line in (*sentences(alarm, events, clips), *_told(verdicts)):
+        for line in (*sentences(alarm, events, [*lines, *clips]), *_told(verdicts)):
             print(visible(line))
     sys.stdout.flush()
     return 0 if all(verdict.same for verdict in verdicts) else 1
@@ -139,7 +141,8 @@ def _decided(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:
 
 def _kept(clips: list[dict[str, Any]]) -> Iterator[tuple[int, str, str]]:
     for clip in clips:
-        yield int(clip["untilNs"]), "pictures", f"of {clip['device']} from {_clock(int(clip['fromNs']))}: {clip['url']}"
+        stage = "lines" if clip["media"] == "MEDIA_LINES" else "pictures"
+        yield int(clip["untilNs"]), stage, f"of {clip['device']} from {_clock(int(clip['fromNs']))}: {clip['url']}"
 
 
 def _clock(time_ns: int) -> str:
@@ -183,8 +186,30 @@ def _replayed(hub: _Hub, events: list[AlarmEvent], clips: list[dict[str, Any]]) 
     yield replay_zone(events)
     for listed in clips:
         clip = json_format.ParseDict(listed, Clip(), ignore_unknown_fields=True)
-        if clip.media != Clip.MEDIA_STILL:
+        if clip.media == Clip.MEDIA_LINES:
+            yield replay_lines(clip, hub.fetch(listed["url"]))
+        elif clip.media != Clip.MEDIA_STILL:
             yield replay_clip(clip, hub.fetch(listed["url"]), events)
+
+
+def replay_lines(clip: Clip, content: bytes) -> Verdict:
+    """Show what a sensor sent to this version, as its shard does; the same is reaching the level that it reported."""
+    # They load numpy, which nothing else here has a use for.
+    from embereye.sensor.recording import RecordingError, read_recording
+    from embereye.sensor.replay import LineReplay
+
+    kind = Kind(clip.kind)
+    try:
+        judged, moments = read_recording(content)
+        replay = LineReplay(judged)
+        for moment in moments:
+            replay.show(moment)
+    except RecordingError as error:
+        raise UserError(f"what was kept of {clip.device} cannot be replayed: {error}") from error
+    now, then = replay.level(kind), judged.level
+    words = f"{kind.word} {now.word} now, {then.word} then, by EmberEye {judged.version}"
+    counted = f"{replay.readings} readings and {replay.frames} frames"
+    return Verdict(f"the thresholds on {counted} of {clip.device}", now == then, words)
 
 
 def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict:

@@ -52,7 +52,8 @@ if TYPE_CHECKING:
 
 PAGE = 1_000  # events in one answer
 TIMEOUT = 5.0  # seconds for one answer
-FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}  # what trying again does not change
+# What trying again does not change; NOT_FOUND: no subscription of that name.
+FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND}
 LISTED = 3  # dark devices of one zone
 STYLES = {
     ZoneState.NORMAL: "green",

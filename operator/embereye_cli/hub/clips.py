@@ -101,7 +101,7 @@ def _table(clips: list[Clip], of_alarm: bool) -> Table:
     for clip in clips:
         still = clip.media == Clip.MEDIA_STILL
         table.add_row(
-            clip.sha256[:SHOWN_DIGITS], "still" if still else "clip",
+            clip.sha256[:SHOWN_DIGITS], {Clip.MEDIA_STILL: "still", Clip.MEDIA_LINES: "lines"}.get(clip.media, "clip"),
             Text(visible(clip.device)), Text(visible(clip.zone)), Kind(clip.kind).word,
             _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / SECOND:.1f}",
             f"{clip.bytes / 1e6:.2f} MB", Text(visible(clip.note)),

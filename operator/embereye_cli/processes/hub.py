@@ -10,6 +10,7 @@ from pathlib import Path
 
 from embereye.hub.access.roles import Role, role_named
 from embereye.hub.http.origin import AllowedHosts
+from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve
 from embereye.hub.webhooks.options import read_webhooks
@@ -19,6 +20,7 @@ from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
 from embereye_cli.values import duration, size
+from embereye_operator.decide.ownership.selection import split_names
 
 logger = logging.getLogger(__name__)
 PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
@@ -53,6 +55,9 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="folder with tls.crt and tls.key that people and programs are shown: the gRPC port and "
                         "that of the console then serve TLS alone [EMBEREYE_TLS]")  # fmt: skip
     add_identity(parser, 50053)
+    parser.add_argument("--namespace", action="append", default=[env("HUB_NAMESPACES")], metavar="NAME,…",
+                        help="shards of these namespaces alone may report, which takes --identity; may be repeated; "
+                        "default: all [EMBEREYE_HUB_NAMESPACES]")  # fmt: skip
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of clips and, without --database, of all else; required "
                         "[EMBEREYE_DATA]")  # fmt: skip
@@ -71,7 +76,40 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
                         metavar="FILE", help="JSON file that declares webhooks, as docs/feeds.md says; default: none "
                         "[EMBEREYE_WEBHOOKS]")  # fmt: skip
+    _add_mqtt(parser, env)
     _add_provider(parser, env)
+
+
+def _add_mqtt(parser: ArgumentParser, env: Callable[..., str]) -> None:
+    group = parser.add_argument_group("MQTT", "a broker is told what zones and devices are, as docs/mqtt.md says")
+    group.add_argument("--mqtt-broker", default=env("MQTT_BROKER"), metavar="URL",
+                       help="mqtt://HOST:1883 or mqtts://HOST:8883; default: none [EMBEREYE_MQTT_BROKER]")  # fmt: skip
+    group.add_argument("--mqtt-credentials", type=Path, default=env("MQTT_CREDENTIALS") or None, metavar="DIR",
+                       help="folder with the files username and password, read anew for each connection; default: "
+                       "none are asked for [EMBEREYE_MQTT_CREDENTIALS]")  # fmt: skip
+    group.add_argument("--mqtt-tls", type=Path, default=env("MQTT_TLS") or None, metavar="DIR",
+                       help="folder with ca.crt and, where the broker asks for a certificate, tls.crt and tls.key; "
+                       "default: the system's authorities [EMBEREYE_MQTT_TLS]")  # fmt: skip
+    group.add_argument("--mqtt-prefix", default=env("MQTT_PREFIX", "embereye"), metavar="PREFIX",
+                       help="of all topics; two hubs at one broker need two (%(default)s) "
+                       "[EMBEREYE_MQTT_PREFIX]")  # fmt: skip
+    group.add_argument("--mqtt-discovery", default=env("MQTT_DISCOVERY", "homeassistant"), metavar="PREFIX",
+                       help="where Home Assistant looks for entities; empty: it is told of none (%(default)s) "
+                       "[EMBEREYE_MQTT_DISCOVERY]")  # fmt: skip
+
+
+def broker_options(arguments: Namespace) -> MqttOptions | None:
+    """The broker that the options name, if any; UserError where that is none."""
+    if not arguments.mqtt_broker:
+        return None
+    credentials, tls = (Path(one) if one else None for one in (arguments.mqtt_credentials, arguments.mqtt_tls))
+    try:
+        return read_broker(
+            arguments.mqtt_broker, prefix=arguments.mqtt_prefix, discovery=arguments.mqtt_discovery,
+            credentials=credentials, certificates=tls,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(f"--mqtt-{error}") from error
 
 
 def _add_provider(parser: ArgumentParser, env: Callable[..., str]) -> None:
@@ -153,6 +191,9 @@ def run(arguments: Namespace) -> int:
         hosts = AllowedHosts(arguments.allowed_host)
     except ValueError as error:
         raise UserError(f"--allowed-host {error}") from error
+    namespaces = split_names(arguments.namespace)
+    if namespaces and not arguments.identity:
+        raise UserError("--namespace takes --identity: without it nobody proves which namespace they are of")
     options = HubOptions(
         data=arguments.data,
         host=arguments.host,
@@ -165,11 +206,13 @@ def run(arguments: Namespace) -> int:
         clips_bytes=arguments.clips,
         control_port=arguments.control_port,
         identity=arguments.identity,
+        namespaces=namespaces,
         tls=arguments.tls,
         hosts=hosts,
         database=arguments.database,
         advertise=arguments.advertise,
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
+        mqtt=broker_options(arguments),
         oidc=_provider(arguments),
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,

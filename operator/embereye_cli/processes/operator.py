@@ -7,6 +7,7 @@ from pathlib import Path
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye_cli.values import duration_or_seconds
+from embereye_operator.decide.hubs import NamedHub, parse_hubs
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import split_names
@@ -53,6 +54,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--hub",
         default=env("HUB", "embereye-hub:50053"),
         help="host:port of the hub's control port, as shards reach it [EMBEREYE_HUB]",
+    )
+    parser.add_argument(
+        "--hubs",
+        default=env("HUBS"),
+        metavar="JSON",
+        help="more hubs, as a list of {name, address, process, namespaces, names}: for the fleets of these namespaces "
+        "and those that name one in spec.hub; process is its name in its certificate [EMBEREYE_HUBS]",
     )
     parser.add_argument("--image", default=env("IMAGE"), help="image of the shards [EMBEREYE_IMAGE]")
     parser.add_argument(
@@ -162,6 +170,13 @@ def _questions(text: str) -> tuple[Question, ...]:
     return tuple(question for question in QUESTIONS if question in named)
 
 
+def _hubs(text: str) -> tuple[NamedHub, ...]:
+    try:
+        return parse_hubs(text)
+    except ValueError as error:
+        raise UserError(f"--hubs {error}") from error
+
+
 def run(arguments: Namespace) -> int:
     """Run the operator until SIGTERM; returns the exit code."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
@@ -169,6 +184,7 @@ def run(arguments: Namespace) -> int:
     options = OperatorOptions(
         image=arguments.image,
         hub=arguments.hub,
+        hubs=_hubs(arguments.hubs),
         namespaces=() if arguments.all_namespaces else split_names(named),
         authority_secret=arguments.authority_secret,
         watch_nodes=arguments.watch_nodes,

@@ -25,6 +25,7 @@ from embereye_operator.api.shared import (
     device_access,
     device_id,
     device_list,
+    hub_name,
     more_devices,
     ordered,
     shard_count,
@@ -376,6 +377,7 @@ class CameraFleetSpec(Resource):
     autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
     image: str = shard_image()
     version: str = shard_version()
+    hub: str = hub_name()
     template: Template = described("Settings for every shard's pod.", default=Template)
     alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
     paused: bool = described("Stop reconciling: leave everything as it is.", default=False)

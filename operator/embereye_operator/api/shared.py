@@ -18,9 +18,10 @@ GRPC_PORT = 50051  # of every shard's container
 METRICS_PORT = 9100  # of every shard's container
 CONTROL_PORT = 50055  # of every shard's container: for the operator and for other shards
 MAX_DEVICES = 5000  # declared in a fleet; etcd refuses objects of more than 1.5 MB
-MAX_SHARDS = 64
+MAX_SHARDS = 128
 ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
 ZONE = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
+HUB_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
@@ -433,6 +434,18 @@ def shard_version() -> Any:
         pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
         hint="is not a tag",
         max_length=128,
+    )
+
+
+def hub_name() -> Any:
+    """The field `hub`."""
+    return described(
+        "Name of the hub that it reports to, of those in the release's values under hubs. Where not given: the one "
+        "that is for its namespace, and without one the release's own. Another one is rolled out shard by shard.",
+        default="",
+        pattern=rf"^({HUB_NAME.strip('^$')})?$",
+        hint="is not the name of a hub: lower-case letters, digits and '-'",
+        max_length=20,
     )
 
 

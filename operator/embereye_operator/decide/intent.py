@@ -146,7 +146,8 @@ def build_change(
     """
     fleet, placement = snapshot.fleet, intent.plan
     operators_image = settings.image
-    settings = replace(settings, image=target_image(fleet, settings.image))
+    hub = snapshot.hub.address if snapshot.hub else settings.hub
+    settings = replace(settings, image=target_image(fleet, settings.image), hub=hub)
     others = [shard for shard in [*intent.wanted, *intent.leaving] if shard not in addresses]
     assignments = build_assignments(
         fleet,
@@ -268,7 +269,7 @@ def tell_stuck(
 ) -> dict[str, str]:
     """Problems with what is to go: reason → sentence. `gone` are the shards that this pass has deleted."""
     leaving_nodes = snapshot.leaving_nodes
-    staying = [shard for shard in intent.leaving if shard not in gone and not snapshot.fleet.spec.paused]
+    staying = [shard for shard in intent.leaving if shard not in gone and not snapshot.held]
     memory.leaves([*staying, *(f"{shard}@{pod.node}" for shard, pod in leaving_nodes.items())], snapshot.now)
     late = {name for name, since in memory.leaving.items() if snapshot.now - since > DRAIN_LIMIT}
     reasons = []

@@ -9,6 +9,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.nodes import Displaced
+from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.placement.record import PlacementRecord
 
 Identity = tuple[str, str]  # kind, name
@@ -37,12 +38,18 @@ class Snapshot:
     sees_nodes: bool  # whether `displaced` can know
     offered: Sequence[str]  # kinds of objects that can exist here, of those that not every cluster knows
     rivals: Sequence[str]  # autoscalers that are none of ours
+    hub: NamedHub | None = None  # that it reports to; None: it cannot be told which, and all stays as it is
     stepped: int = 0  # nanoseconds that the wall clock is ahead of `now`
 
     @property
     def label(self) -> int:
         """The moment as people's clocks have it."""
         return self.now + self.stepped
+
+    @property
+    def held(self) -> bool:
+        """Whether everything is to stay as it is: people want that, or have to say first which hub it reports to."""
+        return self.fleet.spec.paused or self.hub is None
 
     @property
     def leaving_nodes(self) -> dict[str, Displaced]:

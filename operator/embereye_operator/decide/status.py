@@ -158,6 +158,8 @@ def _ready(facts: Facts, ready: Sequence[str]) -> Condition:
 def _progressing(facts: Facts) -> Condition:
     if facts.fleet.spec.paused:
         return _condition("Progressing", False, "Paused", "spec.paused is true: nothing is changed")
+    if unknown := facts.problems.get("HubUnknown"):
+        return _condition("Progressing", False, "HubUnknown", f"everything stays as it is: {unknown}")
     if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
         return _condition("Progressing", True, "ShardsLeaving", f"{_listed(leaving, 5)} go once others have taken over")
     if facts.rollout and facts.rollout.held:

@@ -373,6 +373,23 @@ ALERTS = (
         "Told only where webhooks are declared. A hub that is gone is missed by EmberEyeHubDown.",
     ),
     Alert(
+        "EmberEyeMqttDisconnected", "warning", "release",
+        "max by (namespace, pod, instance) (embereye_hub_mqtt_connected) == 0", "5m",
+        "The MQTT broker is not told of alarms",
+        "The hub cannot keep the broker up to date: its log says why. Alarms reach the console, the feeds and webhooks "
+        "all the same.",
+        "Told only where hub.mqtt declares a broker. A hub that is gone is missed by EmberEyeHubDown.",
+    ),
+    Alert(
+        "EmberEyeControlDeadlinesMissed", "warning", "release",
+        "sum by (namespace, pod, instance) (rate(embereye_hub_control_missed_total[5m])) / "
+        "(sum by (namespace, pod, instance) (rate(embereye_hub_control_states_total[5m])) > 0) > 0.01", "5m",
+        "Controllers of actuators miss their deadline",
+        "{{ $value | humanizePercentage }} of the States of actuators were not answered in time. The Command before "
+        "holds meanwhile, and safe values where none comes any more.",
+        "Told only where actuators are steered. A hub that is gone is missed by EmberEyeHubDown.",
+    ),
+    Alert(
         "EmberEyeArchiveFailing", "warning", "shard", f"max by ({SHARD}) (embereye_sensor_archive_failing) == 1", "5m",
         f"{THE_SHARD} cannot keep raw readings",
         "The archive of spec.telemetry cannot be written. Watching and alarms are not affected.",

@@ -253,6 +253,25 @@ METRICS = (
         (SENSOR,),
     ),
     Metric("embereye_sensor_packets_total", "counter", "", ("outcome",), "Packets by what became of them.", (SENSOR,)),
+    Metric("embereye_sensor_recordings_delivered_total", "counter", "", (), "Recordings that the hub has.", (SENSOR,)),
+    Metric("embereye_sensor_recordings_failing", "gauge", "", (), "1 while no recording can be written.", (SENSOR,)),
+    Metric(
+        "embereye_sensor_recordings_left_out_total",
+        "counter",
+        "",
+        (),
+        "Signs that are not recorded, as their device had been often enough within an hour.",
+        (SENSOR,),
+    ),
+    Metric(
+        "embereye_sensor_recordings_made_total",
+        "counter",
+        "",
+        (),
+        "Recordings of what sensors sent around a sign.",
+        (SENSOR,),
+    ),
+    Metric("embereye_sensor_recordings_waiting", "gauge", "", (), "Recordings that the hub has not got.", (SENSOR,)),
     Metric("embereye_sensor_rejected_total", "counter", "", ("reason",), "Packets refused, by reason.", (SENSOR,)),
     Metric(
         "embereye_sensor_relay_dropped_total", "counter", "", (), "Messages that could not be passed on.", (SENSOR,)
@@ -617,6 +636,19 @@ METRICS = (
         "Events written to subscribers that keep up, each counted for each of them.",
         (HUB,),
     ),
+    Metric("embereye_hub_mqtt_behind_topics", "gauge", "", (), "Topics that are not as they are to be.", (HUB,)),
+    Metric(
+        "embereye_hub_mqtt_connected",
+        "gauge",
+        "",
+        (),
+        "1 while the MQTT broker hands out what the hub publishes.",
+        (HUB,),
+    ),
+    Metric(
+        "embereye_hub_mqtt_failures_total", "counter", "", (), "Connections to the broker that failed or broke.", (HUB,)
+    ),
+    Metric("embereye_hub_mqtt_published_total", "counter", "", (), "Messages that the broker has taken.", (HUB,)),
     Metric(
         "embereye_hub_webhook_attempts_total",
         "counter",

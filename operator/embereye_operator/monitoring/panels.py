@@ -423,6 +423,14 @@ OPERATION = Dashboard(
             Panel("Dead letters", "Events that a webhook gave up.", "short", "EmberEyeWebhookFailing",
                   _one("max by (webhook) (embereye_hub_webhook_dead_letters)", "{{webhook}}"), "stat", 1, 1,
                   needs="a webhook"),
+            Panel("MQTT broker", "Topics that are not as they are to be.", "short", "EmberEyeMqttDisconnected",
+                  _one("max(embereye_hub_mqtt_behind_topics)", "behind"), warning=10, critical=100,
+                  needs="an MQTT broker"),
+            Panel("Control deadlines", "Share of actuators' States that were not answered in time.", "percentunit",
+                  "EmberEyeControlDeadlinesMissed",
+                  _one(f"sum(rate(embereye_hub_control_missed_total[{RATE}])) / "
+                       f"(sum(rate(embereye_hub_control_states_total[{RATE}])) > 0)", "missed"), warning=0.001,
+                  critical=0.01, needs="an actuator"),
         )),
         Row("Processes", (
             Panel("Memory", "Resident, by process.", "bytes", "EmberEyeEventLoopSlow",

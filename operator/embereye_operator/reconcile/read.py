@@ -12,6 +12,7 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.exposure import Exposure, read_exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.hubs import NamedHub, UnknownHubError, choose_hub
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED, shard_index, shard_name
 from embereye_operator.decide.placement.assignments import build_device
@@ -52,7 +53,17 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         sees_nodes=runtime.sees_nodes,
         offered=[kind for kind in OFFERED if runtime.offers(kind)],
         rivals=runtime.rivals(fleet),
+        hub=_choose_hub(fleet, context),
     )
+
+
+def _choose_hub(fleet: Fleet, context: Context) -> NamedHub | None:
+    settings = context.settings
+    try:
+        return choose_hub(fleet, NamedHub("", settings.hub), settings.hubs)
+    except UnknownHubError as error:
+        context.problems["HubUnknown"] = str(error)
+        return None
 
 
 async def read_exposed(snapshot: Snapshot, shards: Sequence[str], context: Context) -> Exposure | None:

@@ -26,7 +26,7 @@ from embereye_operator.reconcile.apply import Applier
 from embereye_operator.reconcile.context import Children, Context
 from embereye_operator.reconcile.read import read_exposed, read_snapshot
 from embereye_operator.reconcile.scale import judge_follower, may_scale, scale_fleet
-from embereye_operator.reconcile.tell import tell_hub, tell_status
+from embereye_operator.reconcile.tell import tell_hub, tell_scaling, tell_status
 from embereye_operator.runtime.interface import Runtime
 
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
@@ -69,7 +69,7 @@ async def reconcile(
         await runtime.identify(fleet, {*wanted, *snapshot.existing})
     except (UnavailableError, RefusedError) as error:
         context.problems["IdentityMissing"] = str(error)
-    if fleet.spec.paused:
+    if snapshot.held:
         intent = keep(snapshot, wanted)
         if settings.turns:
             settings.turns.release(fleet.key)
@@ -104,6 +104,7 @@ async def reconcile(
         problems=context.problems,
     )
     status = await tell_status(snapshot, build_status(facts, snapshot.previous), context)
+    await tell_scaling(facts, status, context)
     settled = _says(status, "Progressing", "False")
     at_rest = (
         settled

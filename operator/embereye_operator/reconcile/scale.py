@@ -19,7 +19,7 @@ from embereye_operator.reconcile.context import Context
 def may_scale(snapshot: Snapshot) -> bool:
     """Whether the number of shards is the operator's to change."""
     limits = snapshot.fleet.spec.autoscaling
-    ours = limits.mode == "embedded" and not limits.observe and not snapshot.fleet.spec.paused
+    ours = limits.mode == "embedded" and not limits.observe and not snapshot.held
     return ours and not snapshot.rivals
 
 

@@ -1,5 +1,6 @@
 """What a pass tells: the roster to the hub, the status to the API server, changes to people."""
 
+import contextlib
 import logging
 
 from embereye.v1.roster_pb2 import FleetLedger
@@ -7,7 +8,9 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.placement.assignments import build_roster
+from embereye_operator.decide.scaling.told import build_scaling
 from embereye_operator.decide.snapshot import Snapshot
+from embereye_operator.decide.status import Facts
 from embereye_operator.errors import UnavailableError
 from embereye_operator.reconcile.context import Context
 from embereye_operator.runtime.interface import Runtime
@@ -18,17 +21,24 @@ ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes pe
 
 async def tell_hub(snapshot: Snapshot, epoch: int, context: Context) -> FleetLedger | None:
     """Tell which devices ought to be watched; returns what the hub knows of all that they offered, None: nothing."""
-    if not epoch or snapshot.fleet.spec.paused:
+    if not epoch or snapshot.fleet.spec.paused or snapshot.hub is None:
         return None
     memory = context.memory
     basis = (*snapshot.declared_by, epoch)
     if not snapshot.declared_by or basis != memory.roster[0]:
         memory.roster = basis, build_roster(snapshot.fleet, snapshot.devices, epoch)
     try:
-        return await context.runtime.set_roster(memory.roster[1])
+        return await context.runtime.set_roster(memory.roster[1], snapshot.hub.name)
     except UnavailableError as error:
         context.problems["HubUnreachable"] = str(error)
         return None
+
+
+async def tell_scaling(facts: Facts, status: FleetStatus, context: Context) -> None:
+    """Tell the hub how busy the fleet is and how many shards it needs. People alone see it: failing does no harm."""
+    if facts.epoch and not facts.fleet.spec.paused:
+        with contextlib.suppress(UnavailableError):
+            await context.runtime.tell_scaling(build_scaling(facts, status))
 
 
 async def tell_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> FleetStatus:

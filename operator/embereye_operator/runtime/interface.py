@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
@@ -100,15 +100,24 @@ class Runtime(Protocol):
         """Replace the fleet's status."""
         ...
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
-        """Tell the hub which devices ought to be watched; UnavailableError where it cannot be told.
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
+        """Tell a hub, by its name ("": the release's own), which devices ought to be watched.
+
+        UnavailableError where it cannot be told.
 
         Returns what the hub knows of everything that the fleet's devices offered; None where it does not say.
         """
         ...
 
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        """Tell the hub how busy a fleet is; UnavailableError where it cannot be told."""
+        ...
+
     async def retain(self, fleets: Sequence[str]) -> None:
-        """Make the hub forget every fleet whose key is not named; UnavailableError where it cannot be told."""
+        """Make every hub forget the fleets whose key is not named, and those that were told to another one.
+
+        UnavailableError where one cannot be told.
+        """
         ...
 
     async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:

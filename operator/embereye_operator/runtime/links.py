@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from embereye.process.grpc_server import control_channel
 from embereye.process.identity.credentials import Certificate, Credentials
 from embereye.process.identity.names import SERVER_NAMES, Role, shard_server_name
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
@@ -152,6 +152,10 @@ class Hub(_Caller):
         ledger = response.ledger if response.HasField("ledger") else None
         self._told[roster.fleet] = (roster, time.monotonic(), ledger)
         return ledger
+
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        """Tell how busy a fleet is; UnavailableError where it cannot be told."""
+        await self._call(self._stub().TellScaling(scaling, timeout=TIMEOUT))
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """Make the hub forget every other fleet; UnavailableError where it cannot be told."""

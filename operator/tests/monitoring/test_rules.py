@@ -105,6 +105,9 @@ def healthy() -> dict[str, Values]:
         f"embereye_hub_clips_failing{{{HUB}}}": gauge(0),
         f'embereye_hub_webhook_failing{{{HUB},webhook="pager"}}': gauge(0),
         f'embereye_hub_webhook_dead_letters{{{HUB},webhook="pager"}}': gauge(0),
+        f"embereye_hub_mqtt_connected{{{HUB}}}": gauge(1),
+        f"embereye_hub_control_states_total{{{HUB}}}": counter(15_000),
+        f"embereye_hub_control_missed_total{{{HUB}}}": counter(1),
         f"embereye_hub_shard_clocks_wrong{{{HUB}}}": gauge(0),
         f"embereye_hub_disk_free_bytes{{{HUB}}}": gauge(6e9),
         f"embereye_hub_disk_size_bytes{{{HUB}}}": gauge(1e10),
@@ -205,6 +208,8 @@ FAULTS = (
     fault("EmberEyeClipsFailing", series("hub_clips_failing", gauge(1)), name="the hub cannot write clips"),
     fault("EmberEyeWebhookFailing", series("webhook_failing", gauge(1))),
     fault("EmberEyeWebhookFailing", series("webhook_dead_letters", gauge(2)), name="a webhook gave events up"),
+    fault("EmberEyeMqttDisconnected", series("mqtt_connected", gauge(0))),
+    fault("EmberEyeControlDeadlinesMissed", series("control_missed", counter(300))),
     fault("EmberEyeArchiveFailing", series("archive_failing", gauge(1))),
     fault("EmberEyeClockSkew", series("clocks_wrong", gauge(1))),
     # --- what is no fault

@@ -12,7 +12,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError as ClientError
 
 from embereye.process.grpc_server import GrpcServer, Service
-from embereye.v1.roster_pb2 import FleetRoster, RetainRequest, RosterResponse
+from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, RetainRequest, RosterResponse, TellScalingResponse
 from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardServicer, add_ShardServicer_to_server
@@ -54,12 +54,17 @@ class ServedHub(RosterServicer):
     """Remembers what it was told."""
 
     rosters: dict[str, FleetRoster] = field(default_factory=dict)
+    scaling: FleetScaling | None = None  # the latest
     calls: int = 0
 
     async def Set(self, request: FleetRoster, context: object) -> RosterResponse:
         self.calls += 1
         self.rosters[request.fleet] = request
         return RosterResponse(epochs={name: roster.epoch for name, roster in self.rosters.items()})
+
+    async def TellScaling(self, request: FleetScaling, context: object) -> TellScalingResponse:
+        self.scaling = request
+        return TellScalingResponse()
 
     async def Retain(self, request: RetainRequest, context: object) -> RosterResponse:
         self.rosters = {name: roster for name, roster in self.rosters.items() if name in request.fleets}

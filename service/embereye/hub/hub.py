@@ -15,6 +15,9 @@ from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
+from embereye.hub.overlays.keeper import Overlays
+from embereye.hub.plans.keeper import Plans
+from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
 from embereye.hub.storage.committer import Committer, Draft, Step
 from embereye.hub.storage.history import History
@@ -76,6 +79,9 @@ class Hub:
         self.webhooks = Webhooks(self.committer, self.feed, store, self.timeline)
         self.false_alarms = FalseAlarms(self.committer, self.zones, self.history)
         self.silences = Silences(self.committer, self.zones, book)
+        self.plans = Plans(self.committer, store)
+        self.overlays = Overlays(self.committer)
+        self.scaling = Scaling(book)
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Go on with the traces that reports carry from now on."""
@@ -100,6 +106,8 @@ class Hub:
         self.committer.restore(stored.recent)
         self.false_alarms.restore(stored.false_alarms)
         self.silences.restore(stored.silences)
+        self.plans.restore(stored.plans)
+        self.overlays.restore(stored.overlays)
         self.zones.restore(stored.zones, stored.cursor)
         self.coverage.restore(stored)
         self.canaries.restore(stored.canaries)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -23,6 +24,9 @@ from embereye.levels import ZoneState
 from embereye.process.telemetry.runtime_metrics import disk_metrics
 from embereye.units import SECOND
 
+if TYPE_CHECKING:
+    from embereye.hub.mqtt.publisher import MqttPublisher
+
 CANARY_SERIES = 1_000  # shards with series of their own
 
 
@@ -36,12 +40,14 @@ class HubCollector(Collector):
         clips: ClipStore | None = None,
         data: Path | None = None,
         control: "ControlMetrics | None" = None,
+        mqtt: "MqttPublisher | None" = None,
     ) -> None:
         self._hub = hub
         self._evidence = evidence
         self._clips = clips
         self._data = data
         self._control = control
+        self._mqtt = mqtt
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""
@@ -87,6 +93,7 @@ class HubCollector(Collector):
         yield from self._gauges()
         yield from _of_canaries(self._hub.canaries)
         yield from _of_webhooks(self._hub)
+        yield from _of_mqtt(self._mqtt)
         if self._clips is not None:
             yield from self._of_clips(self._clips)
         if self._control is not None:
@@ -146,6 +153,24 @@ def _of_webhooks(hub: Hub) -> Iterator[Metric]:
         for one in webhooks:
             gauge.add_metric([one.options.name], value(one))
         yield gauge
+
+
+def _of_mqtt(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
+    """Without samples where no broker is declared."""
+    behind = GaugeMetricFamily("embereye_hub_mqtt_behind_topics", "Topics that are not as they are to be.", labels=())
+    connected = GaugeMetricFamily(
+        "embereye_hub_mqtt_connected", "1 while the MQTT broker hands out what the hub publishes.", labels=()
+    )
+    published = CounterMetricFamily("embereye_hub_mqtt_published", "Messages that the broker has taken.", labels=())
+    failures = CounterMetricFamily(
+        "embereye_hub_mqtt_failures", "Connections to the broker that failed or broke.", labels=()
+    )
+    if mqtt is not None:
+        behind.add_metric((), mqtt.behind)
+        connected.add_metric((), int(mqtt.connected))
+        published.add_metric((), mqtt.published)
+        failures.add_metric((), mqtt.failures)
+    yield from (behind, connected, published, failures)
 
 
 class ControlMetrics:

@@ -20,6 +20,7 @@ from embereye.hub.http.api import Api
 from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import ControlMetrics, HubCollector
+from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
@@ -54,6 +55,7 @@ from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
 from embereye.v1.webhooks_pb2_grpc import add_WebhooksServicer_to_server
 
 if TYPE_CHECKING:
+    from embereye.hub.mqtt.publisher import MqttPublisher
     from embereye.hub.oidc.provider import Provider
 
 logger = logging.getLogger(__name__)
@@ -80,8 +82,10 @@ class HubOptions:
     advertise: str = ""  # where other replicas on the same database reach this one; '': there are none
     hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
     webhooks: Sequence[WebhookOptions] = ()
+    mqtt: MqttOptions | None = None  # the broker that is told what zones and devices are; None: none is
     oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
     association_port: int = 0  # where who needs the latency comes by associations; 0: nobody does
+    namespaces: Sequence[str] = ()  # whose shards may report; none: all
     association_socket: Path | None = None  # the same on this machine, by a Unix socket
 
     @property
@@ -166,6 +170,16 @@ def _provider(options: HubOptions) -> "Provider | None":
     return Provider(options.oidc)
 
 
+def _publisher(options: HubOptions, hub: Hub) -> "MqttPublisher | None":
+    if options.mqtt is None:
+        return None
+    try:
+        from embereye.hub.mqtt.publisher import MqttPublisher
+    except ImportError as error:
+        raise UserError(f"--mqtt-broker takes aiomqtt: pip install 'embereye[mqtt]' ({error})") from error
+    return MqttPublisher(options.mqtt, hub.zones, hub.coverage.book, hub.feed)
+
+
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
     evidence, note = EvidenceService(hub), began(hub)
     actuators = Actuators(worst=worst_state(hub))
@@ -186,9 +200,9 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     ]
     tls = ServerTls(options.tls) if options.tls else None
     grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
-    control = GrpcServer(services, control=True, credentials=credentials)
-    registry = CollectorRegistry()
-    registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations)))
+    control = GrpcServer(services, control=True, credentials=credentials, namespaces=options.namespaces)
+    registry, mqtt = CollectorRegistry(), _publisher(options, hub)
+    registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations), mqtt))
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     outer = options.outer_host or options.host
     grpc_port = grpc.listen(f"{outer}:{options.grpc_port}")
@@ -203,12 +217,13 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
         tasks.start(actuators.run(), name="actuators")
+        if mqtt:
+            tasks.start(mqtt.run(), name="mqtt")
         tasks.start(associations.run(), name="associations")
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
-        if credentials:
-            tasks.start(credentials.follow(), name="follow-identity")
-        if tls:
-            tasks.start(tls.follow(), name="follow-tls")
+        for followed, name in ((credentials, "follow-identity"), (tls, "follow-tls")):
+            if followed:
+                tasks.start(followed.follow(), name=name)
         for server in (grpc, control):
             await server.start()
             await server.set_serving(True)
@@ -225,7 +240,8 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         await associations.close("the hub stops: dial again")
         if metrics:
             metrics.close()
-        await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup())
+        told = [mqtt.stop(STOP_SECONDS)] if mqtt else []
+        await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup(), *told)
         if not await hub.committer.flush(STOP_SECONDS):
             logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
     if anew:

@@ -89,6 +89,10 @@ class Zones:
         """Every open fault: zone, fleet, device."""
         return [(key, *fault) for key, machine in self._machines.items() for fault in machine.faults]
 
+    def dark(self) -> dict[tuple[str, str], str]:
+        """Why devices are dark, by fleet and device: their open faults."""
+        return {key: fault.reason for machine in self._machines.values() for key, fault in machine.faults.items()}
+
     # How they step
 
     def touch(self, draft: Draft, key: ZoneKey) -> ZoneMachine:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import resource
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -99,8 +99,12 @@ class GrpcServer:
         control: bool = False,
         credentials: Credentials | None = None,
         tls: ServerTls | None = None,
+        namespaces: Collection[str] = (),
     ) -> None:
-        """`tls` is what a port that is not for control shows, and asks for; None: it is plain."""
+        """`tls` is what a port that is not for control shows, and asks for; None: it is plain.
+
+        Shards of `namespaces` alone may call one that is for control; none: all.
+        """
         # SO_REUSEPORT is grpc's default and would let a second process silently take half of the connections.
         services = list(services)
         own = [option for service in services for option in service.options]
@@ -112,7 +116,7 @@ class GrpcServer:
         self._server = grpc.aio.server(interceptors=interceptors, options=options)
         self._health = _Health()
         self.not_serving = "starting"  # why it does not serve; '' where it does
-        registrar = Registrar(self._server, control=control, credentials=credentials)
+        registrar = Registrar(self._server, control=control, credentials=credentials, namespaces=namespaces)
         for service in services:
             service.add(service.servicer, registrar)
         self._names = registrar.served

@@ -23,6 +23,7 @@ CONNECTION_LIMIT = 256 * 1024  # bytes of one device that may wait for another s
 SHARD_LIMIT = 16 * MIB  # bytes of all devices that may wait for it
 REQUEST_BYTES = 256 * 1024  # of one message, about
 DIAL_SECONDS = 3.0  # for the other shard to be reached; lines wait meanwhile
+LATER_SECONDS = 0.05  # that lines wait for others which may begin nothing
 IDLE_SECONDS = 30.0  # that a stream is kept on which no device is left
 
 
@@ -50,12 +51,15 @@ class Relay:
         self.waiting = bytearray()
         self._link = link
 
-    def send(self, line: bytes) -> bool:
-        """Send `line` soon; False where there is no room and it was dropped."""
-        if len(self.waiting) + len(line) > CONNECTION_LIMIT or self._link.size + len(line) > SHARD_LIMIT:
+    def send(self, lines: bytes, *, later: bool = False) -> bool:
+        """Send whole lines at once, or with those of other devices a little `later`.
+
+        False where there is no room and they were dropped.
+        """
+        if len(self.waiting) + len(lines) > CONNECTION_LIMIT or self._link.size + len(lines) > SHARD_LIMIT:
             return False
-        self.waiting += line
-        self._link.add(self, len(line))
+        self.waiting += lines
+        self._link.add(self, len(lines), later=later)
         return True
 
     def close(self) -> None:
@@ -116,11 +120,19 @@ class _Link:
         self.relays: dict[int, Relay] = {}  # by since_ns, the latest one
         self._changed: dict[Relay, None] = {}  # of which something is to be sent, in order
         self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None  # that wakes it later
 
-    def add(self, relay: Relay, size: int) -> None:
+    def add(self, relay: Relay, size: int, *, later: bool = False) -> None:
         """Have what `relay` holds sent."""
         self.size += size
         self._changed[relay] = None
+        if not later:
+            self._wake.set()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LATER_SECONDS, self._wake_up)
+
+    def _wake_up(self) -> None:
+        self._timer = None
         self._wake.set()
 
     async def write(self, call: "grpc.aio.StreamStreamCall[RelayRequest, RelayResponse]") -> None:
@@ -162,7 +174,9 @@ class _Link:
 
     def lose(self) -> int:
         """Close all relays; how many lines are lost with them."""
-        lost = sum(relay.waiting.count(b"\n") for relay in self._changed)
+        if self._timer is not None:
+            self._timer.cancel()
+        lost = sum(relay.waiting.count(b"!") for relay in self._changed)
         for relay in (*self.relays.values(), *self._changed):
             relay.closed = True
             relay.waiting.clear()

@@ -105,7 +105,7 @@ class _Connection(asyncio.Transport):
         elif len(self._kept) + len(lines) <= PAUSED_LIMIT:
             self._kept += lines
         else:
-            self._caller.sessions.drop_relayed(lines.count(b"\n"))
+            self._caller.sessions.drop_relayed(lines.count(b"!"))
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send the device a command."""

@@ -20,6 +20,8 @@ from embereye.process.grpc_server import most_connections
 from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import BEGAN_NS, now_ns
+from embereye.sensor.device.arrivals import row_of
+from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Passed, Relay, Relays
 from embereye.sensor.tick import TickBatcher
@@ -27,7 +29,7 @@ from embereye.shard.access import EVERYTHING, DeviceAccess, Grant, Names, NotAdm
 from embereye.shard.links import PeerAddress
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
-from embereye.wire.device.encode import encode
+from embereye.wire.device.encode import encode, is_name
 from embereye.wire.device.messages import (
     RAM_WORDS,
     Eeprom,
@@ -60,7 +62,6 @@ SUPERSEDED = "a newer connection speaks for it"
 PINNED = "another address speaks for it"
 NOT_ITS_CERTIFICATE = "certificate of another device"
 MAX_DENIED = 1_000  # addresses that are remembered
-NAN = math.nan
 
 Measured = SensorReading | Rows | FrameWords | Eeprom
 
@@ -73,6 +74,7 @@ class Owner(Protocol):
     garbage: Counter[str]  # lines that were no message, by reason
     relayed: int  # messages passed on to the shard that owns their device
     relay_dropped: int
+    clear: ClearBands | None  # None: it has no assignment
     batcher: TickBatcher
 
     @property
@@ -235,6 +237,7 @@ class TextSession(asyncio.Protocol):
         "_identity",
         "_owner",
         "_passed",
+        "_passing",
         "_paused",
         "_relays",
         "_sessions",
@@ -270,6 +273,8 @@ class TextSession(asyncio.Protocol):
         self._spoken_for: set[SensorDevice] | None = None
         self._shape: Shape | None = None  # of its regular lines, once they are known to be those of `_device`
         self._device: SensorDevice | None = None
+        # Where its regular lines are passed on to, and what they begin with there; None: it has to be looked for.
+        self._passing: tuple[Relay, bytes] | None = None
 
     @property
     def peername(self) -> tuple[str, int]:
@@ -345,7 +350,10 @@ class TextSession(asyncio.Protocol):
         """Count quiet lines at once, keep everything else for the tick; nothing a device sends may end the shard."""
         device = self._device
         if device is None:
-            self.reader.receive(data)
+            if self._passing is None:
+                self.reader.receive(data)
+            elif self._pass_lines(data, *self._passing):
+                return
         elif lines := self.reader.receive(data, device.readings.quiet_line):
             device.arrivals.count_quiet_lines(lines, time.monotonic_ns() + BEGAN_NS)
             return
@@ -355,6 +363,22 @@ class TextSession(asyncio.Protocol):
             self._pause()
         elif waiting <= AHEAD_BYTES and b"!" in data and self._urgent(data.count(b"!")):
             batcher.hurry(self)
+
+    def _pass_lines(self, data: bytes, relay: Relay, prefix: bytes) -> bool:
+        """Pass regular lines on that may begin nothing, as they are; whether `data` is nothing else."""
+        clear = self._owner.clear
+        if clear is None or relay.closed:
+            self.forget()
+            self.reader.receive(data)
+            return False
+        lines = self.reader.receive(data, clear.quiet_line)
+        if not lines:
+            return False
+        if relay.send(b"".join([prefix + line[0] for line in lines]), later=True):
+            self._owner.relayed += len(lines)
+        else:
+            self._owner.relay_dropped += len(lines)
+        return True
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None and not self._transport.is_closing():
@@ -375,11 +399,19 @@ class TextSession(asyncio.Protocol):
             return False
         for message in self.reader.parse_ahead():
             if isinstance(message, SensorReading | FrameWords):
-                device = self._owner.owned(message.location or self._identity)
-                if device is not None and _may_change(device, message):
+                name = message.location or self._identity
+                device = self._owner.owned(name)
+                if _may_change(device, message) if device else self._may_begin(name, message):
                     self._hurried_at = now
                     return True
         return False
+
+    def _may_begin(self, name: str, message: SensorReading | FrameWords) -> bool:
+        """Whether a message of a device that is another shard's may begin something there. Frames wait for the tick."""
+        clear = self._owner.clear
+        if clear is None or self._passed is not None or not isinstance(message, SensorReading):
+            return False
+        return clear.may_change(row_of(message)) and self._owner.peer_of(name) is not None
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
         """Hand what was read of its bytes, in order, to the devices that it speaks for."""
@@ -401,6 +433,9 @@ class TextSession(asyncio.Protocol):
             return
         name = shape.location or self._identity
         device = self._owner.owned(name)
+        if device is None and self._passed is None:
+            self._recognise_passed(shape, name)
+            return
         if device is None or device.arrivals.speaker is not self or self._owner.peer_of(name):
             return  # what another shard has to hear as well goes line by line
         if self._passed is not None and self._passed.also:
@@ -410,9 +445,20 @@ class TextSession(asyncio.Protocol):
             self._device = device
             self.reader.expect(shape.prefix)
 
+    def _recognise_passed(self, shape: Shape, name: str) -> None:
+        """Remember where regular lines of a device go that is another shard's alone."""
+        peer = self._owner.peer_of(name)
+        relay = (self._relays or {}).get((peer.shard, False)) if peer else None
+        if relay is None or relay.closed or not self.grant.permits(name) or not is_name(name):
+            return
+        self._shape = shape
+        # A line that names nobody is the device's that the connection is of: there it has to say so.
+        self._passing = relay, shape.prefix if shape.location else b"#Sensor" + name.encode() + b":"
+        self.reader.expect(shape.prefix)
+
     def forget(self) -> None:
         """Forget whose lines come here: it may have changed."""
-        self._shape = self._device = None
+        self._shape = self._device = self._passing = None
 
     def command(self, word: str) -> None:
         """Send a bare command, unless the device reads none."""
@@ -485,7 +531,7 @@ class TextSession(asyncio.Protocol):
             case Rows(values=values):
                 batcher.add_rows(device, values)
             case SensorReading():
-                batcher.add_reading(device, _row(item))
+                batcher.add_reading(device, row_of(item))
             case FrameWords(words=words):
                 batcher.add_frame(device, words, now_ns)
                 if device.frames.calibration is None and len(words) == RAM_WORDS * 2:
@@ -544,6 +590,7 @@ class TextSession(asyncio.Protocol):
             passed = Passed(self.number, also, self.address, self.grant.device)
             relay = self._owner.relays.open(PeerAddress(peer.shard, peer.control), passed, self._pass_back)
             relays[peer.shard, also] = relay
+            self.forget()
         for message in messages:
             if relay.send(encode(_named(name, message))):
                 self._owner.relayed += 1
@@ -556,20 +603,10 @@ class TextSession(asyncio.Protocol):
             self.command(word)
 
 
-def _row(reading: SensorReading) -> tuple[float, float, float, float]:
-    smoke, flame, gas, digital = reading.smoke_adc, reading.flame_adc, reading.gas_adc, reading.flame_detected
-    return (
-        NAN if smoke is None else smoke,
-        NAN if flame is None else flame,
-        NAN if gas is None else gas,
-        NAN if digital is None else float(digital),
-    )
-
-
 def _may_change(device: SensorDevice, message: SensorReading | FrameWords) -> bool:
     """Whether what `message` says may change a level."""
     if isinstance(message, SensorReading):
-        return device.readings.may_change(_row(message))
+        return device.readings.may_change(row_of(message))
     return device.frames.startles(message.words)
 
 

@@ -20,12 +20,14 @@ from embereye.process.timing.clock import now_ns
 from embereye.process.tls.listener import TlsListener
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.canary import SensorCanary
+from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import device_status
 from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.commands import CommandService
 from embereye.sensor.grpc.ingest import Ingest
 from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
+from embereye.sensor.recorder import LineRecorder
 from embereye.sensor.relay import Relays
 from embereye.sensor.relay_service import RelayService
 from embereye.sensor.sessions import Sessions
@@ -49,6 +51,7 @@ UNDECLARED_NS = MINUTE  # nanoseconds that they stay after their last message
 PICTURES = 200  # thermal pictures told at once, of 3 KB each: with more devices each has its turn
 TICK_SECONDS = 0.25  # between two checks of who is silent and who is covered
 INSPECTION_TICKS = 20  # ticks between two inspections of one device's sensors
+RECORDINGS_SECONDS = 0.5  # for the hub to have what is recorded; the rest waits on the disk
 HANDOVER_SECONDS = 0.2  # that senders have to act on DRAIN before their streams are closed
 
 
@@ -70,6 +73,7 @@ class SensorShard:
         self._canary = SensorCanary(self.bands)
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
+        self.clear: ClearBands | None = None  # None: there is no assignment yet
         self.access = DeviceAccess()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
@@ -86,6 +90,7 @@ class SensorShard:
         self._tls_listeners: list[TlsListener] = []
         self._context: ShardContext | None = None
         self._covered: dict[str, bool] = {}
+        self._recorder: LineRecorder | None = None  # None: there is no folder for what sensors sent
         self._pictured = 0  # the device whose thermal picture is told next
 
     def services(self) -> Iterable[Service]:
@@ -136,6 +141,8 @@ class SensorShard:
                     raise UserError(f"cannot listen for devices on {host}:{port}: {error.strerror or error}") from error
                 listener.start(context.tasks)
                 self._tls_listeners.append(listener)
+        if options.data:
+            self._recorder = await LineRecorder.start(context)
         context.tasks.start(self._tick(), name="sensor-tick")
         if self._telemetry is not None:
             self._keep(self._telemetry, context)
@@ -162,6 +169,7 @@ class SensorShard:
         """Own the assignment's devices; those that stay keep their state."""
         self.fleet, self.epoch = assignment.fleet, assignment.epoch
         self._settings.CopyFrom(assignment.sensor)
+        self.clear = ClearBands(self._settings)
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self._sessions.forget()
@@ -173,6 +181,8 @@ class SensorShard:
         wanted = {device.id: device for device in assignment.devices}
         gone = set(self._devices) - set(wanted)
         self._episodes.forget(gone)
+        if self._recorder:
+            self._recorder.end(gone)
         left = {}
         for name in gone:
             device = self._devices[name]
@@ -187,6 +197,8 @@ class SensorShard:
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
             for name, spec in wanted.items()
         }
+        if self._recorder:
+            self._recorder.share_among([device.arrivals.recent for device in self._devices.values()])
         self._since = {name: self._since.get(name, assignment.epoch) for name in wanted}
         self._elsewhere = dict(assignment.elsewhere)
         self._peers = {peer.shard: peer for peer in assignment.peers}
@@ -248,6 +260,8 @@ class SensorShard:
                 if traces := self._context.traces:
                     traces.trace(evidence, now_ns - int(self.batcher.waited * SECOND), now_ns)
                 self._context.report(evidence)
+                if self._recorder and (device := self._devices.get(sign.device)):
+                    self._recorder.note_report(evidence, device, self._settings, now_ns)
 
     def is_own(self, peername: tuple[str, int]) -> bool:
         """Whether a connection from `peername`, host and port, is this shard's canary's."""
@@ -302,6 +316,8 @@ class SensorShard:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
         yield from shard_metrics(self._counts())
         yield from device_metrics(self._devices.values())
+        if self._recorder:
+            yield from self._recorder.metrics()
 
     def _counts(self) -> ShardCounts:
         return ShardCounts(
@@ -330,12 +346,16 @@ class SensorShard:
         self.batcher.flush()
         self._sessions.close()
         await self._ingest.drain(HANDOVER_SECONDS)
+        if self._recorder:
+            await self._recorder.drain(RECORDINGS_SECONDS)
 
     async def stop(self) -> None:
         """Close what is still open."""
         await self._ingest.close()
         await self._sessions.stop()
         self._stop_listening()
+        if self._recorder:
+            self._recorder.close()
 
     async def _tick(self) -> None:
         """Notice silence and recovery at once instead of with the next regular coverage report."""
@@ -347,6 +367,8 @@ class SensorShard:
             if covered != self._covered and self._context is not None:
                 self._covered = covered
                 self._context.coverage_changed()
+            if self._recorder:
+                self._recorder.end_overdue(now)
             ticks += 1
             if ticks % 4 == 0:
                 self._sample()

@@ -23,6 +23,7 @@ from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.arrivals import Row
+from embereye.sensor.device.recent import What
 from embereye.sensor.device.sensor import COMPACTED, SensorDevice
 from embereye.shard.evidence.episodes import Sign
 from embereye.units import SECOND
@@ -39,6 +40,7 @@ SOON_BYTES = 256 * 1024  # waiting bytes that make a tick early: as many frames 
 BUDGET = 0.02  # seconds of work before the event loop has its turn
 FRAMES_BUDGET = 0.04  # seconds of work on frames in a batch; frames beyond it are shed
 FRAME_COST = 40e-6  # seconds, before it has been measured
+QUIET_ROWS = 32  # of readings that came together and change nothing: the newest, that are kept for a recording
 OVERFLOW = "overflow"
 ALL_FOUR = 0x01010101  # four booleans that are all true
 FRAME_BYTES = 2 * FRAME_WORDS
@@ -205,7 +207,10 @@ class TickBatcher:
         self.analysed += len(rows)
         if self.archive is not None:
             self.archive.add(device.spec.id, rows, now_ns)
-        self._observe(device.analyse_readings(rows, now_ns), now_ns)
+        signs = device.analyse_readings(rows, now_ns)
+        # Of what changes nothing the newest alone: all of it would push out what did.
+        device.arrivals.recent.add_rows(rows if signs else rows[-QUIET_ROWS:], now_ns)
+        self._observe(signs, now_ns)
 
     def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
         """Analyse a frame with the other ones of this tick."""
@@ -214,7 +219,10 @@ class TickBatcher:
     def calibrate(self, device: SensorDevice, words: bytes, now_ns: int) -> None:
         """Use a device's EEPROM from now on; `settle` first: the frames before it belong to the one before."""
         self.offered += 1
-        self.analysed += device.calibrate(words, now_ns)
+        used = device.calibrate(words, now_ns)
+        self.analysed += used
+        if used:
+            device.arrivals.recent.add(What.EEPROM, words, now_ns)
 
     def settle(self, now_ns: int) -> None:
         """Analyse the readings and frames that were added."""
@@ -246,7 +254,9 @@ class TickBatcher:
                 if not is_canary(device.spec.id):
                     self.archive.add(device.spec.id, block, now_ns)
         for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
-            if unchanged and not device.readings.attentive:
+            usual = unchanged and not device.readings.attentive
+            device.arrivals.recent.add_rows(block[-QUIET_ROWS:] if usual else block, now_ns)
+            if usual:
                 device.count_quiet_rows(len(block), last, now_ns)
                 continue
             try:
@@ -284,6 +294,7 @@ class TickBatcher:
             calibrated = device.frames.calibration is not None and all(len(frame.words) == FRAME_BYTES for frame in own)
             for frame in own:
                 picture, extreme = next(found) if calibrated else self._alone(frame)
+                device.arrivals.recent.add(What.FRAME, frame.words, frame.at_ns)
                 try:
                     if self.archive is not None:
                         self.archive.add_frame(device.spec.id, frame.words, picture, frame.at_ns)

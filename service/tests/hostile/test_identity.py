@@ -59,7 +59,7 @@ class Site:
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     ports: dict[str, list[int]] = field(default_factory=dict)
 
-    def start(self, name: str, *, identity: bool = True, host: str = HOST) -> None:
+    def start(self, name: str, *more: str, identity: bool = True, host: str = HOST) -> None:
         ports = self.ports.setdefault(name, free_ports(4))
         open_port, control, other, metrics = map(str, ports)
         arguments = ["--host", host, "--grpc-port", open_port, "--control-port", control]
@@ -76,7 +76,7 @@ class Site:
             arguments += ["--identity", str(self.issuer.folder(own))]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "embereye_cli", *arguments],
+                [sys.executable, "-m", "embereye_cli", *arguments, *more],
                 stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"},
             )  # fmt: skip
 
@@ -311,6 +311,33 @@ async def test_a_shard_takes_over_reports_of_its_own_fleet_and_not_without_end(w
             assert (code, sentence in details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
     async with watching.control("shard", OPERATOR) as link:
         assert (await ShardStub(link).Status(StatusRequest(), timeout=10)).evidence_spooled == 0
+
+
+async def test_a_hub_of_some_namespaces_takes_nothing_from_shards_of_others(site: Site) -> None:
+    site.start("hub", "--namespace", "default,annex")
+    async with site.open("hub") as link:
+        await AlarmsStub(link).Zones(ZonesRequest(), wait_for_ready=True, timeout=30)
+    elsewhere = "elsewhere/sensors/hall"
+    async with site.control("hub", shard(elsewhere, SHARD.name)) as link:
+        hello = ShardHello(fleet=elsewhere, shard=SHARD.name, epoch=3)
+        code, sentence = await refused(report(link, hello, smoke("foreign", fleet=elsewhere), until="foreign"))
+        assert code == grpc.StatusCode.PERMISSION_DENIED
+        assert "serves shards of namespace annex, default" in sentence
+        assert (await refused(HUB_CALLS["Held"](link)))[0] == grpc.StatusCode.PERMISSION_DENIED
+    async with site.control("hub", SHARD) as link:
+        await report(link, HELLO, coverage(), smoke("real"), until="real")
+    async with site.control("hub", OPERATOR) as link:  # which is of the release's namespace
+        await RosterStub(link).Set(ROSTER, timeout=10)
+    async with site.open("hub") as link:
+        zones = (await AlarmsStub(link).Zones(ZonesRequest(), timeout=10)).zones
+    assert {zone.namespace for zone in zones} == {"default"}
+
+
+def test_a_hub_that_nobody_proves_anything_to_cannot_tell_namespaces_apart(site: Site) -> None:
+    site.start("hub", "--namespace", "default", identity=False)
+    assert site.processes["hub"].wait(30) != 0
+    assert "--namespace takes --identity" in site.log("hub")
+    del site.processes["hub"]
 
 
 async def test_a_shard_reports_for_itself_and_for_nobody_else(hub: Site) -> None:

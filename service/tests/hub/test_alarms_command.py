@@ -250,3 +250,30 @@ async def test_an_alarm_is_explained_from_what_was_seen_to_what_people_did_and_d
     assert "\x1b" not in out
     code, _, err = await explain(hub_process, "0123456789abcdef")
     assert (code, "there is no alarm 0123456789abcdef" in err) == (2, True)
+
+
+async def test_a_subscription_is_stored_shown_followed_and_deleted(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+
+    async def say(*arguments: str) -> tuple[int | None, str, str]:
+        return await output(hub_process, *arguments, words="subscriptions")
+
+    assert "none is stored" in (await say("list"))[1]
+    code, out, _ = await say("store", "night", "--level", "alarm", "--zone", "hall\x1b[2J")
+    assert (code, "levels: alarm" in out, "\x1b[2J" in out) == (0, True, False)
+    code, out, _ = await say("--json", "show", "night")
+    assert json.loads(out)["selection"]["levels"] == ["LEVEL_ALARM"]
+    code, out, _ = await say("list")
+    assert ("night" in out, "by" in out.lower(), "admin" in out) == (True, True, True)
+    following = await command(hub_process, "--json", "follow", "night", "--cursor", "0", words="subscriptions")
+    await report(hub_process, "e1", "s-1")
+    assert following.stdout is not None
+    event = json.loads(await asyncio.wait_for(following.stdout.readline(), 20))
+    assert event["contributions"][0]["device"] == "s-1"
+    following.terminate()
+    await following.communicate()
+    assert (await say("delete", "night"))[0] == 0
+    for action in ("show", "delete", "follow"):
+        code, _, err = await say(action, "night")
+        assert (code, 'no subscription "night" is stored' in err) == (2, True), action

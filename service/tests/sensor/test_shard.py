@@ -194,6 +194,82 @@ async def test_a_device_that_dials_the_wrong_shard_is_relayed_to_its_owner(start
     writer.close()
 
 
+async def relayed(start: Start) -> tuple[Running, Running, asyncio.StreamWriter]:
+    """An owner of s-01, the shard that it dials instead, and its connection there, whose lines are known."""
+    owner, stranger = await start(), await start()
+    owner.own("s-01")
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
+    stranger.own("s-02", elsewhere={"s-01": "owner"}, peers=[peer])
+    _, writer = await connect(stranger)
+    writer.write(b"#serialno:s-01!\r\n" + QUIET_LINE)
+    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    return owner, stranger, writer
+
+
+QUIET_LINE = b"#Sensor:ADC1=283,ADC2=305,ADC3=12,DIO=0!\r\n"
+SMOKE_LINE = b"#Sensor:ADC1=3000,ADC2=305,ADC3=12,DIO=0!\r\n"
+
+
+async def test_lines_that_begin_nothing_are_passed_on_without_a_tick(start: Start) -> None:
+    owner, stranger, writer = await relayed(start)
+    ticks = stranger.shard.batcher.ticks
+    for count in (1, 3, 1):
+        writer.write(QUIET_LINE * count)
+        await asyncio.sleep(0.01)
+    await until(lambda: owner.status("s-01").ledger.analysed == 6)
+    assert (stranger.shard.relayed, stranger.shard.relay_dropped) == (6, 0)
+    assert stranger.shard.batcher.ticks == ticks
+    assert not owner.shard.garbage
+    latest = {term.name: term for term in owner.status("s-01").latest}
+    assert latest["smoke"].value == pytest.approx(100 * 283 / 4095)
+    writer.close()
+
+
+async def test_a_line_that_may_begin_something_waits_for_no_others(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, stranger, writer = await relayed(start)
+    monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
+    stranger.shard.batcher._window = 3600.0
+    writer.write(QUIET_LINE)
+    await until(lambda: stranger.shard.relayed == 2)
+    writer.write(SMOKE_LINE)
+    await until(lambda: owner.evidence)
+    assert owner.evidence[0].kind == Kind.SMOKE
+    assert owner.status("s-01").ledger.analysed == 3, "the quiet one came with it, and before it"
+    writer.close()
+
+
+async def test_what_is_passed_on_as_it_is_counts_where_it_cannot_be(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, stranger, writer = await relayed(start)
+    monkeypatch.setattr(relay, "LATER_SECONDS", 3600.0)
+    monkeypatch.setattr(relay, "CONNECTION_LIMIT", 2 * len(QUIET_LINE) + 20)
+    for _ in range(4):
+        writer.write(QUIET_LINE)
+        await asyncio.sleep(0.02)
+    await until(lambda: stranger.shard.relayed + stranger.shard.relay_dropped == 5)
+    assert stranger.shard.relay_dropped == 2
+    writer.close()
+    await until(lambda: owner.status("s-01").ledger.analysed == 3)
+
+
+async def test_who_is_another_device_from_now_on_is_passed_on_as_that(start: Start) -> None:
+    owner, stranger, writer = await relayed(start)
+    owner.own("s-01", "s-03", epoch=2)
+    peer = Peer(shard="owner", control=f"127.0.0.1:{owner.control}")
+    stranger.own("s-02", epoch=2, elsewhere={"s-01": "owner", "s-03": "owner"}, peers=[peer])
+    writer.write(QUIET_LINE)
+    await until(lambda: owner.status("s-01").ledger.analysed == 2)
+    writer.write(b"#serialno:s-03!\r\n" + QUIET_LINE)
+    await until(lambda: owner.status("s-03").ledger.analysed == 1)
+    writer.write(QUIET_LINE)
+    await until(lambda: owner.status("s-03").ledger.analysed == 2)
+    assert owner.status("s-01").ledger.analysed == 2
+    writer.close()
+
+
 @pytest.mark.parametrize("newer_is_relayed", [True, False])
 async def test_of_two_connections_for_one_device_the_newer_speaks_whichever_shard_they_reach(
     start: Start, newer_is_relayed: bool

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.rollout.turns import Turns
 from embereye_operator.decide.scaling.law import Observed
 
@@ -14,6 +15,7 @@ class Settings:
 
     image: str
     hub: str  # host:port, as shards reach it
+    hubs: tuple[NamedHub, ...] = ()  # more of them, for fleets that choose one or whose namespace they are for
     image_pull_policy: str = ""  # empty: Kubernetes' own default
     image_pull_secrets: tuple[str, ...] = ()  # of shards, in their fleets' namespaces
     host: str = ""  # that shards listen on; empty: every address, of both families

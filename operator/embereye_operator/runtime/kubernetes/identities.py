@@ -22,6 +22,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
+from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.names import (
     LABEL_FLEET,
     LABEL_MANAGED_BY,
@@ -67,13 +68,14 @@ class Identities:
         life: timedelta = LIFE,
         issued: str = "",
         hub_names: tuple[str, ...] = (),
+        hubs: Sequence[NamedHub] = (),
     ) -> None:
         """`name` is the release's, `namespace` where it is; `fence` raises where this operator may not write.
 
         `issued` is a Secret, of the type kubernetes.io/tls, with an authority that somebody else makes and renews, as
-        cert-manager does; "": we do. `hub_names` are those by which people dial the hub.
+        cert-manager does; "": we do. `hub_names` are those by which people dial the hub; `hubs` are those beside it.
         """
-        self._hub_names = hub_names
+        self._release_hubs = {f"{name}-hub": hub_names, **{hub.process: hub.names for hub in hubs}}
         self._client = client
         self._name = name
         self._namespace = namespace
@@ -190,7 +192,7 @@ class Identities:
         return adopted
 
     async def _keep_release(self) -> None:
-        """The hub's certificate, and the operator's own."""
+        """The hubs' certificates, and the operator's own."""
         assert self._authority
         now = utc_now()
         operator = Identity(Role.OPERATOR, self._namespace, self._name)
@@ -201,14 +203,18 @@ class Identities:
             if self.credentials is None:
                 self.credentials = Credentials(folder)
             self.credentials.reload()
-        name = f"{self._name}-hub-identity"
-        key, hub = (self._namespace, name), Identity(Role.HUB, self._namespace, f"{self._name}-hub")
+        for process, names in self._release_hubs.items():
+            await self._keep_hub(Identity(Role.HUB, self._namespace, process), names, now)
+
+    async def _keep_hub(self, hub: Identity, names: tuple[str, ...], now: datetime) -> None:
+        name = f"{hub.name}-identity"
+        key = self._namespace, name
         if key not in self._known and (stored := await self._read(name)) is not None:
             self._note(stored, hub)
         kept = self._known.get(key)
-        if kept is None or (kept.identity, kept.names) != (hub, self._hub_names) or self._due(kept, now):
+        if kept is None or (kept.identity, kept.names) != (hub, names) or self._due(kept, now):
             metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
-            await self._write(key, hub, "", metadata, self._hub_names)
+            await self._write(key, hub, "", metadata, names)
 
     def _own(self, operator: Identity) -> Kept:
         assert self.credentials

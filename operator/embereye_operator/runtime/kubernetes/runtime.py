@@ -13,13 +13,14 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import CascadeType, PatchType
 
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetReference
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.decide.cluster.watch_lag import WatchLag
+from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
 from embereye_operator.decide.manifests.services import peer_address
@@ -68,6 +69,7 @@ class KubernetesRuntime:
         watches_nodes: bool = False,
         authority_secret: str = "",
         hub_names: tuple[str, ...] = (),
+        hubs: Sequence[NamedHub] = (),
     ) -> None:
         """`namespace` is the one that is watched, or several; `selects` is given a fleet's labels.
 
@@ -80,7 +82,8 @@ class KubernetesRuntime:
         `leads` is asked before every write: one that was decided on while leading must not come after. `role` is the
         operator's own, with which the disruption budgets go; "": they go with their fleets alone. `release` is its
         namespace and name: processes prove who they are by certificates of it; None: nobody proves anything. The
-        authority is one that others make, in `authority_secret` of that namespace; "": we do.
+        authority is one that others make, in `authority_secret` of that namespace; "": we do. `hubs` are those beside
+        `hub`, which is the release's own.
         """
         self.cache = Cache()
         self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
@@ -92,7 +95,9 @@ class KubernetesRuntime:
         self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).control)
         self._leads = leads
         self._shards = Shards()
-        self._hub = Hub(hub)
+        addresses = {"": hub, **{one.name: one.address for one in hubs}}  # by name; "": the release's own
+        self._hubs = {name: Hub(address) for name, address in addresses.items()}
+        self._reports_to: dict[str, str] = {}  # fleet → name of the hub that was told of it
         self._offered: set[str] = set()  # kinds that the server knows, and TOLERANCE
         self._tried_tolerance = False
         self._rivals: dict[ObjectKey, list[str]] = {}  # fleet → autoscalers that are not ours
@@ -100,7 +105,7 @@ class KubernetesRuntime:
         self._watches_nodes = watches_nodes or everywhere
         self.nodes = Nodes(client, () if everywhere else self._namespaces)
         self._guard = Guard(client, role, cluster_wide=everywhere)
-        self._hub_pods = HubPods(client, hub, self.nodes)
+        self._hub_pods = {name: HubPods(client, address, self.nodes) for name, address in addresses.items()}
         self._lists = DeviceLists()
         self._events = EventWriter(client)
         self._allowed: dict[str, tuple[frozenset[str], float]] = {}  # by namespace, until a time in monotonic seconds
@@ -113,6 +118,7 @@ class KubernetesRuntime:
                 fence=self._fence,
                 issued=authority_secret,
                 hub_names=hub_names,
+                hubs=hubs,
             )
         self._filled = False  # whether everything was listed once
 
@@ -120,7 +126,8 @@ class KubernetesRuntime:
         """Write the events that are due, within a moment, and close all connections."""
         await self._events.flush(FLUSH_SECONDS)
         await self._shards.close()
-        await self._hub.close()
+        for hub in self._hubs.values():
+            await hub.close()
         await self._client.close()
         if self.identities:
             self.identities.close()
@@ -137,7 +144,7 @@ class KubernetesRuntime:
                 # Without its CustomResourceDefinition the server knows no such path; without the right it says so.
                 if name not in OPTIONAL or error.response.status_code not in {403, 404}:
                     raise
-                self._offered.discard(name)
+                self._lack(name, gone=error.response.status_code == 404)
             else:
                 self._offered.add(name)
         news += await self._reread_device_lists()
@@ -146,6 +153,12 @@ class KubernetesRuntime:
             await self._try_tolerance()
         await self._shards.close_idle()
         return news
+
+    def _lack(self, kind: str, *, gone: bool) -> None:
+        """Note that the server does not offer `kind`; `gone`: nor has it any of its objects."""
+        self._offered.discard(kind)
+        for key in [key for key in self.cache.objects if gone and key[0] == kind]:
+            self.cache.forget(key)
 
     async def _try_tolerance(self) -> None:
         """Find out whether the server stores a tolerance of an autoscaler: one that does not drops it silently."""
@@ -327,6 +340,12 @@ class KubernetesRuntime:
                 raise RefusedError(f"{what} is refused: {error.status.message}") from error
             error.add_note(f"{what} is not written")
             raise
+        except httpx.HTTPStatusError as error:
+            # No answer of the API's: a path that it does not know, since the kind is not there any more.
+            if manifest["kind"] not in OPTIONAL or error.response.status_code != 404:
+                raise
+            self._lack(manifest["kind"], gone=True)
+            raise RefusedError(f"{' '.join(key_of(manifest))}: there is no {manifest['kind']} here any more") from error
         self.cache.put(stored)
 
     async def _is_absent(self, manifest: Manifest) -> bool:
@@ -400,8 +419,8 @@ class KubernetesRuntime:
         kind, namespace, name = key = key_of(manifest)
         try:
             await self._client.delete(CHILDREN[kind], name, namespace=namespace, cascade=CascadeType.BACKGROUND)
-        except ApiError as error:
-            if error.status.code != 404:
+        except httpx.HTTPStatusError as error:  # ApiError is one; without the kind the server knows no such path
+            if error.response.status_code != 404:
                 raise
             self.cache.drop(key, version_of(manifest))
 
@@ -442,7 +461,8 @@ class KubernetesRuntime:
             for namespace, label in await self.nodes.find_displaced(silent):
                 kind, _, name = label.partition(".")
                 fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
-        await self._hub_pods.diagnose(answers=self._is_identified() and await self._hub.answers())
+        for name, hub in self._hubs.items():
+            await self._hub_pods[name].diagnose(answers=self._is_identified() and await hub.answers())
         return fleets
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
@@ -514,7 +534,9 @@ class KubernetesRuntime:
         if self.identities is None:
             return
         await self.identities.keep(self._namespaces)
-        self._shards.credentials = self._hub.credentials = self.identities.credentials
+        self._shards.credentials = self.identities.credentials
+        for hub in self._hubs.values():
+            hub.credentials = self.identities.credentials
 
     def _is_identified(self) -> bool:
         """Whether this operator can prove who it is, or need not."""
@@ -552,22 +574,39 @@ class KubernetesRuntime:
             return None
         return await self._shards.assign(self._address(fleet, shard), assignment)
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
         """See Runtime."""
         self._fence()
         self._check_identity()
         try:
-            return await self._hub.set(roster)
+            ledger = await self._hubs[hub].set(roster)
         except UnavailableError as error:
-            if not self._hub_pods.trouble:
+            if not (trouble := self._hub_pods[hub].trouble):
                 raise
-            raise UnavailableError(f"{error}: {self._hub_pods.trouble}") from error
+            raise UnavailableError(f"{error}: {trouble}") from error
+        self._reports_to[roster.fleet] = hub
+        return ledger
+
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        """See Runtime."""
+        self._fence()
+        self._check_identity()
+        if hub := self._reports_to.get(scaling.fleet):
+            await self._hubs[hub].tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """See Runtime."""
         self._fence()
         self._check_identity()
-        await self._hub.retain(fleets)
+        away = []
+        for name, hub in self._hubs.items():
+            # One that nobody has been told of since this operator leads may be at any of them.
+            try:
+                await hub.retain([fleet for fleet in fleets if self._reports_to.get(fleet, name) == name])
+            except UnavailableError as error:
+                away.append(str(error))
+        if away:
+            raise UnavailableError("; ".join(away))
 
     def _check_identity(self) -> None:
         if self.identities is not None and not self._is_identified():

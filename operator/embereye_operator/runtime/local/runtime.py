@@ -23,7 +23,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import Identity, Role
 from embereye.process.lifecycle import UserError
 from embereye.units import bracketed
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
+from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Peer, ShardStatus
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
@@ -300,9 +300,13 @@ class LocalRuntime:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps({**fleet.manifest, "status": status}).encode(), durable=False)
 
-    async def set_roster(self, roster: FleetRoster) -> FleetLedger | None:
-        """Tell the hub."""
+    async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
+        """Tell the hub: there is one."""
         return await self._hub.set(roster)
+
+    async def tell_scaling(self, scaling: FleetScaling) -> None:
+        """Tell the hub."""
+        await self._hub.tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """Tell the hub."""

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import Kept, KeptUnit
 from embereye.camera.device.camera import CameraDevice
+from embereye.shard.clips.delivery import Delivery
 from embereye.shard.service import ShardContext
 from embereye.units import Box
 from embereye.v1.clips_pb2 import Clip

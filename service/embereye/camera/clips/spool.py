@@ -3,28 +3,22 @@
 Everything here blocks, and belongs to one thread.
 """
 
-import errno
 import hashlib
 import logging
-import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from google.protobuf import json_format
-
 from embereye.camera.clips.ring import Kept, KeptFrame, KeptUnit
-from embereye.process.files import sync_file, sync_folder, write_whole
+from embereye.process.files import write_whole
+from embereye.shard.clips.spool import KeptSpool, check_room, read_clip, text_of
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import MatroskaError, Muxer, Patch, frames
 from embereye.wire.mp4 import Mp4Muxer
 
 logger = logging.getLogger(__name__)
 
-SPOOL_BYTES = 512 * 1024 * 1024  # of clips that wait for the hub; beyond that the oldest are dropped
-FREE_BYTES = 64 * 1024 * 1024  # left free on the disk for the spool of evidence, which alarms need
 CLIP_BYTES = 96 * 1024 * 1024  # of one clip, which ends there
-SUFFIXES = {Clip.MEDIA_CLIP: ".mkv", Clip.MEDIA_STILL: ".jpg", Clip.MEDIA_VIDEO: ".mp4"}
 CUT = "cut off: the shard that recorded it ended"
 FULL = "ended early: it reached the largest size of a clip"
 
@@ -74,24 +68,8 @@ class Recording:
             self.size += len(data)
 
 
-def check_room(folder: Path) -> None:
-    """OSError where fewer than FREE_BYTES are free on the disk of `folder`."""
-    if shutil.disk_usage(folder).free < FREE_BYTES:
-        raise OSError(errno.ENOSPC, f"less than {FREE_BYTES >> 20} MB are free")
-
-
-class ClipSpool:
+class ClipSpool(KeptSpool):
     """The folder `folder`: FINISHED.mkv (.mp4, .jpg) with its FINISHED.json, and RUNNING.part with RUNNING.json."""
-
-    def __init__(self, folder: Path, *, capacity: int = SPOOL_BYTES) -> None:
-        self._folder = folder
-        self._capacity = capacity
-        self.dropped = 0  # clips, because there were too many
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._recover()
-        except OSError as error:  # every clip fails then and says why, but the shard goes on watching
-            logger.warning("clips that were left in %s cannot be read: %s", folder, error.strerror)
 
     def begin(self, about: Clip, first: Kept, stepped_ns: int = 0) -> Recording:
         """Begin a clip with the picture `first`; OSError where it cannot be written.
@@ -110,7 +88,7 @@ class ClipSpool:
             about.media = Clip.MEDIA_CLIP
             muxer = Muxer(first.width, first.height, about.device, about.from_ns)
             head = muxer.begin()
-        write_whole(path.with_suffix(".json"), _text(about))
+        write_whole(path.with_suffix(".json"), text_of(about))
         recording = Recording(path, about, muxer, stepped_ns)
         try:
             path.write_bytes(head)
@@ -142,56 +120,19 @@ class ClipSpool:
         with part.open("rb") as file:
             about.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         about.bytes = part.stat().st_size
-        self._keep(part, about)
+        self.keep(part, about)
         part.with_suffix(".json").unlink(missing_ok=True)
         return about
 
     def add_still(self, about: Clip, jpeg: bytes) -> Clip:
         """Keep an annotated still (JPEG); returns its description. OSError where it cannot be written."""
-        about.media, about.frames, about.bytes = Clip.MEDIA_STILL, 1, len(jpeg)
-        about.sha256 = hashlib.sha256(jpeg).hexdigest()
-        draft = self._folder / f"{uuid.uuid4().hex}.still"
-        check_room(self._folder)
-        try:
-            draft.write_bytes(jpeg)
-            self._keep(draft, about)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
-        return about
+        about.media, about.frames = Clip.MEDIA_STILL, 1
+        return self.add(about, jpeg)
 
     def abandon(self, recording: Recording) -> None:
         """Remove a recording that cannot be continued."""
         for path in (recording.path, recording.path.with_suffix(".json")):
             path.unlink(missing_ok=True)
-
-    def _keep(self, path: Path, about: Clip) -> None:
-        sync_file(path)
-        write_whole(self._folder / f"{about.sha256}.json", _text(about))
-        path.replace(self.path(about))
-        sync_folder(self._folder)
-        waiting = self.waiting()
-        excess = sum(clip.bytes for clip in waiting) - self._capacity
-        for clip in waiting[:-1]:
-            if excess <= 0:
-                break
-            excess -= clip.bytes
-            self.forget(clip)
-            self.dropped += 1
-
-    def path(self, about: Clip) -> Path:
-        """The file of a finished clip."""
-        return self._folder / f"{about.sha256}{SUFFIXES[about.media]}"
-
-    def waiting(self) -> list[Clip]:
-        """Finished clips, in the order in which they ended."""
-        read = [_read(path) for path in self._folder.glob("*.json") if len(path.stem) == 64]
-        return sorted((about for about in read if about), key=lambda about: (about.until_ns, about.sha256))
-
-    def forget(self, about: Clip) -> None:
-        """Remove a clip that the hub has."""
-        self.path(about).unlink(missing_ok=True)
-        (self._folder / f"{about.sha256}.json").unlink(missing_ok=True)
 
     def _recover(self) -> None:
         for part in sorted(self._folder.glob("*.part")):
@@ -199,18 +140,11 @@ class ClipSpool:
                 self._complete(part)
             except OSError as error:  # a shard without room for clips still has to watch
                 logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
-        for path in list(self._folder.iterdir()):
-            if path.with_suffix(".part").exists():
-                continue
-            about = _read(path) if path.suffix == ".json" else None
-            orphan = about is not None and not (about.media in SUFFIXES and self.path(about).exists())
-            lonely = path.suffix in SUFFIXES.values() and not path.with_suffix(".json").exists()
-            if orphan or lonely or path.suffix in {".tmp", ".still"} or (path.suffix == ".json" and about is None):
-                path.unlink(missing_ok=True)
+        super()._recover()
 
     def _complete(self, part: Path) -> None:
         """Complete the clip that a crash left in `part`."""
-        about = _read(part.with_suffix(".json"))
+        about = read_clip(part.with_suffix(".json"))
         if about is not None and about.media == Clip.MEDIA_VIDEO and part.stat().st_size:
             # Its fragments stand by themselves. When the last one ended nobody noted; it lasted no longer than it was
             # written.
@@ -235,14 +169,3 @@ class ClipSpool:
             logger.warning("camera %s: a clip that was cut off is recovered: %d frames", about.device, len(whole))
         part.unlink()
         part.with_suffix(".json").unlink(missing_ok=True)
-
-
-def _text(about: Clip) -> bytes:
-    return json_format.MessageToJson(about).encode()
-
-
-def _read(path: Path) -> Clip | None:
-    try:
-        return json_format.Parse(path.read_text(), Clip(), ignore_unknown_fields=True)
-    except (OSError, ValueError, json_format.ParseError):
-        return None

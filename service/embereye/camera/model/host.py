@@ -10,6 +10,7 @@ from pathlib import Path
 from embereye.camera.model.threads import ModelThreads
 from embereye.detect.vision.networks.model import Detection, ModelError, Network
 from embereye.detect.vision.pixels import Picture
+from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Model
@@ -69,7 +70,7 @@ class ModelHost:
                     self.threads.start()
                 await self._refresh(self.settings)
                 self.threads.check_hangs()
-            await asyncio.sleep(CHECK_SECONDS)
+            await aligned_sleep(CHECK_SECONDS)
 
     async def _refresh(self, settings: Model) -> None:
         path = path_of(settings)

@@ -47,8 +47,9 @@ class MotionGate:
             rate = 1.0 - math.exp(-min(max(0, elapsed), SECOND) / limits.memory_ns)
             learn = None
             if frozen is not None:
-                touched = cv2.resize(np.where(frozen, 255, 0).astype(np.uint8), size, interpolation=cv2.INTER_AREA)
-                learn = np.where(touched, 0, 255).astype(np.uint8)
+                whole = at_least(frozen.view(np.uint8), 1)
+                touched = cv2.resize(whole, size, interpolation=cv2.INTER_AREA)
+                learn = cv2.bitwise_not(at_least(touched, 1))  # type: ignore[arg-type]
             cv2.accumulateWeighted(half, self._average, rate, mask=learn)
             self._background = cv2.convertScaleAbs(self._average)  # type: ignore[assignment]
         return Motion(share)

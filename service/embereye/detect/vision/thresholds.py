@@ -155,6 +155,7 @@ class FlameThresholds:
     movement: Mapping[str, Weight] = field(default_factory=_movement)
     movement_least: float = -0.5
     looks_slope: float = 2.0  # log odds of the network that are borne out, per log odds of movement above that
+    turns_odds: float = 3.0  # log odds that a site's other terms may add until the network looks again
     resembles_odds: float = -1.5  # log odds from which on a site is worth remembering of a view
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000

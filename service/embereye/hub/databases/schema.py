@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 from embereye.hub.access import records
 from embereye.hub.feeds import records as subscriptions
+from embereye.hub.overlays import records as overlays
+from embereye.hub.plans import records as plans
 from embereye.hub.webhooks import records as webhooks
 
 VERSION = 1  # of the tables below; grows when one that exists is altered, and MIGRATIONS says how
@@ -42,6 +44,8 @@ CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, a
     + records.TABLES
     + subscriptions.TABLES
     + webhooks.TABLES
+    + plans.TABLES
+    + overlays.TABLES
 )
 
 # Version → the statements that make the tables of the version before into its own. A table that is new needs none:

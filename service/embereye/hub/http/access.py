@@ -21,6 +21,8 @@ ROLES = {
     "/v1/access/links": Role.VIEWER,
     "/v1/access/": Role.ADMIN,
     "/v1/audit": Role.ADMIN,
+    "PUT /v1/plans/": Role.ADMIN,  # a wrong one sends people to the wrong place
+    "DELETE /v1/plans/": Role.ADMIN,
 }
 
 

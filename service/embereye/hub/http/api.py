@@ -25,12 +25,15 @@ from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes, selection_
 from embereye.hub.http.feeds.webhooks import WebhookRoutes
 from embereye.hub.http.feeds.websocket import FeedSocket
 from embereye.hub.http.files import STATIC, file_response
+from embereye.hub.http.fleets import FleetRoutes
 from embereye.hub.http.lists import Facts, Json, SharedList, Source
 from embereye.hub.http.oidc import OidcRoutes
 from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.origin import AllowedHosts, guard, is_own_name
+from embereye.hub.http.overlays import OverlayRoutes
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.past import PastRoutes, listed_clip
+from embereye.hub.http.plans import PlanRoutes
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import Replays, frame_at, replay
 from embereye.hub.http.silences import SilenceRoutes
@@ -56,6 +59,7 @@ CONTENT_TYPES = {
     Clip.MEDIA_CLIP: "video/matroska",
     Clip.MEDIA_STILL: "image/jpeg",
     Clip.MEDIA_VIDEO: "video/mp4",
+    Clip.MEDIA_LINES: "application/jsonl",
 }
 HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
 SECURITY = {
@@ -135,6 +139,9 @@ class Api:
                 *runbooks.routes(),
                 *PastRoutes(self._hub, self._clips).routes(),
                 *SilenceRoutes(self._hub).routes(),
+                *PlanRoutes(self._hub).routes(),
+                *OverlayRoutes(self._hub).routes(),
+                *FleetRoutes(self._hub).routes(),
                 web.get("/", self._page),
                 web.get("/login", self._login),
                 web.get("/static/{name}", self._static),
@@ -148,7 +155,7 @@ class Api:
                 web.get("/v1/snapshot/{device}.jpg", self._snapshot),
                 web.get("/v1/alarms/{alarm}/{device}/{kind:[0-9][0-9]?}.jpg", self._alarm_picture),
                 web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
-                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4}", self._clip),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4|jsonl}", self._clip),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}/frame.jpg", self._frame),
                 web.get("/v1/history", self._history),
@@ -250,7 +257,11 @@ class Api:
         """Newest first; each with the address of its content, and of what a browser can show of it."""
         episodes = await self._hub.history.episodes(request.match_info["alarm"])
         clips = self._clips.of_episodes(episodes) if self._clips else []
-        return web.json_response({"clips": [listed_clip(clip) for clip in clips[:MAX_CLIPS]]})
+        pictures = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_CLIPS]
+        lines = [clip for clip in clips if clip.media == Clip.MEDIA_LINES][:MAX_CLIPS]
+        return web.json_response(
+            {"clips": [listed_clip(clip) for clip in pictures], "lines": [listed_clip(clip) for clip in lines]}
+        )
 
     def _known_clip(self, request: web.Request) -> Clip:
         clip = self._clips.find(request.match_info["name"]) if self._clips else None

@@ -24,13 +24,15 @@ def needed_role(method: str, path: str, open_paths: frozenset[str], roles: Mappi
     if path in open_paths or path.startswith(OPEN_FOLDERS):
         return None
     default = Role.VIEWER if method in SAFE_METHODS else Role.OPERATOR
-    return next((role for start, role in roles.items() if path.startswith(start)), default)
+    asked = (path, f"{method} {path}")
+    return next((role for start, role in roles.items() if any(one.startswith(start) for one in asked)), default)
 
 
 def authenticate(access: Access, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Middleware:
     """A middleware that lets pass who has proved to have the role that a path needs.
 
-    `open_paths` need none, `roles` says which others need by how they begin; the rest is for viewers, or for operators
+    `open_paths` need none, `roles` says which others need by how they begin, or by "METHOD PATH"; the
+    rest is for viewers, or for operators
     where something is changed.
     """
 

@@ -15,6 +15,10 @@ STATIC = {
     "history.js": "text/javascript",
     "silences.js": "text/javascript",
     "theme.js": "text/javascript",
+    "address.js": "text/javascript",
+    "plan.js": "text/javascript",
+    "overlay.js": "text/javascript",
+    "fleets.js": "text/javascript",
     "console.css": "text/css",
     "icon.svg": "image/svg+xml",
 }

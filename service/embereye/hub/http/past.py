@@ -156,7 +156,8 @@ class PastRoutes:
         return web.json_response(body)
 
     def _clips_between(self, from_ns: int, until_ns: int) -> list[Json]:
-        found = self._clips.between(from_ns, until_ns)[:MAX_TIMELINE_CLIPS] if self._clips else []
+        found = self._clips.between(from_ns, until_ns) if self._clips else []
+        found = [clip for clip in found if clip.media != Clip.MEDIA_LINES][:MAX_TIMELINE_CLIPS]
         return [{**listed_clip(clip), "namespace": clip.fleet.partition("/")[0]} for clip in found]
 
 

@@ -25,7 +25,14 @@ from embereye.v1.alarms_pb2 import (
     ZonesRequest,
     ZonesResponse,
 )
-from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, RetainRequest, RosterResponse
+from embereye.v1.roster_pb2 import (
+    FleetLedger,
+    FleetRoster,
+    FleetScaling,
+    RetainRequest,
+    RosterResponse,
+    TellScalingResponse,
+)
 from embereye.v1.roster_pb2_grpc import RosterServicer
 from embereye.zone.state import NotAllowedError
 
@@ -149,6 +156,11 @@ class RosterService(RosterServicer):
         except StoreFailingError as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         return self._response()
+
+    async def TellScaling(self, request: FleetScaling, context: AnyContext) -> TellScalingResponse:
+        """How busy a fleet is, and how many shards it needs; of a fleet that is not known nothing is shown."""
+        self._hub.scaling.tell(request)
+        return TellScalingResponse()
 
     def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:
         fleets = self._hub.coverage.book.fleets.values()

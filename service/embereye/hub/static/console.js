@@ -1,13 +1,17 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, clockTime, deviceKey, devicePath, drawClips, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
+  ask, button, clockTime, deviceKey, devicePath, drawClips, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
   SEVERITY, signText, span, stateOf, STATES, sync, toast, wait, amount, zoneKey,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
+import { pageName } from "./address.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
+import { refreshFleets, showFleets } from "./fleets.js";
 import { setUpHistory, showHistory } from "./history.js";
+import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
+import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
 import { drawSilences, lookOver, silenceButton } from "./silences.js";
 
 const ZONES_MS = 1000;       // between two looks at the zones
@@ -117,8 +121,8 @@ function draw() {
   drawBanner(stale, age);
   drawVerdict(stale);
   drawSilences(stale);
+  drawCoverage(stale);
   if (current() === "now") {
-    drawCoverage(stale);
     drawZones(stale);
     drawAlarms(stale);
     drawEvents();
@@ -336,7 +340,8 @@ function drawViews() {
     if (screen.tagName === "CANVAS") { screen.width = 320; screen.height = 240; screen.setAttribute("role", "img"); }
     const caption = make("p", "caption");
     caption.append(make("b"), make("span"), make("span", "age"));
-    item.append(screen, make("p", "hot"), make("p", "dark"), caption);
+    if (device.fleet.includes("/cameras/")) item.append(button("Thermal …", () => adjustOverlay(device), `Thermal … picture over ${device.id}`, "quiet over"));
+    item.prepend(screen, make("p", "hot"), make("p", "dark"), caption);
     return item;
   }, (item, device) => {
     item.dataset.state = state(device);
@@ -352,7 +357,8 @@ function drawViews() {
     say(item.querySelector(".hot"), hot ? (hot.relative ? `${amount(hot.hottest)} (rise)` : `${hot.hottest.toFixed(1)} °C`) : "");
     const label = `${device.id}, ${device.zone}${hot && !hot.relative ? `, hottest ${hot.hottest.toFixed(1)} °C` : ""}`;
     if (thermal) screen.setAttribute("aria-label", label);
-    else if (screen.alt !== label) screen.alt = label;
+    else if (screen.alt !== label + describeOverlay(device)) screen.alt = label + describeOverlay(device);
+    if (!thermal) drawOverlay(item, device);
     const [name, about, age] = item.querySelector(".caption").children;
     say(name, device.id);
     say(about, device.declared ? device.zone : "not declared");
@@ -369,9 +375,11 @@ function drawViews() {
 // ---- pages
 
 const PAGES = {
-  now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory }, devices: { show: refreshDevices, refresh: refreshDevices },
+  now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory },
+  plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
+  fleets: { show: showFleets, refresh: refreshFleets },
 };
-const current = () => (location.hash.slice(1) in PAGES ? location.hash.slice(1) : "now");
+const current = () => (pageName() in PAGES ? pageName() : "now");
 
 function turnPage() {
   const name = current();
@@ -419,7 +427,9 @@ setUpAlarm();
 setUpDay();
 setUpDevices();
 setUpHistory();
-setInterval(() => { draw(); if (PAGES[current()].refresh) PAGES[current()].refresh(); }, 1000);
+setUpPlan();
+setUpOverlay();
+setInterval(() => { refreshOverlays(); draw(); if (PAGES[current()].refresh) PAGES[current()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
 follow("/v1/zones", ZONES_MS, takeZones);
 follow(`/v1/devices?order=urgent&pictures=1&limit=${VIEWS}`, VIEWS_MS, (body) => { page.views = body; });

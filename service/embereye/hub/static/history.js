@@ -1,23 +1,61 @@
-// What was: alarms, and everything else that happened, by zone, day and kind.
+// What was: alarms, and everything else that happened; what is looked for stands in the address, so that a link shows the same.
 
-import { button, dateTime, fetchJson, get, make, milliseconds, nanoseconds, say, span, STATES, sync } from "./lib.js";
+import { asked as address, ask as setAddress, pageName } from "./address.js";
+import { button, dateTime, eventLook, fetchJson, get, make, milliseconds, nanoseconds, say, span, STATES, sync } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const PAGE = 100;
+const EVENTS = 50;           // on a page
+const ASKED = 20;            // requests for one page, of which each looks at 5,000 events
+const FILTERS = ["zone", "device", "level", "kind", "type"];  // of events, as the API calls them
 const past = { entries: [], next: "", turn: 0 };
+const found = { events: [], next: "", turn: 0 };
+
+const showsEvents = () => address().get("show") === "events";
+
+// ---- the form and the address
+
+const field = (name) => get(`${showsEvents() ? "events" : "past"}-${name}`);
+const names = () => (showsEvents() ? [...FILTERS, "from", "until"] : ["zone", "from", "until", "of"]);
+
+/** What the form says, put into the address; `more` besides. */
+function tell(more = {}, step = false) {
+  const wanted = Object.fromEntries(names().map((name) => [name, field(name).value.trim()]));
+  for (const name of ["from", "until"]) {
+    // A time of day is said so that it is the same moment wherever the link is opened.
+    if (wanted[name].includes("T")) wanted[name] = new Date(wanted[name]).toISOString();
+  }
+  setAddress({ show: showsEvents() ? "events" : "", ...wanted, ...more }, step);
+}
+
+function local(text) {
+  const at = new Date(text), pad = (number) => String(number).padStart(2, "0");
+  if (Number.isNaN(at.getTime())) return "";
+  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}T${pad(at.getHours())}:${pad(at.getMinutes())}`;
+}
+
+function readAddress() {
+  const told = address();
+  for (const name of names()) {
+    const value = told.get(name) || "";
+    field(name).value = field(name).type === "datetime-local" ? local(value) : value;
+  }
+}
+
+// ---- alarms
 
 function query(after) {
-  const asked = new URLSearchParams({ limit: PAGE });
+  const wanted = new URLSearchParams({ limit: PAGE });
   const day = (id, add) => {
     const [year, month, date] = get(id).value.split("-").map(Number);
     return year ? nanoseconds(new Date(year, month - 1, date + add).getTime()) : "";
   };
   const chosen = { zone: get("past-zone").value.trim(), from: day("past-from", 0), until: day("past-until", 1), of: get("past-of").value, before: after };
-  for (const [name, value] of Object.entries(chosen)) if (value) asked.set(name, value);
-  return asked;
+  for (const [name, value] of Object.entries(chosen)) if (value) wanted.set(name, value);
+  return wanted;
 }
 
-async function load(after = "") {
+async function loadAlarms(after = "") {
   const turn = ++past.turn;
   say(get("past-note"), "…");
   try {
@@ -29,10 +67,10 @@ async function load(after = "") {
   } catch (error) {
     if (turn === past.turn) say(get("past-note"), error.message);
   }
-  draw();
+  drawAlarms();
 }
 
-function draw() {
+function drawAlarms() {
   get("past-more").hidden = !past.next;
   sync(get("past-alarms"), past.entries, (alarm) => alarm.alarm, (alarm) => {
     const row = make("tr"), open = make("td");
@@ -52,10 +90,82 @@ function draw() {
   });
 }
 
-export function showHistory() { load(); }
+// ---- events
+
+function eventQuery(before, limit) {
+  const told = address(), wanted = new URLSearchParams({ newest: limit });
+  for (const name of FILTERS) for (const value of told.getAll(name)) wanted.append(name, value);
+  for (const [name, as] of [["from", "since"], ["until", "until"]]) {
+    const at = new Date(told.get(name) || "").getTime();
+    if (at > 0) wanted.set(as, nanoseconds(at));
+  }
+  if (before) wanted.set("before", before);
+  return wanted;
+}
+
+async function loadEvents() {
+  const turn = ++found.turn;
+  say(get("events-note"), "…");
+  try {
+    let before = address().get("before") || "", events = [];
+    for (let number = 0; number < ASKED && events.length < EVENTS; number += 1) {
+      const body = await fetchJson(`/v1/history?${eventQuery(before, EVENTS - events.length)}`, { patience: 15000 });
+      if (turn !== found.turn) return;
+      events = [...events, ...body.events.reverse()];
+      before = body.next && body.next !== "0" ? body.next : "";
+      if (!before) break;
+    }
+    Object.assign(found, { events, next: before });
+    say(get("events-note"), events.length ? `${events.length}${before ? ", and there are older ones" : ""}`
+      : before ? "None among those looked at: go on with Older." : "No event matches.");
+  } catch (error) {
+    if (turn === found.turn) say(get("events-note"), error.message);
+  }
+  drawEvents();
+}
+
+function drawEvents() {
+  get("events-older").disabled = !found.next;
+  get("events-newest").disabled = !address().get("before");
+  sync(get("events-found"), found.events, (event) => event.cursor, (event) => {
+    const row = make("tr"), open = make("td"), [look, word] = eventLook(event);
+    const zone = make("th", "", event.zone);
+    zone.scope = "row";
+    row.dataset.state = look;
+    row.append(make("td", "", dateTime(event.timeNs)), zone, make("td", "what", word), make("td", "why", event.why), make("td", "", event.who || ""), open);
+    if (event.alarm) open.append(button("Explain", () => openAlarm(event.alarm), `Explain the alarm in ${event.zone} of ${dateTime(event.timeNs)}`));
+    return row;
+  });
+}
+
+// ---- the page
+
+export function showHistory() {
+  const events = showsEvents();
+  get("past-section").hidden = events;
+  get("events-section").hidden = !events;
+  for (const name of ["alarms", "events"]) get(`show-${name}`).setAttribute("aria-pressed", String(events === (name === "events")));
+  readAddress();
+  if (events) loadEvents();
+  else loadAlarms();
+}
+
+/** What was chosen differs from what the address says: say it there, and look. */
+function search() {
+  tell();
+  if (showsEvents()) loadEvents();
+  else loadAlarms();
+}
 
 export function setUpHistory() {
-  get("past-form").onsubmit = (event) => { event.preventDefault(); load(); };
-  get("past-form").onchange = () => load();
-  get("past-more").onclick = () => load(past.next);
+  for (const form of ["past-form", "events-form"]) {
+    get(form).onsubmit = (event) => { event.preventDefault(); search(); };
+    get(form).onchange = search;
+  }
+  get("past-more").onclick = () => loadAlarms(past.next);
+  get("show-alarms").onclick = () => { setAddress({ zone: address().get("zone") }, true); showHistory(); };
+  get("show-events").onclick = () => { setAddress({ show: "events", zone: address().get("zone") }, true); showHistory(); };
+  get("events-older").onclick = () => { tell({ before: found.next }, true); loadEvents(); };
+  get("events-newest").onclick = () => { tell({}, true); loadEvents(); };
+  addEventListener("popstate", () => { if (pageName() === "history") showHistory(); });
 }

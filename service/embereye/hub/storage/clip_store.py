@@ -30,7 +30,7 @@ PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finishe
 PRUNE_SECONDS = 60.0
 SYNCING = 8  # files at a time: a file system makes durable together what it is asked for together
 DIGEST = re.compile(r"[0-9a-f]{64}")
-SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4"}
+SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4", Clip.MEDIA_LINES: "jsonl"}
 
 
 class ClipRefusedError(Exception):
@@ -336,7 +336,7 @@ def _check(clip: Clip) -> None:
     if not DIGEST.fullmatch(clip.sha256):
         raise ClipRefusedError(f'sha256: "{clip.sha256[:80]}" is not 64 hexadecimal digits')
     if clip.media not in SUFFIXES:
-        raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still")
+        raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still, nor lines")
     if not 0 < clip.bytes <= CLIP_BYTES:
         raise ClipRefusedError(f"bytes: {clip.bytes} is not between 1 and {CLIP_BYTES}")
 

@@ -21,6 +21,10 @@ from embereye.hub.databases.interface import DamagedError, Database, OwnedError,
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.feeds import records as subscription_records
 from embereye.hub.feeds.records import StoredSubscription
+from embereye.hub.overlays import records as overlay_records
+from embereye.hub.overlays.records import CameraKey, Overlay
+from embereye.hub.plans import records as plan_records
+from embereye.hub.plans.records import Plan, PlanChanges
 from embereye.hub.storage import alarms
 from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.webhooks import records as webhook_records
@@ -84,6 +88,8 @@ class Transaction:
     webhooks: WebhookChanges = field(default_factory=WebhookChanges)
     false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
     silences: dict[str, Silence | None] = field(default_factory=dict)  # by id; None: over
+    plans: PlanChanges = field(default_factory=PlanChanges)
+    overlays: dict[CameraKey, Overlay | None] = field(default_factory=dict)  # None: removed
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -107,6 +113,8 @@ class StoredState:
     webhooks: dict[str, tuple[int, int]] = field(default_factory=dict)  # how far it has come, its dead letters
     false_alarms: list[FalseAlarm] = field(default_factory=list)
     silences: list[Silence] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)  # without their images
+    overlays: dict[CameraKey, Overlay] = field(default_factory=dict)
 
 
 def lock_folder(folder: Path) -> int:
@@ -182,6 +190,11 @@ class Store:
                 self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
             ),
             silences=list(self._rows("SELECT silence FROM silences", lambda row: Silence.FromString(bytes(row[0])))),
+            overlays=dict(self._rows(overlay_records.QUERY, overlay_records.read)),
+            plans=plan_records.assembled(
+                self._rows(plan_records.PLANS, plan_records.read_plan),
+                self._rows(plan_records.PLACES, plan_records.read_place),
+            ),
         )
 
     def _latest_ns(self) -> int:
@@ -240,6 +253,8 @@ class Store:
             records.write(self._db, transaction.access, entries)
             subscription_records.write(self._db, transaction.subscriptions)
             webhook_records.write(self._db, transaction.webhooks)
+            plan_records.write(self._db, transaction.plans)
+            overlay_records.write(self._db, transaction.overlays)
         self._tried = self._stored = (0, 0)
 
     def _write_evidence(self, transaction: Transaction, events: Sequence[AlarmEvent]) -> None:
@@ -380,6 +395,10 @@ class Store:
     def episodes(self, alarm: str) -> list[str]:
         """The signs that contributed to `alarm`."""
         return [row[0] for row in self._db.rows("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
+
+    def plan_image(self, name: str) -> bytes:
+        """The picture of the plan `name`; empty where there is none."""
+        return plan_records.image(self._db, name)
 
     def dead_letters(self, webhook: str, after: int, limit: int) -> list[DeadLetter]:
         """Up to `limit` events past cursor `after` that `webhook` gave up, ascending."""

@@ -20,6 +20,7 @@ from aiohttp import web
 from embereye.process.addresses import place_of
 from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import Tasks
+from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.listener import TlsListener
 
@@ -137,7 +138,7 @@ class Connections:
 
     async def _sweep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
+            await aligned_sleep(SWEEP_SECONDS)
             now = self._steady()
             for connection in list(self._open.values()):
                 if connection.proceeds():

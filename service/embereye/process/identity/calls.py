@@ -4,7 +4,7 @@ Control ports serve what stands here and nothing else; ports for devices and peo
 is `open`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from embereye.process.identity.names import Identity, Role
@@ -31,11 +31,15 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Clips/Deliver": Rule(Role.SHARD),
     "embereye.v1.Roster/Set": Rule(Role.OPERATOR),
     "embereye.v1.Roster/Retain": Rule(Role.OPERATOR),
+    "embereye.v1.Roster/TellScaling": Rule(Role.OPERATOR),
 }
 
 
-def refusal(call: str, caller: Identity, own: Identity) -> str:
-    """Why `caller` may not make `call` ("package.Service/Method") to the process `own`; '' where it may."""
+def refusal(call: str, caller: Identity, own: Identity, namespaces: Collection[str] = ()) -> str:
+    """Why `caller` may not make `call` ("package.Service/Method") to the process `own`; '' where it may.
+
+    `namespaces` are those that it serves shards of; none: all.
+    """
     rule = CALLS.get(call)
     if rule is None:
         return f"{call} is not served on a control port"
@@ -43,4 +47,7 @@ def refusal(call: str, caller: Identity, own: Identity) -> str:
         return f"{call} is for the {rule.role}, and {caller} calls"
     if caller.role is Role.SHARD and own.role is Role.SHARD and caller.fleet != own.fleet:
         return f"{call} is for shards of {own.fleet}, and {caller} of {caller.fleet} calls"
+    if caller.role is Role.SHARD and namespaces and caller.namespace not in namespaces:
+        served = ", ".join(sorted(namespaces))
+        return f"{own} serves shards of namespace {served}, and {caller} of {caller.fleet} calls"
     return ""

@@ -1,7 +1,7 @@
 """What stands in front of a service's calls on a control port: who calls is asked for, and whether it may."""
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
@@ -34,13 +34,21 @@ class Registrar:
     """Stands for a server where generated code adds a servicer to it, and adds only the calls that belong there.
 
     `control`: those of the table, each behind the question who calls where there are `credentials`; otherwise all that
-    are open. `served` has the names of the services of which anything was added.
+    are open. `served` has the names of the services of which anything was added. `namespaces`: see `refusal`.
     """
 
-    def __init__(self, server: Any, *, control: bool, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        server: Any,
+        *,
+        control: bool,
+        credentials: Credentials | None = None,
+        namespaces: Collection[str] = (),
+    ) -> None:
         self._server = server
         self._control = control
         self._credentials = credentials
+        self._namespaces = namespaces
         self.served: list[str] = []
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
@@ -72,7 +80,7 @@ class Registrar:
             if who is None:
                 reason = "the caller's certificate names no process of EmberEye"
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
-            elif reason := refusal(call, who, credentials.identity):
+            elif reason := refusal(call, who, credentials.identity, self._namespaces):
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
             CALLER.set(who)
 

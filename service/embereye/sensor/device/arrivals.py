@@ -8,12 +8,26 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from embereye.sensor.device.recent import SHORT_BYTES, RecentData, What
 from embereye.shard.coverage import Watch
 from embereye.shard.ledger import Ledger
 from embereye.units import MINUTE
+from embereye.wire.device.messages import SensorReading
 
+NAN = math.nan
 RIVAL_NS = MINUTE  # nanoseconds that a claim of another address is told
 Row = Sequence[float]  # smoke, flame, gas in ADC counts, digital flame as 0 or 1; NaN: not said
+
+
+def row_of(reading: SensorReading) -> Row:
+    """What a line says, as a row."""
+    smoke, flame, gas, digital = reading.smoke_adc, reading.flame_adc, reading.gas_adc, reading.flame_detected
+    return (
+        NAN if smoke is None else smoke,
+        NAN if flame is None else flame,
+        NAN if gas is None else gas,
+        NAN if digital is None else float(digital),
+    )
 
 
 class Speaker(Protocol):
@@ -41,6 +55,7 @@ class Arrivals:
         "omitted",
         "quiet_lines",
         "quiet_ns",
+        "recent",
         "rival",
         "rival_ns",
         "sequence",
@@ -54,6 +69,7 @@ class Arrivals:
         self.quiet_lines = 0  # lines that changed nothing and needed no tick
         self.quiet_ns = 0  # when the latest of them was heard
         self.omitted: dict[int, int] = {}  # column of a row → since when readings leave it out
+        self.recent = RecentData()  # what an alarm can be replayed from
         self.rival = ""  # an address that claimed to be the sensor while it was heard from another one
         self.rival_ns = 0  # when it did so last
         self._ledger = Ledger()
@@ -90,6 +106,10 @@ class Arrivals:
         self._quiet_line = lines[-1]
         self.quiet_lines += len(lines)
         self.quiet_ns = now_ns
+        if len(text := lines[0].string) <= SHORT_BYTES:
+            self.recent.short.append((now_ns, text))
+        else:
+            self.recent.add(What.LINES, text, now_ns)
 
     def _book(self) -> None:
         count = self.quiet_lines - self._booked

@@ -108,6 +108,11 @@ class FrameAnalysis:
         measured = (*found.measured, *((name, value, 0.0, "1") for name, value in terms))
         return found._replace(measured=(*measured, ("spot.growth", growth, 0.0, "1/min")))
 
+    def replace(self, pixels: frozenset[int]) -> None:
+        """Replace `pixels` by their neighbours, as a shard before did."""
+        if self.calibration is not None and pixels:
+            self.calibration = self.calibration.replacing(pixels)
+
     def inspect(self, now_ns: int, *, quiet: bool) -> str:
         """Why its frames cannot be trusted, or ''. Pixels are judged by their noise only while nothing is hot: `quiet`.
 

@@ -30,6 +30,29 @@ def _never(text: bytes, start: int = 0, /) -> re.Match[bytes] | None:
     return None
 
 
+class ClearBands:
+    """What changes nothing at a device of the fleet that holds no level, as far as its fleet's settings tell."""
+
+    def __init__(self, settings: SensorSettings) -> None:
+        thresholds = Thresholds(settings)
+        derived = Bands(thresholds)
+        self._bands = (
+            derived.smoke(CLEAR),
+            derived.flame(CLEAR, digital=False),
+            derived.gas(CLEAR),
+            DIGITAL_ON if thresholds.active_low else DIGITAL_OFF,
+        )
+        self.quiet_line: Quiet = quiet_reading(self._bands).match  # matches a line that changes nothing
+
+    def may_change(self, row: Row) -> bool:
+        """Whether a value that the reading gives may begin something."""
+        return _is_outside(row, self._bands)
+
+
+def _is_outside(row: Row, bands: tuple[Band, Band, Band, Band]) -> bool:
+    return any(value < low or value >= high for value, (low, high) in zip(row, bands, strict=True))
+
+
 class ReadingAnalysis:
     """Levels of smoke, gas and flame, and the bands within which readings change none of them."""
 
@@ -55,7 +78,7 @@ class ReadingAnalysis:
 
     def may_change(self, row: Row) -> bool:
         """Whether a value that the reading gives may change a level."""
-        return any(value < low or value >= high for value, (low, high) in zip(row, self._bands, strict=True))
+        return _is_outside(row, self._bands)
 
     def analyse(self, rows: NDArray[np.float64], now_ns: int) -> tuple[list[Sign], int]:
         """The signs of readings (n, 4), in order, and how many of them were compacted.

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from embereye.levels import Level
+from embereye.process.timing.aligned_sleep import until_aligned
 from embereye.process.timing.clock import now_ns
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import CanaryFire, CanaryPlan, EvidenceItem
@@ -92,8 +93,8 @@ class Canaries:
             elif now >= due:
                 due = now + plan.interval_ns / SECOND
                 await self._burn(Fire(plan, self._shard, self._report))
-            wait = POLL_SECONDS if due is None else min(POLL_SECONDS, due - time.monotonic())
-            await asyncio.sleep(max(0.0, wait))
+            wait = until_aligned(POLL_SECONDS)
+            await asyncio.sleep(wait if due is None else max(0.0, min(wait, due - time.monotonic())))
 
     async def _burn(self, fire: Fire) -> None:
         self.sent += 1

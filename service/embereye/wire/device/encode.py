@@ -50,10 +50,15 @@ def encode(message: Message, *, spaced: bool = False) -> bytes:
     return text + b"!\r\n"
 
 
+def is_name(text: str) -> bool:
+    """Whether a line can say that it is of a device of this name."""
+    return bool(text) and parse_name(text.encode()) == text and "=" not in text
+
+
 def _checked_name(name: str | None) -> bytes:
     if name is None:
         return b""
-    if not name or parse_name(name.encode()) != name or "=" in name:
+    if not is_name(name):
         raise ValueError(f"{name!r} cannot be a name in a device's line")
     return name.encode()
 

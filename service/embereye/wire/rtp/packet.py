@@ -164,6 +164,11 @@ def key_frame_request(own: int, sender: int) -> bytes:
     return struct.pack(">BBHII", 0x80 | PICTURE_LOSS, PAYLOAD_FEEDBACK, 2, own, sender)
 
 
+def full_intra_request(own: int, sender: int, number: int) -> bytes:
+    """A full intra request (RFC 5104, 4.3.1) to a `sender` that takes no other; each new one has the next `number`."""
+    return struct.pack(">BBHIIIB3x", 0x80 | FULL_INTRA, PAYLOAD_FEEDBACK, 4, own, 0, sender, number & 0xFF)
+
+
 def asks_key_frame(data: bytes | memoryview) -> bool:
     """Whether a compound packet holds a picture loss indication or a full intra request (RFC 4585, RFC 5104)."""
     start = 0

@@ -11,6 +11,7 @@ from typing import NamedTuple
 MAX_HEADERS = 16 * 1024  # bytes of one message's headers
 MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
 MAX_GARBAGE = 64 * 1024  # bytes skipped in search of the next message
+PLI, FIR = "PLI", "FIR"
 DEFAULT_TIMEOUT = 60.0  # seconds that a session lives without a sign of life (RFC 2326, 12.37)
 _STATUS = re.compile(r"RTSP/\d\.\d (\d{3})(?: (.*))?$")
 _REQUEST = re.compile(r"([A-Z_]{3,20}) (\S+) RTSP/\d\.\d$")
@@ -217,7 +218,7 @@ class Track:
     control: str  # absolute URL
     size: tuple[int, int] = (0, 0)  # pixels; 0: not said
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the format, by lower-case name
-    feedback: bool = False  # receivers may ask for a key frame (RFC 4585)
+    key_request: str = ""  # how receivers may ask for a key frame: PLI (RFC 4585) or FIR (RFC 5104); '': they may not
     profile: str = "RTP/AVP"
 
     @property
@@ -268,10 +269,10 @@ def _tracks(section: _Section, base: str, whole: _Section) -> list[Track]:
             names[int(number)] = encoding.partition("/")[0].strip().upper()
     control = resolve(base, next(iter(section.values("control")), "*"))
     size = _size(section) or _size(whole) or (0, 0)
-    feedback = section.profile.endswith("AVPF")
+    profile = section.profile if section.profile.endswith("AVPF") else "RTP/AVP"
     return [
         Track(section.media, number, names.get(number, ""), control, size, _parameters(section, number),
-              feedback or _asks_feedback(section, number), section.profile if feedback else "RTP/AVP")
+              _key_request(section, number), profile)
         for number in section.formats
     ]  # fmt: skip
 
@@ -289,10 +290,13 @@ def _parameters(section: _Section, number: int) -> dict[str, str]:
     return found
 
 
-def _asks_feedback(section: _Section, number: int) -> bool:
-    """Whether it takes requests for a key frame, although its profile does not say so, as many cameras have it."""
+def _key_request(section: _Section, number: int) -> str:
+    """Which requests for a key frame it takes; many cameras take some although their profile does not say so."""
     words = [text.lower().split() for text in section.values("rtcp-fb")]
-    return any(of[:1] in (["*"], [str(number)]) and of[1:] in (["nack", "pli"], ["ccm", "fir"]) for of in words)
+    taken = [of[1:3] for of in words if of[:1] in (["*"], [str(number)])]
+    if ["ccm", "fir"] in taken and ["nack", "pli"] not in taken:
+        return FIR
+    return PLI if ["nack", "pli"] in taken or section.profile.endswith("AVPF") else ""
 
 
 def _size(section: _Section) -> tuple[int, int] | None:

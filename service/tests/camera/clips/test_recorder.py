@@ -151,7 +151,7 @@ def test_a_caption_is_plain_text():
 
 
 async def test_clips_leave_the_disk_the_room_that_alarms_need(recorder, monkeypatch):
-    monkeypatch.setattr("embereye.camera.clips.spool.FREE_BYTES", 2**60)
+    monkeypatch.setattr("embereye.shard.clips.spool.FREE_BYTES", 2**60)
     sign(recorder, report(), 5, START)
     clips, stills = await waiting(recorder)
     await asyncio.sleep(0)

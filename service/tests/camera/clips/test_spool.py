@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from embereye.camera.clips import spool as clip_spool
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import CUT, FULL, ClipSpool
+from embereye.shard.clips import spool as clip_spool
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import frames
 
@@ -109,7 +109,7 @@ def test_the_oldest_go_where_the_hub_stays_away_for_too_long(tmp_path):
 
 
 def test_a_clip_that_grows_too_large_ends_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(clip_spool, "CLIP_BYTES", 5 * len(PICTURES[0]))
+    monkeypatch.setattr("embereye.camera.clips.spool.CLIP_BYTES", 5 * len(PICTURES[0]))
     spool = ClipSpool(tmp_path)
     recording = spool.begin(about(), frame(0))
     taken = [recording.append(frame(number)) for number in range(1, 10)]

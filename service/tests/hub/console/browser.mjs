@@ -27,6 +27,15 @@ const operations = {
   fill: ({ selector, text }) => page.fill(selector, text),
   select: ({ selector, value }) => page.selectOption(selector, value),
   press: ({ key }) => page.keyboard.press(key),
+  /** Drag what `selector` names to a share of `board`'s width and height. */
+  async drag({ selector, board, x, y }) {
+    await page.locator(board).evaluate((element) => element.scrollIntoView({ block: "start" }));
+    const from = await page.locator(selector).boundingBox(), onto = await page.locator(board).boundingBox();
+    await page.mouse.move(from.x + from.width / 2, from.y + from.height / 2);
+    await page.mouse.down();
+    await page.mouse.move(onto.x + onto.width * x, onto.y + onto.height * y, { steps: 5 });
+    await page.mouse.up();
+  },
   upload: ({ selector, path }) => page.setInputFiles(selector, path),
   text: ({ selector }) => page.innerText(selector),
   evaluate: ({ script }) => page.evaluate(script),

@@ -2,19 +2,34 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 from harness.need import BROWSER
 
 from embereye.hub.access.roles import Role
+from embereye.hub.actions import Action
+from embereye.hub.plans.images import make_plan_image
+from embereye.hub.plans.records import Place
+from embereye.units import SECOND
+from embereye.v1.roster_pb2 import FleetScaling, ScaleChange, ShardLoad
+from embereye.v1.shard_pb2 import Load
 
 from .browser import Browser
-from .house import ADA, TOKEN, House
+from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
-PAGES = ("now", "day", "history", "devices")
+PAGES = ("now", "day", "history", "plan", "devices", "fleets")
 KEPT = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder: people look at them
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():
+            await asyncio.sleep(0.02)
 
 
 async def keep(browser: Browser, name: str) -> None:
@@ -157,3 +172,205 @@ async def test_a_device_is_silenced_by_the_keyboard_and_viewers_may_not(house: H
     await browser.sign_in(house.base, viewer)
     await browser.until("document.querySelector('#silences button')?.disabled")
     assert await browser.ask("evaluate", script="document.querySelector('.zone [data-action=silence]').disabled")
+
+
+def floor(path: Path) -> Path:
+    """A drawing of a floor with three rooms."""
+    image = np.full((600, 1000, 3), 255, np.uint8)
+    for corner, other in (((20, 20), (480, 580)), ((480, 20), (980, 300)), ((480, 300), (980, 580))):
+        cv2.rectangle(image, corner, other, (60, 60, 60), 5)
+    cv2.imwrite(str(path), image)
+    return path
+
+
+async def place(browser: Browser, device: str) -> None:
+    await browser.ask("fill", selector="#plan-find", text=device)
+    button = f"document.querySelector('#plan-free [aria-label^=\"Place {device} \"]')"
+    await browser.until(button)
+    await browser.ask("evaluate", script=f"{button}.click()")
+    await browser.until(f"document.activeElement.getAttribute('aria-label')?.startsWith('{device}, ')")
+
+
+async def test_a_plan_is_uploaded_devices_are_placed_by_keyboard_and_dragged_and_zones_are_coloured(
+    house: House, browser: Browser, tmp_path: Path
+) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script="location.hash = 'plan'")
+    await browser.until("document.querySelector('#plan-empty').innerText.includes('There is no plan yet')")
+    await browser.ask("click", selector="#plan-edit")
+    await browser.ask("fill", selector="#plan-name", text="Ground floor")
+    (tmp_path / "floor.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    await browser.ask("upload", selector="#plan-file", path=str(tmp_path / "floor.svg"))
+    await browser.ask("click", selector="#plan-form button")
+    await browser.until("document.querySelector('#plan-note').innerText.includes('image/svg+xml')")
+    await browser.ask("upload", selector="#plan-file", path=str(floor(tmp_path / "floor.png")))
+    await browser.ask("click", selector="#plan-form button")
+    await browser.until("document.querySelector('#plan-image').naturalWidth === 1000")
+    assert await browser.ask("evaluate", script="location.hash") == "#plan?name=Ground+floor"
+
+    await place(browser, "s-00000")
+    for _ in range(20):
+        await browser.ask("press", key="ArrowLeft")
+    await browser.ask("press", key="Shift+ArrowUp")
+    plan = house.hub.plans.find("Ground floor")
+    await until(lambda: plan.devices[SENSORS, "s-00000"].x == pytest.approx(0.3))
+    assert "30 % from the left" in await browser.text("#plan-note")
+    for device, x, y in (("s-00003", 0.1, 0.4), ("s-00001", 0.8, 0.1), ("s-00007", 0.6, 0.3), ("cam-0", 0.15, 0.1)):
+        await place(browser, device)
+        await browser.ask("drag", selector=f".marker[aria-label^='{device}, ']", board="#plan-board", x=x, y=y)
+    await until(lambda: plan.devices[SENSORS, "s-00003"].y == pytest.approx(0.4, abs=0.01))
+    await until(lambda: plan.devices[SENSORS, "s-00007"].x == pytest.approx(0.6, abs=0.01))
+    await browser.ask("evaluate", script="window.scrollTo(0, 0)")
+    await keep(browser, "plan-editing")
+    assert await browser.ask("axe") == []
+    await browser.ask("click", selector="#plan-edit")
+
+    await house.burn()
+    await browser.until("document.querySelector('#plan-areas g[data-state=alarm] text')?.textContent === 'kitchen'")
+    await browser.until("document.querySelector('.marker[aria-label^=\"s-00000, kitchen: alarm\"]')")
+    colour = "getComputedStyle(document.querySelector('#plan-areas g[data-state=alarm] path')).fill"
+    assert await browser.ask("evaluate", script=colour) == "rgb(216, 31, 36)"
+    await browser.until("document.querySelector('.marker[data-state=dark][aria-label^=\"s-00007, hall: dark\"]')")
+    assert "KITCHEN" in (await browser.text("#plan-zones")).upper()
+    await browser.ask("click", selector=".marker[aria-label^='cam-0, ']")
+    await browser.until("document.querySelector('#plan-picture').naturalWidth === 320")
+    await keep(browser, "plan")
+    assert await browser.ask("axe") == []
+
+    await browser.ask("click", selector="#plan-edit")
+    await browser.ask("evaluate", script="document.querySelector('.marker[aria-label^=\"cam-0, \"]').focus()")
+    await browser.ask("press", key="Delete")
+    await until(lambda: (CAMERAS, "cam-0") not in plan.devices)
+    problems = await browser.ask("problems")
+    assert [one for one in problems if "415" not in one] == []
+
+
+async def test_a_plan_is_for_everybody_to_see_in_light_and_on_a_phone(
+    house: House, browser: Browser, tmp_path: Path
+) -> None:
+    await house.furnish()
+    image = await make_plan_image(floor(tmp_path / "floor.png").read_bytes())
+    for name in ("Ground floor", "Attic"):
+        await house.hub.plans.store(ADA, name, image)
+    for device, x, y in (("s-00000", 0.2, 0.2), ("s-00003", 0.4, 0.8), ("s-00001", 0.7, 0.3), ("s-00009", 0.8, 0.7)):
+        await house.hub.plans.place(ADA, "Attic", (SENSORS, device), Place(x, y))
+    viewer = await house.hub.access.create_token(ADA, "guest", Role.VIEWER)
+    await browser.sign_in(house.base, viewer, scheme="light", width=390, height=844)
+    await browser.ask("evaluate", script="location.hash = 'plan?name=Attic'")
+    await browser.until("document.querySelectorAll('.marker').length === 4")
+    assert await browser.ask("evaluate", script="document.querySelector('#plan-edit').hidden")
+    assert "no longer declared" in await browser.ask(
+        "evaluate", script="document.querySelector('.marker[aria-label^=s-00009]').title"
+    )
+    wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert await browser.ask("evaluate", script=wider) <= 0
+    await keep(browser, "plan-phone")
+    assert await browser.ask("axe") == []
+    await browser.ask("evaluate", script="document.querySelector('#plan-tabs button').click()")
+    await browser.until("location.hash === '#plan?name=Ground+floor'")
+    await browser.until("document.querySelectorAll('.marker').length === 0")
+
+
+async def test_events_are_filtered_and_paged_and_a_link_shows_the_same(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn()
+    for number in range(60):
+        await house.hub.actions.perform(Action.TEST, ADA, "default", "hall", note=f"number {number}")
+    await house.hub.silences.begin(ADA, "default", "stairs", reason="painting", minutes=5)
+    await browser.ask("evaluate", script="location.hash = 'history'")
+    await browser.ask("click", selector="#show-events")
+    rows = "document.querySelectorAll('#events-found tr').length"
+    await browser.until(f"{rows} === 50 && document.querySelector('#events-note').innerText.includes('older')")
+    assert "painting" in await browser.text("#events-found tr:first-child")
+    await keep(browser, "events")
+    assert await browser.ask("axe") == []
+
+    await browser.ask("fill", selector="#events-zone", text="hall")
+    await browser.ask("select", selector="#events-type", value="test")
+    await browser.until(f"{rows} === 50 && !document.querySelector('#events-found').innerText.includes('painting')")
+    await browser.ask("click", selector="#events-older")
+    await browser.until(f"{rows} === 10")
+    assert "number 0" in await browser.text("#events-found tr:last-child")
+    link = await browser.ask("evaluate", script="location.href")
+    assert "show=events&zone=hall&type=test&before=" in link
+
+    await browser.ask("goto", url="about:blank")
+    await browser.ask("goto", url=link)
+    await browser.until(f"{rows} === 10")
+    assert await browser.ask("evaluate", script="document.querySelector('#events-type').value") == "test"
+    await browser.ask("click", selector="#events-newest")
+    await browser.until(f"{rows} === 50")
+    await browser.ask("evaluate", script="history.back()")
+    await browser.until(f"{rows} === 10")
+
+    await browser.ask("goto", url=f"{house.base}/#history?show=events&level=alarm&kind=heat&device=s-00000&type=state")
+    await browser.until(f"{rows} === 1")
+    await browser.ask("click", selector="#events-found button")
+    await browser.until("document.querySelector('#alarm').open")
+    await browser.ask("goto", url=f"{house.base}/#history?of=open&zone=kitchen")
+    await browser.until("document.querySelectorAll('#past-alarms tr').length === 1")
+    assert await browser.ask("evaluate", script="document.querySelector('#past-of').value") == "open"
+    await browser.ask("goto", url=f"{house.base}/#history?show=events&until=2020-01-01T00:00:00.000Z")
+    await browser.until("document.querySelector('#events-note').innerText === 'No event matches.'")
+    assert await browser.ask("problems") == []
+
+
+async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish()
+    load = Load(arrival_rate=1234, cost_seconds=0.001, utilization=0.62, queue_depth=87, oldest_age_ns=SECOND // 4)
+    house.hub.scaling.tell(
+        FleetScaling(
+            fleet=SENSORS, mode="embedded", min_shards=1, max_shards=8, shards=2, ready_shards=1, known=True,
+            required_shards=2, reason="1.77 to keep up", load=load,
+            last=ScaleChange(time="2026-11-22T10:00:00Z", before=1, after=2, reason="1.77 to keep up"),
+            members=[ShardLoad(shard="hall-0", load=load), ShardLoad(shard="hall-1", why_not_ready="being created")],
+        )
+    )  # fmt: skip
+    await browser.ask("evaluate", script="location.hash = 'fleets'")
+    await browser.until("document.querySelectorAll('.fleet').length === 2")
+    cameras, sensors = [await browser.text(f".fleet:nth-child({number})") for number in (1, 2)]
+    assert "No operator tells of this fleet" in cameras
+    for words in ("1 of 2 ready, from 1 to 8", "62 % of a core each", "1,234 /s", "87, oldest 0.3 s",
+                  "Last change: from 1 to 2 shards", "1.77 to keep up", "being created", "6 of 8"):  # fmt: skip
+        assert words in sensors
+    await keep(browser, "fleets")
+    assert await browser.ask("axe") == []
+    assert await browser.ask("problems") == []
+
+
+async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_kept(house: House, browser: Browser) -> None:
+    await house.furnish()
+    button = "document.querySelector('[aria-label=\"Thermal … picture over cam-0\"]')"
+    await browser.until(button)
+    await browser.ask("evaluate", script=f"{button}.click()")
+    await browser.until("document.querySelector('#overlay').open")
+    await browser.until("document.querySelector('#overlay-picture').naturalWidth === 320")
+    await browser.until(
+        "document.querySelector('#overlay-sensor').selectedOptions[0].innerText === 's-00000 · kitchen'"
+    )
+    for _ in range(4):
+        await browser.ask("evaluate", script="document.querySelector('#overlay-opacity').focus()")
+        await browser.ask("press", key="ArrowLeft")
+    await browser.ask("evaluate", script="document.querySelector('#overlay-x').focus()")
+    await browser.ask("press", key="Home")
+    await asyncio.sleep(1)
+    await keep(browser, "overlay-adjust")
+    assert await browser.ask("axe") == []
+    await browser.ask("click", selector="#overlay-save")
+    await browser.until("!document.querySelector('#overlay').open && document.querySelector('.view .thermal')")
+    ((camera, overlay),) = house.hub.overlays.all()
+    assert (camera, overlay.sensor, overlay.x) == ((CAMERAS, "cam-0"), "s-00000", 0)
+    assert overlay.opacity == pytest.approx(0.4)
+    await browser.until("document.querySelector('.view img[alt*=\"under the thermal picture of s-00000\"]')")
+    await browser.until("document.querySelector('.view .thermal').style.opacity === '0.4'")
+    await asyncio.sleep(1)
+    await keep(browser, "overlay")
+    assert await browser.ask("axe") == []
+    await browser.ask("evaluate", script=f"{button}.click()")
+    await browser.until("document.querySelector('#overlay').open")
+    await browser.ask("click", selector="#overlay-remove")
+    await browser.until("!document.querySelector('.view .thermal')")
+    assert house.hub.overlays.all() == []
+    assert await browser.ask("problems") == []

@@ -16,15 +16,25 @@ from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.session import ControlSession
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
+from embereye.hub.overlays.records import Overlay
+from embereye.hub.plans.images import PlanImage
+from embereye.hub.plans.records import Place
 from embereye.hub.storage.store import StoreThreads
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.sim.pan_tilt import PanTiltHead
 from embereye.v1.control_pb2 import ControlRequest, Handshake
+from embereye.v1.roster_pb2 import FleetScaling, ScaleChange, ShardLoad
+from embereye.v1.shard_pb2 import Load
 
-from .served import FOLDER, Served
+from .served import FLEET, FOLDER, Served
 
 URL = "/v1/openapi.json"
 ADMIN = Principal("admin", Role.ADMIN, "admin")
+SCALING = FleetScaling(
+    fleet=FLEET, mode="embedded", shards=2, load=Load(queue_depth=3),
+    last=ScaleChange(time="2026-11-22T10:00:00Z", before=1, after=2, reason="r"),
+    members=[ShardLoad(shard="hall-0", load=Load(queue_depth=3)), ShardLoad(shard="hall-1", why_not_ready="w")],
+)  # fmt: skip
 
 
 def close(schema: Any) -> Any:
@@ -71,7 +81,9 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
     [
         ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/devices?text=s", ""),
         ("/v1/history", ""), ("/v1/audit", ""), ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""),
-        ("/v1/webhooks", ""), ("/v1/actuators", ""),
+        ("/v1/webhooks", ""), ("/v1/actuators", ""), ("/v1/silences", ""), ("/v1/fleets", ""), ("/v1/plans", ""),
+        ("/v1/overlays", ""),
+        ("/v1/plans/Attic", "/v1/plans/{name}"),
         ("/v1/alarms", ""), ("/v1/false-alarms", ""), ("/v1/timeline?from=1&until=2", ""),
         ("/v1/canaries", ""), ("/v1/access/me", ""), ("/v1/access/tokens", ""),
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
@@ -89,6 +101,11 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
     served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
     await served.put("/v1/subscriptions/night", {"levels": ["alarm"], "types": ["state"]})
     await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada", "note": "going"})
+    await served.post("/v1/zones/default/hall/silences", {"reason": "welding", "minutes": 5})
+    await served.hub.plans.store(ADMIN, "Attic", PlanImage("image/png", b"pixels", 4, 3))
+    await served.hub.plans.place(ADMIN, "Attic", (FLEET, "s-01"), Place(0.5, 0.5))
+    served.hub.scaling.tell(SCALING)
+    await served.hub.overlays.store(ADMIN, ("default/cameras/yard", "c"), Overlay(FLEET, "s-01", 0.5, 0.5, 0.6, 0.5))
     _, document = await served.get(URL)
     operation = document["paths"][template or path.partition("?")[0]]["get"]
     schema = operation["responses"]["200"]["content"]["application/json"]["schema"]

@@ -18,8 +18,6 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
-from embereye.camera.clips import delivery as delivery_module
-from embereye.camera.clips.delivery import Delivery
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.clips.spool import ClipSpool
@@ -35,6 +33,8 @@ from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.tasks import Tasks
+from embereye.shard.clips import delivery as delivery_module
+from embereye.shard.clips.delivery import Delivery
 from embereye.shard.links import Links
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest

@@ -16,10 +16,11 @@ from embereye.camera.sources.rtsp.connection import AGENT, DEFAULT_PORTS, Endpoi
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.wire.rtp.depacketize import DEADLINE_NS
-from embereye.wire.rtp.packet import key_frame_request, parse_rtcp, receiver_report
+from embereye.wire.rtp.packet import full_intra_request, key_frame_request, parse_rtcp, receiver_report
 from embereye.wire.rtp.reorder import WINDOW
 from embereye.wire.rtsp.messages import (
     DEFAULT_TIMEOUT,
+    FIR,
     Interleaved,
     Message,
     RtspError,
@@ -78,6 +79,7 @@ class RtspSession:
         self._timeout = DEFAULT_TIMEOUT
         self._stream: PictureStream | None = None
         self._asked_key = 0.0  # when a key frame was asked for, monotonic seconds
+        self._key_requests = 0
         self._channels: tuple[int, int] | None = None
         self._sockets = contextlib.ExitStack()
         self._receiver: socket.socket | None = None
@@ -258,13 +260,15 @@ class RtspSession:
     def _ask_key(self) -> None:
         """Ask for a key frame where pictures are damaged, and the camera takes such requests."""
         stream = self._stream
-        if not isinstance(stream, VideoStream) or not stream.wants_key or not (self.track and self.track.feedback):
+        if not isinstance(stream, VideoStream) or not stream.wants_key or not (self.track and self.track.key_request):
             return
         now = time.monotonic()
         if now - self._asked_key >= KEY_SECONDS and stream.receiver.ssrc >= 0:
-            self._asked_key = now
-            report = receiver_report(self._own, b"", AGENT)
-            self._send_rtcp(report + key_frame_request(self._own, stream.receiver.ssrc))
+            self._asked_key, self._key_requests = now, self._key_requests + 1
+            request = key_frame_request(self._own, stream.receiver.ssrc)
+            if self.track.key_request == FIR:
+                request = full_intra_request(self._own, stream.receiver.ssrc, self._key_requests)
+            self._send_rtcp(receiver_report(self._own, b"", AGENT) + request)
 
     def _send_rtcp(self, data: bytes) -> None:
         if self._reports is None:

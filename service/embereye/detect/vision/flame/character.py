@@ -57,11 +57,12 @@ def rest_and_unity(
     step = 1 + len(rows) // MOST_PIXELS
     places = (rows[::step] + top) * pictures[0].shape[1] + columns[::step] + left
     series = np.array([picture.take(places) for picture in pictures]).astype(np.float32)
-    deviation = series.std(axis=0).mean()
     ordered, middle = np.sort(series, axis=0), len(series) // 2  # numpy's own median takes three times as long
     median = 0.5 * (ordered[-1 - middle] + ordered[middle])
-    rest = float((np.abs(series - median) < NEAR * deviation).mean())
+    resting = np.abs(series - median)
     series -= series.mean(axis=0)
+    deviation = np.sqrt(np.einsum("ij,ij->j", series, series) / len(series)).mean()
+    rest = np.count_nonzero(resting < NEAR * deviation) / resting.size
     products = series @ series.T
     total = float(np.trace(products))
     if total <= 0:

@@ -1,5 +1,7 @@
 """Whether something repeats itself: a flame never returns to a picture it had; beacons, fans and needles do."""
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -72,16 +74,26 @@ def best_return(pictures: list[Grey], box: PixelBox, shortest: int, longest: int
     other. The region's mean over time is taken off first, so that what stands still does not count.
     """
     x, y, width, height = box
-    series = np.stack([picture[y : y + height, x : x + width] for picture in pictures])
-    series = series.reshape(len(pictures), -1)
-    series = series[:, :: 1 + series.shape[1] // MOST_PIXELS].astype(np.float32)
+    rows, columns = pictures[0].shape
+    wide, high = min(width, columns - x), min(height, rows - y)
+    # Only what is looked at is copied out of the pictures: a region may be most of them.
+    chosen = np.arange(0, wide * high, 1 + wide * high // MOST_PIXELS)
+    places = (chosen // wide + y) * columns + chosen % wide + x
+    series = np.array([picture.take(places) for picture in pictures]).astype(np.float32)
     series -= series.mean(axis=0)
     products = series @ series.T
     norms = np.sqrt(np.diagonal(products)) + 1e-6
-    frames = np.arange(len(pictures))
-    # For each lag the sum of the products of all pictures that far apart: one diagonal of each matrix.
-    lags = np.maximum(frames[None, :] - frames[:, None], 0).ravel()
+    # For each lag the sum of the products of all pictures that far apart.
+    lags = _lags(len(pictures))
     sums = np.bincount(lags, weights=products.ravel()) / np.bincount(lags, weights=np.outer(norms, norms).ravel())
     curve = sums[1 : longest + 1].tolist()
     dipped = next((index for index, value in enumerate(curve) if value < dip), len(curve))
     return max(curve[max(dipped, shortest) :], default=0.0)
+
+
+@lru_cache(maxsize=64)
+def _lags(count: int) -> npt.NDArray[np.int64]:
+    """How far the second of each two of `count` pictures is behind the first, or 0: one lag is one diagonal."""
+    frames = np.arange(count)
+    lags: npt.NDArray[np.int64] = np.maximum(frames[None, :] - frames[:, None], 0).ravel()
+    return lags

@@ -13,6 +13,7 @@ from embereye.hub.http.lists import Json
 from embereye.hub.http.openapi.parts import answer, reference
 from embereye.hub.http.openapi.paths import paths
 from embereye.hub.http.openapi.schemas import schemas
+from embereye.hub.plans.keeper import NAME as PLAN_NAME
 
 REASONS = {
     400: "The request is malformed; `error` says how.",
@@ -21,8 +22,8 @@ REASONS = {
     404: "There is no such thing.",
     408: "The body did not arrive in time.",
     409: "The present state does not allow it.",
-    413: "The body is larger than 1 MB, or the clip than can be shown.",
-    415: "The body is not application/json.",
+    413: "The body is larger than 1 MB, the image than 16 MiB, or the clip than can be shown.",
+    415: "The body is not application/json, or not an image that can be a plan.",
     421: "The Host is not a name of this hub.",
     426: "This is a WebSocket.",
     429: "Too many attempts from this address failed; Retry-After says how long to wait.",
@@ -37,6 +38,8 @@ PARTS: dict[str, Json] = {
 }
 ALARM: Json = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
 PARTS_BELOW: dict[tuple[str, str], Json] = {
+    ("/v1/plans/", "kind"): {"type": "string", "enum": ["sensors", "cameras"]},
+    ("/v1/plans/", "name"): {"type": "string", "pattern": f"^{PLAN_NAME.pattern}$"},
     ("/v1/devices/", "kind"): {"type": "string", "enum": ["sensors", "cameras"]},
     ("/v1/clips/", "name"): {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "SHA-256 of the content"},
     ("/v1/subscriptions/", "name"): {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"},

@@ -19,6 +19,7 @@ from embereye.hub.http.openapi.parts import (
     reference,
     whole,
 )
+from embereye.hub.plans.images import MEDIA as PLAN_MEDIA
 from embereye.hub.silences import MOST_MINUTES
 from embereye.hub.storage.alarms import SORTS
 
@@ -44,7 +45,7 @@ def paths() -> Paths:
     """All of them, without what follows from a path and from who may ask."""
     return {
         **_pages(), **_access(), **_present(), **_pictures(), **_past(), **_alarms(), **_webhooks(), **_actions(),
-        **_silences(),
+        **_silences(), **_plans(), **_overlays(),
     }  # fmt: skip
 
 
@@ -180,6 +181,12 @@ def _present() -> Paths:
                 takes=[*PAGE, *SELECTION],
             )
         },
+        "/v1/fleets": {
+            "get": operation(
+                "Fleets: what is watched, how busy their shards are, how many they need and why",
+                {200: answer("by name", record({"fleets": list_of(reference("Fleet"))}))},
+            )
+        },
         "/v1/canaries": {
             "get": operation(
                 "The heartbeat of every shard",
@@ -215,13 +222,18 @@ def _pictures() -> Paths:
         },
         "/v1/alarms/{alarm}/clips": {
             "get": operation(
-                "Clips of an alarm, at most 200",
-                {200: answer("newest first", record({"clips": list_of(reference("ListedClip"))}))},
+                "Clips of an alarm, and what sensors sent around it, at most 200 of each",
+                {
+                    200: answer(
+                        "newest first",
+                        record({"clips": list_of(reference("ListedClip")), "lines": list_of(reference("ListedClip"))}),
+                    )
+                },
             )
         },
         "/v1/clips/{name}.{form}": {
             "get": operation(
-                "A clip or still",
+                "A clip, still or recording of a sensor",
                 {
                     200: file_of("all of it", *CLIPS),
                     206: file_of("the Range that was asked for", *CLIPS),
@@ -453,4 +465,83 @@ def _silences() -> Paths:
             )
         },
         "/v1/silences/{silence}": {"delete": operation("End a silence before its time", made, fails=(404, 503))},
+    }
+
+
+def _plans() -> Paths:
+    plan = "/v1/plans/{name}"
+    device = f"{plan}/devices/{{namespace}}/{{kind}}/{{fleet}}/{{device}}"
+    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
+    image = operation(
+        "Store the picture of a plan, instead of what was there; devices on it stay where they are",
+        {200: answer("it is durable", reference("Plan"))},
+        fails=(*CHANGES, 503),
+    )
+    image["requestBody"] = {
+        "required": True,
+        "content": {media: {"schema": {"type": "string", "format": "binary"}} for media in PLAN_MEDIA},
+    }
+    gone = {200: answer("it is gone", {"type": "object"})}
+    return {
+        "/v1/plans": {
+            "get": operation(
+                "Plans of the building",
+                {200: answer("in their order", record({"plans": list_of(reference("Plan"))}))},
+            )
+        },
+        plan: {
+            "get": operation(
+                "One plan, with where devices are on it, and whether they are watched",
+                {200: answer("it", reference("FurnishedPlan"))},
+                fails=[404],
+            ),
+            "put": image,
+            "delete": operation("Forget a plan, and where devices are on it", gone, fails=(404, 503)),
+        },
+        f"{plan}/image": {
+            "get": operation(
+                "The picture of a plan",
+                {200: file_of("the picture", *PLAN_MEDIA)},
+                fails=(404, 503),
+                takes=[query("version", WORD, "as in `image` of the plan: what is answered may then be kept")],
+            )
+        },
+        device: {
+            "put": operation(
+                "Put a device on a plan, or move it there",
+                {200: answer("it is durable", reference("PlacedDevice"))},
+                fails=(*CHANGES, 404, 503),
+                body=record({"x": share, "y": share}),
+            ),
+            "delete": operation("Take a device off a plan", gone, fails=(404, 503)),
+        },
+    }
+
+
+def _overlays() -> Paths:
+    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
+    wanted = record(
+        {
+            "fleet": {"type": "string", "description": "of the sensor: NAMESPACE/KIND/NAME"}, "sensor": WORD,
+            "x": share, "y": share, "scale": {"type": "number", "minimum": 0.05, "maximum": 4}, "opacity": share,
+        }
+    )  # fmt: skip
+    return {
+        "/v1/overlays": {
+            "get": operation(
+                "Thermal pictures that lie over cameras' pictures",
+                {200: answer("by camera", record({"overlays": list_of(reference("Overlay"))}))},
+            )
+        },
+        "/v1/overlays/{namespace}/{fleet}/{device}": {
+            "put": operation(
+                "Lay a sensor's thermal picture over a camera's, instead of what lies there",
+                {200: answer("it is durable", reference("Overlay"))},
+                fails=(*CHANGES, 404, 503),
+                body=wanted,
+            ),
+            "delete": operation(
+                "Lay nothing over it any more", {200: answer("it is gone", {"type": "object"})}, fails=(404, 503)
+            ),
+        },
     }

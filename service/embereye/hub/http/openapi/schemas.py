@@ -59,6 +59,9 @@ def schemas() -> dict[str, Json]:
             next=NEXT,
         ),
         "Device": _device(),
+        **_plans(),
+        **_fleets(),
+        "Overlay": _overlay(),
         "Selection": selection(),
         "Subscription": record({"name": WORD, "select": reference("Selection"), "madeNs": NANOSECONDS, "madeBy": WORD}),
         "Webhook": record(
@@ -154,6 +157,59 @@ def _past() -> dict[str, Json]:
             }
         ),
     }
+
+
+def _overlay() -> Json:
+    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
+    return record(
+        {
+            "camera": record({"fleet": WORD, "id": WORD}), "fleet": WORD, "sensor": WORD,
+            "x": {**share, "description": "of the centre, a share of the camera's picture"}, "y": share,
+            "scale": {"type": "number", "description": "its width, as a share"}, "opacity": share,
+        }
+    )  # fmt: skip
+
+
+def _fleets() -> dict[str, Json]:
+    number: Json = {"type": "number"}
+    load = record(
+        {
+            "arrivalRate": {"type": "number", "description": "items a second"},
+            "utilization": {"type": "number", "description": "of one core; of a fleet the mean of its shards"},
+            "queueDepth": whole(), "oldestAge": {**number, "description": "seconds"},
+        }
+    )  # fmt: skip
+    change = record({"timeNs": NANOSECONDS, "before": whole(), "after": whole(), "reason": WORD})
+    scaling = record(
+        {
+            "timeNs": NANOSECONDS, "mode": WORD, "minShards": whole(), "maxShards": whole(), "shards": whole(),
+            "readyShards": whole(), "known": {"type": "boolean"}, "requiredShards": whole(), "reason": WORD,
+        },
+        load=load,
+        last=change,
+    )  # fmt: skip
+    shard = record({"name": WORD, "state": WORD, "devices": whole(), "covered": whole()}, load=load)
+    fleet = record(
+        {"fleet": WORD, "declared": whole(), "covered": whole(), "shards": list_of(shard)},
+        scaling={**scaling, "description": "what the operator told last; missing: nothing"},
+    )
+    return {"Fleet": fleet}
+
+
+def _plans() -> dict[str, Json]:
+    share: Json = {"type": "number", "minimum": 0, "maximum": 1}
+    plan: dict[str, Json] = {
+        "name": WORD, "width": whole(), "height": whole(),
+        "image": {"type": "string", "description": "where its picture is"}, "madeNs": NANOSECONDS, "madeBy": WORD,
+    }  # fmt: skip
+    placed = record(
+        {
+            "fleet": WORD, "id": WORD, "x": share, "y": share, "namespace": WORD, "zone": WORD,
+            "declared": {"type": "boolean"}, "covered": {"type": "boolean"}, "reason": WORD,
+        }
+    )  # fmt: skip
+    furnished = record({**plan, "devices": list_of(reference("PlacedDevice"))})
+    return {"Plan": record(plan), "PlacedDevice": placed, "FurnishedPlan": furnished}
 
 
 def _device() -> Json:

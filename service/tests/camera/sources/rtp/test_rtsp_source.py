@@ -272,6 +272,17 @@ async def test_a_camera_that_takes_such_requests_is_asked_for_a_key_frame_after_
     assert [bool(unit.damaged) for unit in frames[:20]] == [number >= 5 for number in range(20)]
 
 
+async def test_a_camera_that_takes_full_intra_requests_alone_gets_those():
+    sdp = VIDEO_SDP["H264"] + "a=rtcp-fb:96 ccm fir\r\n"
+    units = coded("H264", 24, gop=24)
+    async with VideoCamera(sdp, encoding="H264", units=units, lost={5, 60}).serving() as camera:
+        await play(source(camera), pictures=150)
+    requests = [bytes(data[-20:]) for data in camera.reports if len(data) > 20 and data[-19] == 206]
+    assert len(requests) > 1
+    assert {request[:4] + request[8:16] for request in requests} == {b"\x84\xce\0\4" + bytes(4) + (7).to_bytes(4)}
+    assert [request[16] for request in requests] == list(range(1, len(requests) + 1))
+
+
 async def test_a_camera_that_takes_no_such_requests_is_not_asked():
     units = coded("H264", 24, gop=24)
     async with VideoCamera(VIDEO_SDP["H264"], encoding="H264", units=units, lost={5}).serving() as camera:

@@ -3,16 +3,15 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import grpc
 
-from embereye.camera.clips.recorder import Recorder
-from embereye.camera.clips.spool import ClipSpool
 from embereye.process.tasks import CalledOffError, no_stray_cancellation
 from embereye.process.timing.backoff import Backoff
+from embereye.shard.clips.spool import KeptSpool
 from embereye.shard.links import Links
 from embereye.v1.clips_pb2 import Clip, ClipChunk
 from embereye.v1.clips_pb2_grpc import ClipsStub
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from embereye.v1.clips_pb2_grpc import ClipsAsyncStub
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 
 CHUNK = 256 * 1024  # bytes of one message; gRPC refuses more than 4 MB
 ANSWER_SECONDS = 5.0  # for the hub to say what it has of a clip
@@ -28,10 +28,18 @@ DELIVER_SECONDS = 120.0  # for one clip; the next attempt continues where this o
 ATTEMPTS = 5  # for a clip whose content does not match its name when it arrives: after that, the disk has damaged it
 
 
+class SpoolThread(Protocol):
+    """Who has a spool, and the thread that it belongs to."""
+
+    async def run(self, work: Callable[[KeptSpool], R]) -> R:
+        """The result of `work(spool)`, run on the spool's own thread; cancelled, the work is done all the same."""
+        ...
+
+
 class Delivery:
     """`run` delivers what the recorder's spool holds; call `wake` when there may be more. Belongs to the event loop."""
 
-    def __init__(self, links: Links, recorder: Recorder) -> None:
+    def __init__(self, links: Links, recorder: SpoolThread) -> None:
         self._links = links
         self._recorder = recorder
         self._more = asyncio.Event()
@@ -52,7 +60,7 @@ class Delivery:
         while True:
             self._more.clear()
             try:
-                clips = [one for one in await self._recorder.run(ClipSpool.waiting) if one.sha256 not in self._over]
+                clips = [one for one in await self._recorder.run(KeptSpool.waiting) if one.sha256 not in self._over]
                 self.waiting = len(clips)
                 reason = await self._deliver_all(clips) if clips else ""
             except (OSError, CalledOffError) as error:
@@ -116,7 +124,7 @@ class Delivery:
             offset += len(data)
 
 
-def _read(clip: Clip, offset: int, spool: ClipSpool) -> bytes:
+def _read(clip: Clip, offset: int, spool: KeptSpool) -> bytes:
     try:
         with spool.path(clip).open("rb") as file:
             file.seek(offset)
@@ -125,5 +133,5 @@ def _read(clip: Clip, offset: int, spool: ClipSpool) -> bytes:
         return b""  # dropped for newer ones meanwhile: the hub misses its end, and it is not offered again
 
 
-def _forget(clip: Clip, spool: ClipSpool) -> None:
+def _forget(clip: Clip, spool: KeptSpool) -> None:
     spool.forget(clip)

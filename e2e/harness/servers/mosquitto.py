@@ -1,0 +1,79 @@
+"""A real Mosquitto of the tests' own, on a free port of loopback; never the system's."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from embereye.process.addresses import free_port
+from harness.need import mosquitto_program
+
+PASSWORD = "a word: with/marks?"
+
+
+class Mosquitto:
+    """`start` it, and `stop` or `kill` it and start it again on the same port. It forgets what it retained."""
+
+    def __init__(
+        self, folder: Path, *, users: tuple[str, ...] = (), rules: str = "", certificates: Path | None = None
+    ) -> None:
+        """`users` may connect, all with PASSWORD; without any everybody may. `rules` are of an acl_file.
+
+        With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS, and clients show a certificate.
+        """
+        self.port = free_port()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"listener {self.port} 127.0.0.1", f"allow_anonymous {str(not users).lower()}", "persistence false"]
+        if not os.geteuid():
+            lines.insert(0, "user root")  # it would become a user that cannot read the test's folder
+        if users:
+            lines.append(f"password_file {self._passwords(users)}")
+        if rules:
+            (folder / "rules").write_text(rules)
+            lines.append(f"acl_file {folder / 'rules'}")
+        if certificates:
+            lines += [f"cafile {certificates / 'ca.crt'}", f"certfile {certificates / 'tls.crt'}",
+                      f"keyfile {certificates / 'tls.key'}", "require_certificate true"]  # fmt: skip
+        (folder / "mosquitto.conf").write_text("\n".join(lines) + "\n")
+
+    def _passwords(self, users: tuple[str, ...]) -> Path:
+        path = self._folder / "passwords"
+        path.touch(mode=0o600)
+        for user in users:
+            subprocess.run(
+                ["mosquitto_passwd", "-b", path, user, PASSWORD], check=True, capture_output=True, timeout=10
+            )
+        return path
+
+    def start(self) -> None:
+        """Start it and wait until it listens."""
+        with (self._folder / "log").open("ab") as log:
+            command = [str(mosquitto_program()), "-c", str(self._folder / "mosquitto.conf")]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 10
+        while not self._answers():
+            assert time.monotonic() < deadline, (self._folder / "log").read_text()
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it; SIGKILL ends it as a crash does."""
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(10)
+            self._process = None
+
+    def freeze(self, *, frozen: bool = True) -> None:
+        """Stop or continue it; connections stay, and nobody answers on them."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)

@@ -1,0 +1,140 @@
+"""Several hubs: which of them a fleet reports to, and what is said where that cannot be told."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
+from embereye_operator.decide.hubs import NamedHub, UnknownHubError, choose_hub, parse_hubs
+
+from ..api.test_schema import manifest
+from ..fakes import SETTINGS, World
+from ..test_reconcile import condition, fleet_of
+
+OWN = NamedHub("", SETTINGS.hub)
+NORTH = NamedHub("north", "north:50053", "north-hub", ("north",))
+SHARED = NamedHub("shared", "shared:50053", "shared-hub")
+HUBS = (NORTH, SHARED)
+
+
+def fleet(namespace: str = "site", hub: str = "") -> Fleet:
+    return parse_fleet(manifest(spec={"hub": hub}, namespace=namespace))
+
+
+@pytest.mark.parametrize(
+    ("namespace", "named", "chosen"),
+    [
+        ("site", "", OWN),
+        ("north", "", NORTH),
+        ("north", "north", NORTH),
+        ("site", "shared", SHARED),
+        ("north", "shared", SHARED),
+    ],
+)
+def test_a_fleet_reports_to_the_hub_that_it_names_or_that_is_for_its_namespace(
+    namespace: str, named: str, chosen: NamedHub
+) -> None:
+    assert choose_hub(fleet(namespace, named), OWN, HUBS) == chosen
+
+
+@pytest.mark.parametrize(
+    ("namespace", "named", "hubs", "words"),
+    [
+        ("site", "south", HUBS, ['no hub "south"', "there are shared"]),
+        ("site", "north", HUBS, ['no hub "north" is for namespace site', "there are shared"]),
+        ("site", "north", (NORTH,), ["there is none but the release's own"]),
+        ("north", "", (NORTH, replace(NORTH, name="attic")), ["several hubs are for namespace north", "north, attic"]),
+    ],
+)
+def test_a_hub_that_cannot_be_told_is_told_in_a_sentence(
+    namespace: str, named: str, hubs: tuple[NamedHub, ...], words: list[str]
+) -> None:
+    with pytest.raises(UnknownHubError) as caught:
+        choose_hub(fleet(namespace, named), OWN, hubs)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_what_is_no_name_of_a_hub_is_refused() -> None:
+    with pytest.raises(FleetError, match="is not the name of a hub"):
+        fleet(hub="North hub")
+
+
+def test_hubs_are_read_as_the_chart_writes_them() -> None:
+    text = (
+        '[{"name": "north", "address": "north:50053", "process": "north-hub", "namespaces": ["north"], "names": ["n"]}]'
+    )
+    assert parse_hubs(text) == (replace(NORTH, names=("n",)),)
+    assert parse_hubs("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[", "is not JSON"),
+        ("{}", "is not a list of objects"),
+        ('[{"name": "North", "address": "a:1", "process": "p"}]', r"\[0\].name"),
+        ('[{"name": "north", "process": "p"}]', r"\[0\].address: null is not a text"),
+        ('[{"name": "north", "address": "a", "process": "p"}]', "is not HOST:PORT"),
+        ('[{"name": "north", "address": "a:1", "process": "p", "namespaces": "x"}]', r"\[0\].namespaces"),
+        ('[{"name": "north", "address": "a:1", "process": "p", "port": 1}]', r"\[0\].port: there is no such field"),
+    ],
+)
+def test_hubs_that_are_declared_wrongly_are_refused_by_place(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse_hubs(text)
+    with pytest.raises(ValueError, match="twice"):
+        parse_hubs('[{"name": "n", "address": "a:1", "process": "p"}, {"name": "n", "address": "b:1", "process": "q"}]')
+
+
+def hubs_of(world: World) -> set[str]:
+    """Where the fleet's shards report to."""
+    found: set[str] = set()
+    for (kind, _), child in world.runtime.objects.items():
+        if kind == "Deployment":
+            (container,) = child["spec"]["template"]["spec"]["containers"]
+            found |= {entry["value"] for entry in container["env"] if entry["name"] == "EMBEREYE_HUB"}
+    return found
+
+
+def world_of(**spec: Any) -> World:
+    world = World(fleet_of(shards=2, **spec))
+    world.settings = replace(SETTINGS, hubs=HUBS)
+    return world
+
+
+async def test_shards_and_roster_go_to_the_hub_that_the_fleet_chooses() -> None:
+    world = world_of()
+    await world.settle()
+    assert (hubs_of(world), world.runtime.told_hub) == ({OWN.address}, "")
+    world.manifest["spec"]["hub"] = "shared"
+    for _ in range(4):
+        await world.step()
+    assert (hubs_of(world), world.runtime.told_hub) == ({SHARED.address}, "shared")
+
+
+async def test_a_fleet_that_names_a_hub_that_is_not_there_says_so_and_begins_once_it_is() -> None:
+    world = world_of(hub="south")
+    outcome = await world.step()
+    status, reason, message = condition(outcome.status, "Degraded")
+    assert (status, reason) == ("True", "HubUnknown")
+    assert 'no hub "south" is for namespace' in message
+    assert condition(outcome.status, "Progressing")[:2] == ("False", "HubUnknown")
+    assert hubs_of(world) == set()
+    assert world.runtime.rosters == []
+    world.settings = replace(SETTINGS, hubs=(*HUBS, NamedHub("south", "south:50053", "south-hub")))
+    outcome = await world.settle()
+    assert condition(outcome.status, "Covered")[0] == "True"
+    assert hubs_of(world) == {"south:50053"}
+
+
+async def test_shards_that_run_stay_with_their_hub_while_the_fleet_names_none_that_there_is() -> None:
+    world = world_of()
+    await world.settle()
+    world.manifest["spec"]["hub"] = "south"
+    world.manifest["spec"]["shards"] = 3
+    outcome = await world.step()
+    assert condition(outcome.status, "Degraded")[1] == "HubUnknown"
+    assert hubs_of(world) == {OWN.address}
+    assert ("Deployment", "hall-sensors-2") not in world.runtime.objects
+    assert condition(outcome.status, "Covered")[0] == "True", "who watched goes on"

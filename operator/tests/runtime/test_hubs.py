@@ -1,0 +1,139 @@
+"""An operator of two hubs on a real API server: each is told of its own fleets alone, and has a certificate."""
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from harness.servers.apiserver import ApiServer, path_of
+from lightkube import AsyncClient, KubeConfig
+
+from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.identity.credentials import read_certificate
+from embereye.process.identity.names import Identity, Role
+from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.api.schema import from_manifest
+from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.hubs import NamedHub
+from embereye_operator.errors import UnavailableError
+from embereye_operator.reconcile.reconcile import reconcile
+from embereye_operator.runtime.kubernetes.identities import Identities
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+from ..fakes import SETTINGS
+from ..processes.test_operator import create, sensor_fleet
+from .test_kubernetes import ServedHub
+
+pytestmark = pytest.mark.apiserver
+
+
+@dataclass
+class Tenants:
+    """Two fleets of one namespace, and the hubs that there are."""
+
+    cluster: ApiServer
+    namespace: str
+    runtime: KubernetesRuntime
+    own: ServedHub
+    north: ServedHub
+    north_server: GrpcServer
+    hubs: tuple[NamedHub, ...]
+    address: str
+
+    async def step(self, *names: str) -> None:
+        for name in names:
+            await self.runtime.resync()
+            fleet = parse_fleet(await asyncio.to_thread(self.cluster.get, self.path(name)))
+            settings = replace(SETTINGS, hub=self.address, hubs=self.hubs)
+            await reconcile(fleet, self.runtime, time.time_ns, settings)
+
+    def path(self, name: str) -> str:
+        return path_of({"kind": "SensorFleet", "metadata": {"name": name, "namespace": self.namespace}})
+
+    def degraded(self, name: str) -> tuple[str, str]:
+        found = from_manifest(FleetStatus, self.cluster.get(self.path(name))["status"]).condition("Degraded")
+        return found.reason, found.message
+
+
+@pytest.fixture
+async def tenants(cluster: ApiServer, namespace: str) -> AsyncIterator[Tenants]:
+    served, servers, addresses = [ServedHub(), ServedHub()], [], []
+    for hub in served:
+        servers.append(GrpcServer([Service(add_RosterServicer_to_server, hub, "embereye.v1.Roster")], control=True))
+        addresses.append(f"127.0.0.1:{servers[-1].listen('127.0.0.1:0')}")
+        await servers[-1].start()
+    hubs = (NamedHub("north", addresses[1], "embereye-north-hub"),)
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    runtime = KubernetesRuntime(
+        client, hub=addresses[0], namespace=namespace, resolve=lambda *_: "127.0.0.1:9", hubs=hubs
+    )
+    for name, chosen in (("hall", ""), ("annex", "north")):
+        create(cluster, sensor_fleet(namespace, name=name, hub=chosen))
+    own, north = served
+    yield Tenants(cluster, namespace, runtime, own, north, servers[1], hubs, addresses[0])
+    await runtime.close()
+    for server in servers:
+        await server.stop(0)
+
+
+async def test_each_hub_is_told_of_its_own_fleets_alone(tenants: Tenants) -> None:
+    await tenants.step("hall", "annex", "hall", "annex")
+    assert set(tenants.own.rosters) == {f"{tenants.namespace}/sensors/hall"}
+    assert set(tenants.north.rosters) == {f"{tenants.namespace}/sensors/annex"}
+
+
+async def test_the_hub_that_a_fleet_leaves_forgets_it(tenants: Tenants) -> None:
+    await tenants.step("hall", "annex", "hall", "annex")
+    fleets = [f"{tenants.namespace}/sensors/{name}" for name in ("annex", "hall")]
+    await tenants.runtime.retain(fleets)
+    assert [len(hub.rosters) for hub in (tenants.own, tenants.north)] == [1, 1]
+    await asyncio.to_thread(tenants.cluster.merge, tenants.path("hall"), {"spec": {"hub": "north"}})
+    await tenants.step("hall", "hall")
+    await tenants.runtime.retain(fleets)
+    assert not tenants.own.rosters
+    assert set(tenants.north.rosters) == set(fleets)
+
+
+async def test_a_hub_that_is_away_is_told_by_its_own_fleets_alone(tenants: Tenants) -> None:
+    await tenants.north_server.stop(0)
+    await tenants.step("hall", "annex", "hall", "annex")
+    assert tenants.degraded("annex")[0] == "HubUnreachable"
+    assert tenants.hubs[0].address in tenants.degraded("annex")[1]
+    assert tenants.degraded("hall")[0] != "HubUnreachable"
+    with pytest.raises(UnavailableError):
+        await tenants.runtime.retain([f"{tenants.namespace}/sensors/annex"])
+    assert not tenants.own.rosters, "the other one has heard it all the same"
+
+
+async def test_a_fleet_that_names_a_hub_that_is_not_there_says_so(tenants: Tenants) -> None:
+    create(tenants.cluster, sensor_fleet(tenants.namespace, name="shed", hub="south"))
+    await tenants.step("shed")
+    reason, message = tenants.degraded("shed")
+    assert reason == "HubUnknown"
+    assert 'no hub "south"' in message
+    assert "north" in message
+    deployments = f"/apis/apps/v1/namespaces/{tenants.namespace}/deployments"
+    assert tenants.cluster.get(deployments)["items"] == []
+
+
+async def test_every_hub_gets_a_certificate_of_its_own(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    hubs = (NamedHub("north", "north:50053", "embereye-north-hub", names=("north.example.com",)),)
+    identities = Identities(
+        client, name="embereye", namespace=namespace, fence=lambda: None, hub_names=("fire.example.com",), hubs=hubs
+    )
+    await identities.keep([namespace])
+    for process, name in (("embereye-hub", "fire.example.com"), ("embereye-north-hub", "north.example.com")):
+        stored = cluster.get(f"/api/v1/namespaces/{namespace}/secrets/{process}-identity")
+        folder = tmp_path / process
+        folder.mkdir()
+        for file, content in stored["data"].items():
+            (folder / file).write_bytes(base64.b64decode(content))
+        assert read_certificate(folder).identity == Identity(Role.HUB, namespace, process)
+        assert stored["metadata"]["annotations"]["embereye.dev/names"] == name
+    identities.close()
+    await client.close()

@@ -1,0 +1,75 @@
+"""Thermal pictures over cameras' pictures, over HTTP."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import web
+
+from embereye.hub.http.authenticate import PRINCIPAL
+from embereye.hub.http.parameters import read_json, text_of
+from embereye.hub.http.refused import Refused
+from embereye.hub.hub import Hub
+from embereye.hub.overlays.keeper import UnknownOverlayError
+from embereye.hub.overlays.records import CameraKey, Overlay
+from embereye.hub.storage.committer import StoreFailingError
+
+OVERLAY = "/v1/overlays/{namespace}/{fleet}/{device}"
+
+
+class OverlayRoutes:
+    """Routes of overlays: `routes()`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def routes(self) -> list[web.RouteDef]:
+        """All of them."""
+        return [
+            web.get("/v1/overlays", self._list),
+            web.put(OVERLAY, self._store),
+            web.delete(OVERLAY, self._remove),
+        ]
+
+    async def _list(self, _: web.Request) -> web.Response:
+        overlays = [{"camera": {"fleet": fleet, "id": camera}, **asdict(overlay)}
+                    for (fleet, camera), overlay in self._hub.overlays.all()]  # fmt: skip
+        return web.json_response({"overlays": overlays})
+
+    async def _store(self, request: web.Request) -> web.Response:
+        body, camera, find = await read_json(request), _camera(request), self._hub.coverage.book.find
+        overlay = Overlay(
+            text_of(body, "fleet"), text_of(body, "sensor"),
+            *(_number(body, name) for name in ("x", "y", "scale", "opacity")),
+        )  # fmt: skip
+        for fleet, device in (camera, (overlay.fleet, overlay.sensor)):
+            if find(fleet, device) is None:
+                raise Refused(404, f"{fleet[:300]} declares no device {device[:80]}: GET /v1/devices lists them")
+        try:
+            await self._hub.overlays.store(request[PRINCIPAL], camera, overlay)
+        except ValueError as error:
+            raise Refused(400, str(error)) from error
+        except StoreFailingError as error:
+            raise Refused(503, str(error)) from error
+        return web.json_response({"camera": {"fleet": camera[0], "id": camera[1]}, **asdict(overlay)})
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        try:
+            await self._hub.overlays.remove(request[PRINCIPAL], _camera(request))
+        except UnknownOverlayError as error:
+            raise Refused(404, str(error)) from error
+        except StoreFailingError as error:
+            raise Refused(503, str(error)) from error
+        return web.json_response({})
+
+
+def _camera(request: web.Request) -> CameraKey:
+    names = request.match_info
+    return f"{names['namespace']}/cameras/{names['fleet']}", names["device"]
+
+
+def _number(body: dict[str, Any], name: str) -> float:
+    value = body.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refused(400, f"{name}: {json.dumps(value)[:80]} is not a number")
+    return float(value)

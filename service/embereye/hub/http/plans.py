@@ -1,0 +1,158 @@
+"""Plans of the building over HTTP."""
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from aiohttp import web
+
+from embereye.hub.http.authenticate import PRINCIPAL
+from embereye.hub.http.lists import Json
+from embereye.hub.http.parameters import read_json
+from embereye.hub.http.refused import Refused
+from embereye.hub.hub import Hub
+from embereye.hub.plans.images import MAX_BYTES, MEDIA, ImageRefusedError, make_plan_image
+from embereye.hub.plans.keeper import PlanRefusedError, UnknownPlanError
+from embereye.hub.plans.records import DeviceKey, Place, Plan
+from embereye.hub.storage.committer import StoreFailingError
+
+T = TypeVar("T")
+UPLOAD_SECONDS = 60.0  # for all of an image
+AT_ONCE = 2  # images that are taken in
+PLAN = "/v1/plans/{name}"
+DEVICE = PLAN + "/devices/{namespace}/{kind:sensors|cameras}/{fleet}/{device}"
+
+
+class PlanRoutes:
+    """Routes of plans: `routes()`."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._uploads = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        """All of them."""
+        return [
+            web.get("/v1/plans", self._list),
+            web.get(PLAN, self._plan),
+            web.put(PLAN, self._store),
+            web.delete(PLAN, self._remove),
+            web.get(PLAN + "/image", self._image),
+            web.put(DEVICE, self._place),
+            web.delete(DEVICE, self._take_off),
+        ]
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.json_response({"plans": [_listed(plan) for plan in self._hub.plans.all()]})
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        plan = self._find(request)
+        devices = [self._device(key, place) for key, place in sorted(plan.devices.items())]
+        return web.json_response({**_listed(plan), "devices": devices})
+
+    def _device(self, key: DeviceKey, place: Place) -> Json:
+        fleet, name = key
+        entry: Json = {"fleet": fleet, "id": name, "x": place.x, "y": place.y, "namespace": fleet.partition("/")[0]}
+        found = self._hub.coverage.book.find(fleet, name)
+        if found is None:
+            return {**entry, "zone": "", "declared": False, "covered": False, "reason": "it is no longer declared"}
+        reason = self._hub.coverage.darkness(*found)
+        zone = found[1].device.zone
+        return {**entry, "zone": zone, "declared": True, "covered": not reason, "reason": reason}
+
+    async def _image(self, request: web.Request) -> web.Response:
+        plan = self._find(request)
+        data = await self._hub.plans.image(plan.name)
+        # Its address names its content, which never changes.
+        named = request.query.get("version", "") == plan.digest
+        caching = "private, max-age=604800, immutable" if named else "no-cache"
+        return web.Response(body=data, content_type=plan.media, headers={"Cache-Control": caching})
+
+    async def _store(self, request: web.Request) -> web.Response:
+        if request.content_type not in MEDIA:
+            raise Refused(415, f'Content-Type "{request.content_type[:80]}": send one of {", ".join(MEDIA)}')
+        if self._uploads >= AT_ONCE:
+            raise Refused(503, f"{AT_ONCE} plans are being uploaded: try again in a moment")
+        self._uploads += 1
+        try:
+            data = await _read(request)
+            image = await make_plan_image(data)
+        except ImageRefusedError as error:
+            raise Refused(400, str(error)) from error
+        finally:
+            self._uploads -= 1
+        plan = await _answered(self._hub.plans.store(request[PRINCIPAL], request.match_info["name"], image))
+        return web.json_response(_listed(plan))
+
+    async def _remove(self, request: web.Request) -> web.Response:
+        await _answered(self._hub.plans.remove(request[PRINCIPAL], request.match_info["name"]))
+        return web.json_response({})
+
+    async def _place(self, request: web.Request) -> web.Response:
+        body = await read_json(request)
+        place = Place(_share(body, "x"), _share(body, "y"))
+        plan, key = self._find(request), _key(request)
+        if key not in plan.devices and self._hub.coverage.book.find(*key) is None:
+            raise Refused(404, f"{key[0]} declares no device {key[1]}: GET /v1/devices lists them")
+        await _answered(self._hub.plans.place(request[PRINCIPAL], plan.name, key, place))
+        return web.json_response(self._device(key, place))
+
+    async def _take_off(self, request: web.Request) -> web.Response:
+        await _answered(self._hub.plans.take_off(request[PRINCIPAL], request.match_info["name"], _key(request)))
+        return web.json_response({})
+
+    def _find(self, request: web.Request) -> Plan:
+        try:
+            return self._hub.plans.find(request.match_info["name"])
+        except UnknownPlanError as error:
+            raise Refused(404, str(error)) from error
+
+
+async def _answered(doing: Awaitable[T]) -> T:
+    try:
+        return await doing
+    except UnknownPlanError as error:
+        raise Refused(404, str(error)) from error
+    except PlanRefusedError as error:
+        raise Refused(400, str(error)) from error
+    except StoreFailingError as error:
+        raise Refused(503, str(error)) from error
+
+
+async def _read(request: web.Request) -> bytes:
+    parts, size = list[bytes](), 0
+    try:
+        async with asyncio.timeout(UPLOAD_SECONDS):
+            async for part in request.content.iter_any():
+                size += len(part)
+                if size > MAX_BYTES:
+                    raise Refused(413, f"the image is larger than {MAX_BYTES // 2**20} MiB")
+                parts.append(part)
+    except TimeoutError:
+        raise Refused(408, f"the image did not arrive within {UPLOAD_SECONDS:.0f} s") from None
+    return b"".join(parts)
+
+
+def _listed(plan: Plan) -> Json:
+    return {
+        "name": plan.name,
+        "width": plan.width,
+        "height": plan.height,
+        "image": f"/v1/plans/{quote(plan.name, safe='')}/image?version={plan.digest}",
+        "madeNs": str(plan.made_ns),
+        "madeBy": plan.made_by,
+    }
+
+
+def _key(request: web.Request) -> DeviceKey:
+    names = request.match_info
+    return f"{names['namespace']}/{names['kind']}/{names['fleet']}", names["device"]
+
+
+def _share(body: dict[str, Any], name: str) -> float:
+    share = body.get(name)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise Refused(400, f"{name}: {json.dumps(share)[:80]} is not a number from 0 to 1")
+    return float(share)

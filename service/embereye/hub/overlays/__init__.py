@@ -1,0 +1,1 @@
+"""Thermal pictures laid over cameras' pictures."""

@@ -1,0 +1,57 @@
+"""Thermal pictures that are laid over cameras' pictures: for each camera at most one, adjusted once and kept."""
+
+from collections.abc import Mapping
+
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.access.roles import Principal
+from embereye.hub.overlays.records import CameraKey, Overlay
+from embereye.hub.storage.committer import Committer, Draft
+
+MOST = 10_000
+
+
+class UnknownOverlayError(LookupError):
+    """Nothing lies over that camera's picture."""
+
+
+class Overlays:
+    """All of them, in memory and durable."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+        self._overlays: dict[CameraKey, Overlay] = {}
+
+    def restore(self, overlays: Mapping[CameraKey, Overlay]) -> None:
+        """Go on from what was stored."""
+        self._overlays = dict(overlays)
+
+    def all(self) -> list[tuple[CameraKey, Overlay]]:
+        """By camera."""
+        return sorted(self._overlays.items(), key=lambda entry: entry[0])
+
+    async def store(self, by: Principal, camera: CameraKey, overlay: Overlay) -> None:
+        """Lay it over the picture of `camera`, in place of what lies there; ValueError, StoreFailingError."""
+        for name, value, most in (("x", overlay.x, 1), ("y", overlay.y, 1), ("opacity", overlay.opacity, 1)):
+            if not 0 <= value <= most:
+                raise ValueError(f"{name}: {value:g} is not from 0 to {most}")
+        if not 0.05 <= overlay.scale <= 4:
+            raise ValueError(f"scale: {overlay.scale:g} is not from 0.05 to 4")
+
+        def step(draft: Draft) -> None:
+            if camera not in self._overlays and len(self._overlays) >= MOST:
+                raise ValueError(f"there are {MOST} overlays already: remove some first")
+            self._overlays[camera] = draft.transaction.overlays[camera] = overlay
+            add_entry(draft, by, "store overlay", "/".join(camera), f"{overlay.fleet}/{overlay.sensor}")
+
+        await self._committer.commit(step)
+
+    async def remove(self, by: Principal, camera: CameraKey) -> None:
+        """Lay nothing over it any more; UnknownOverlayError, StoreFailingError."""
+
+        def step(draft: Draft) -> None:
+            if self._overlays.pop(camera, None) is None:
+                raise UnknownOverlayError(f"nothing lies over the picture of {camera[1][:80]}: GET /v1/overlays")
+            draft.transaction.overlays[camera] = None
+            add_entry(draft, by, "remove overlay", "/".join(camera))
+
+        await self._committer.commit(step)

@@ -1,0 +1,1 @@
+"""Plans of the building, with devices on them."""

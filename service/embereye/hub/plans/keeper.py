@@ -1,0 +1,122 @@
+"""Plans of the building: a picture of each floor, and where on it devices are."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from embereye.hub.access.keeper import add_entry
+from embereye.hub.access.roles import Principal
+from embereye.hub.plans.images import PlanImage
+from embereye.hub.plans.records import DeviceKey, Place, Plan
+from embereye.hub.storage.committer import Committer, Draft
+from embereye.hub.storage.store import StoreThreads
+
+LETTERS = "A-Za-z0-9\\u00c0-\\u1fff\\u2c00-\\ud7ff"  # of most scripts
+NAME = re.compile(f"[{LETTERS}][{LETTERS}._ ()-]{{0,62}}")
+MOST = 100  # plans
+MOST_DEVICES = 5_000  # on one
+
+
+class UnknownPlanError(LookupError):
+    """There is no such plan."""
+
+
+class PlanRefusedError(ValueError):
+    """A plan cannot be as it was asked for; says why."""
+
+
+class Plans:
+    """All plans, in memory but for their images, and durable."""
+
+    def __init__(self, committer: Committer, store: StoreThreads) -> None:
+        self._committer = committer
+        self._store = store
+        self._plans: dict[str, Plan] = {}
+
+    def restore(self, plans: Iterable[Plan]) -> None:
+        """Go on from what was stored."""
+        self._plans = {plan.name: plan for plan in plans}
+
+    def all(self) -> list[Plan]:
+        """In their order."""
+        return sorted(self._plans.values(), key=lambda plan: (plan.order, plan.name))
+
+    def find(self, name: str) -> Plan:
+        """The one of that name; UnknownPlanError."""
+        if name not in self._plans:
+            raise UnknownPlanError(f'there is no plan "{name[:80]}": GET /v1/plans lists them')
+        return self._plans[name]
+
+    async def image(self, name: str) -> bytes:
+        """The picture of a plan; UnknownPlanError, StoreError."""
+        self.find(name)
+        return await self._store.read(lambda store: store.plan_image(name))
+
+    async def store(self, by: Principal, name: str, image: PlanImage) -> Plan:
+        """Make `image` the picture of the plan `name`, which is made where there is none; devices stay where they are.
+
+        PlanRefusedError, StoreFailingError.
+        """
+        if not NAME.fullmatch(name):
+            raise PlanRefusedError(
+                f'"{name[:80]}" is no name of a plan: letters, digits, spaces and . _ - ( ), at most 63'
+            )
+        made: list[Plan] = []
+
+        def step(draft: Draft) -> None:
+            before = self._plans.get(name)
+            if before is None and len(self._plans) >= MOST:
+                raise PlanRefusedError(f"there are {MOST} plans already: remove some first")
+            last = max((plan.order for plan in self._plans.values()), default=0)
+            plan = Plan(
+                name, image.media, image.width, image.height, hashlib.sha256(image.data).hexdigest(),
+                before.order if before else last + 1, draft.now_ns + draft.stepped_ns, by.name,
+                before.devices if before else {},
+            )  # fmt: skip
+            self._plans[name] = plan
+            draft.transaction.plans.plans[name] = plan, image.data
+            made.append(plan)
+            add_entry(draft, by, "store plan", name, f"{image.width} by {image.height} pixels")
+
+        await self._committer.commit(step)
+        return made[0]
+
+    async def remove(self, by: Principal, name: str) -> None:
+        """Forget a plan and what was placed on it; UnknownPlanError, StoreFailingError."""
+
+        def step(draft: Draft) -> None:
+            plan = self.find(name)
+            del self._plans[name]
+            draft.transaction.plans.plans[name] = None
+            # Each by itself: a plan of this name that follows in the same transaction begins empty.
+            draft.transaction.plans.devices.update(dict.fromkeys((name, key) for key in plan.devices))
+            add_entry(draft, by, "remove plan", name)
+
+        await self._committer.commit(step)
+
+    async def place(self, by: Principal, name: str, device: DeviceKey, place: Place) -> None:
+        """Put a device there on a plan; UnknownPlanError, PlanRefusedError, StoreFailingError."""
+        if not (0 <= place.x <= 1 and 0 <= place.y <= 1):
+            raise PlanRefusedError(f"x and y: {place.x:g}, {place.y:g} is not on the plan: shares of it from 0 to 1")
+
+        def step(draft: Draft) -> None:
+            plan = self.find(name)
+            if device not in plan.devices and len(plan.devices) >= MOST_DEVICES:
+                raise PlanRefusedError(f"{MOST_DEVICES} devices are on the plan already: use another for some of them")
+            plan.devices[device] = place
+            draft.transaction.plans.devices[name, device] = place
+            add_entry(draft, by, "place on plan", name, f"{device[1]} at {place.x:.3f}, {place.y:.3f}")
+
+        await self._committer.commit(step)
+
+    async def take_off(self, by: Principal, name: str, device: DeviceKey) -> None:
+        """Take a device off a plan; UnknownPlanError where it is not on it, StoreFailingError."""
+
+        def step(draft: Draft) -> None:
+            plan = self.find(name)
+            if plan.devices.pop(device, None) is None:
+                raise UnknownPlanError(f"{device[1][:80]} of {device[0][:200]} is not on the plan {name}")
+            draft.transaction.plans.devices[name, device] = None
+            add_entry(draft, by, "take off plan", name, device[1])
+
+        await self._committer.commit(step)

@@ -1,0 +1,86 @@
+// Fleets: how many shards each has and needs, what they have to do, and why their number changed last.
+
+import { fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } from "./lib.js";
+
+const REFRESH_MS = 2000;
+const STALE_MS = 90000;      // after which what the operator told may no longer be so
+const list = { fleets: [], at: 0, failing: "" };
+
+const number = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10).toLocaleString("en-GB");
+const percent = (share) => `${Math.round(100 * share)} %`;
+const ago = (ns) => `${span(hubNow() - milliseconds(ns))} ago`;
+
+async function load() {
+  list.at = Date.now();
+  try {
+    list.fleets = (await fetchJson("/v1/fleets")).fleets;
+    list.failing = "";
+  } catch (error) { list.failing = problem(error); }
+  draw();
+}
+
+function draw() {
+  say(get("fleets-note"), list.failing || `${list.fleets.length}`);
+  get("fleets-empty").hidden = list.fleets.length > 0;
+  sync(get("fleets"), list.fleets, (fleet) => fleet.fleet, (fleet) => {
+    const item = make("li", "fleet"), [namespace, kind, name] = fleet.fleet.split("/");
+    const table = make("table"), head = make("tr"), body = make("tbody"), section = make("thead");
+    for (const title of ["Shard", "State", "Devices", "CPU", "Arrivals /s", "Queue", "Oldest"]) {
+      const cell = make("th", ["Shard", "State"].includes(title) ? "" : "number", title);
+      cell.scope = "col";
+      head.append(cell);
+    }
+    section.append(head);
+    table.append(section, body);
+    const box = make("div", "scroll");
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", `Shards of ${name}`);
+    box.append(table);
+    item.append(make("h3", "name", `${name} `), make("dl", "figures"), make("p", "why"), make("p", "last"), make("p", "aside"), box);
+    item.firstChild.append(make("span", "aside", `${kind} in ${namespace}`));
+    return item;
+  }, drawFleet);
+}
+
+function drawFleet(item, fleet) {
+  const told = fleet.scaling, load = told && told.load;
+  const figures = [["Watched", `${fleet.covered} of ${fleet.declared}`, fleet.covered < fleet.declared]];
+  if (told) {
+    const limits = told.mode !== "none" ? `, from ${told.minShards} to ${told.maxShards}` : "";
+    figures.push(
+      ["Shards", `${told.readyShards} of ${told.shards} ready${limits}`, told.readyShards < told.shards],
+      ["Required", told.known ? `${told.requiredShards}` : "unknown", !told.known],
+      ["CPU", load ? `${percent(load.utilization)} of a core each` : "unknown", !load],
+      ["Arrivals", load ? `${number(load.arrivalRate)} /s` : "unknown", !load],
+      ["Queue", load ? `${number(load.queueDepth)}, oldest ${span(1000 * load.oldestAge)}` : "unknown", !load],
+    );
+  }
+  sync(item.querySelector(".figures"), figures, ([name]) => name, ([name]) => {
+    const pair = make("div");
+    pair.append(make("dt", "", name), make("dd"));
+    return pair;
+  }, (pair, [, value, bad]) => { say(pair.lastChild, value); pair.classList.toggle("bad", bad); });
+  say(item.querySelector(".why"), told ? `Scaling: ${told.mode}${told.reason ? ` – ${told.reason}` : ""}` : "");
+  const last = told && told.last;
+  say(item.querySelector(".last"), last ? `Last change: from ${last.before} to ${last.after} shards, ${ago(last.timeNs)}: ${last.reason}`
+    : told ? "Its number of shards has not changed." : "No operator tells of this fleet: only what its shards report is known.");
+  const age = told ? hubNow() - milliseconds(told.timeNs) : 0, aside = item.querySelector("p.aside");
+  say(aside, told ? `as of ${ago(told.timeNs)}${age > STALE_MS ? ": the operator may be down" : ""}` : "");
+  aside.classList.toggle("bad", age > STALE_MS);
+  sync(item.querySelector("tbody"), fleet.shards, (shard) => shard.name, () => {
+    const row = make("tr");
+    row.append(make("th"), ...[1, 2, 3, 4, 5, 6].map((index) => make("td", index > 1 ? "number" : "")));
+    row.firstChild.scope = "row";
+    return row;
+  }, (row, shard) => {
+    const load = shard.load, values = load ? [percent(load.utilization), number(load.arrivalRate), number(load.queueDepth), span(1000 * load.oldestAge)] : ["–", "–", "–", "–"];
+    [shard.name, shard.state, `${shard.covered} of ${shard.devices}`, ...values].forEach((value, index) => say(row.children[index], value));
+  });
+}
+
+export const showFleets = () => load();
+
+export function refreshFleets() {
+  if (Date.now() - list.at >= REFRESH_MS) load();
+}

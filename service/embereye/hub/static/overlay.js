@@ -1,0 +1,140 @@
+// The thermal picture of a sensor laid over a camera's, where somebody has adjusted it so; kept for everybody.
+
+import { deviceKey, devicePath, fetchJson, get, make, mayAct, page, paint, problem, say, sendJson, toast } from "./lib.js";
+
+const OVERLAYS_MS = 5000;
+const THERMAL_MS = 2000;
+const DEFAULT = { x: 0.5, y: 0.5, scale: 0.6, opacity: 0.6 };
+const CONTROLS = ["x", "y", "scale", "opacity"];
+
+const overlays = { all: new Map(), at: 0, pictures: new Map() };
+let camera = null;           // whose overlay is being adjusted
+
+const path = (device) => {
+  const [namespace, , fleet] = device.fleet.split("/");
+  return `/v1/overlays/${[namespace, fleet, device.id].map(encodeURIComponent).join("/")}`;
+};
+const sensorOf = (overlay) => ({ fleet: overlay.fleet, id: overlay.sensor });
+
+async function load() {
+  overlays.at = Date.now();
+  try {
+    const body = await fetchJson("/v1/overlays");
+    overlays.all = new Map(body.overlays.map((one) => [deviceKey(one.camera), one]));
+  } catch { /* what was known stays */ }
+}
+
+/** Have the thermal picture of `sensor` on `canvas`, as new as two seconds. */
+async function draw(canvas, sensor) {
+  const key = deviceKey(sensor), known = overlays.pictures.get(key) || { at: 0, body: null };
+  if (Date.now() - known.at > THERMAL_MS) {
+    overlays.pictures.set(key, { ...known, at: Date.now() });
+    try { known.body = await fetchJson(`${devicePath(sensor)}/thermal`); } catch { known.body = null; }
+    overlays.pictures.set(key, { ...known, at: Date.now() });
+  }
+  const shown = overlays.pictures.get(key).body;
+  if (shown) paint(canvas, shown, true);
+  else canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
+}
+
+/** Put `canvas` over `image`, whose own sides are cut off where `cover`, as `overlay` says. */
+function lay(canvas, image, overlay, cover) {
+  const width = image.clientWidth, height = image.clientHeight;
+  if (!image.naturalWidth || !width) return;
+  const across = width / image.naturalWidth, down = height / image.naturalHeight;
+  const share = cover ? Math.max(across, down) : Math.min(across, down);
+  const full = [image.naturalWidth * share, image.naturalHeight * share], wide = full[0] * overlay.scale;
+  canvas.style.width = `${wide}px`;
+  canvas.style.height = `${wide * 0.75}px`;
+  canvas.style.left = `${image.offsetLeft + (width - full[0]) / 2 + overlay.x * full[0] - wide / 2}px`;
+  canvas.style.top = `${image.offsetTop + (height - full[1]) / 2 + overlay.y * full[1] - wide * 0.375}px`;
+  canvas.style.opacity = String(overlay.opacity);
+}
+
+function makeCanvas() {
+  const canvas = make("canvas", "thermal");
+  Object.assign(canvas, { width: 320, height: 240 });
+  canvas.setAttribute("aria-hidden", "true");
+  return canvas;
+}
+
+/** Show what lies over the picture of a camera's view, `item` with its `.screen`. */
+export function drawOverlay(item, device) {
+  const overlay = overlays.all.get(deviceKey(device));
+  let canvas = item.querySelector(".thermal");
+  if (!overlay) { if (canvas) canvas.remove(); return; }
+  if (!canvas) { canvas = makeCanvas(); item.querySelector(".screen").after(canvas); }
+  lay(canvas, item.querySelector(".screen"), overlay, true);
+  draw(canvas, sensorOf(overlay));
+}
+
+export const describeOverlay = (device) => {
+  const overlay = overlays.all.get(deviceKey(device));
+  return overlay ? `, under the thermal picture of ${overlay.sensor}` : "";
+};
+
+// ---- adjusting
+
+const chosen = () => {
+  const option = get("overlay-sensor").selectedOptions[0];
+  return option && option.value ? { fleet: option.dataset.fleet, id: option.dataset.id } : null;
+};
+const values = () => Object.fromEntries(CONTROLS.map((name) => [name, Number(get(`overlay-${name}`).value)]));
+
+function preview() {
+  const sensor = chosen(), canvas = get("overlay-thermal");
+  canvas.hidden = !sensor;
+  if (sensor) { lay(canvas, get("overlay-picture"), values(), false); draw(canvas, sensor); }
+}
+
+/** Adjust what lies over the picture of `device`, a camera. */
+export async function adjustOverlay(device) {
+  camera = device;
+  const overlay = overlays.all.get(deviceKey(device));
+  try {
+    const { devices } = await fetchJson("/v1/devices?pictures=1&limit=500&order=urgent");
+    const sensors = devices.filter((one) => one.thermal).sort((a, b) => (b.zone === device.zone) - (a.zone === device.zone) || a.id.localeCompare(b.id));
+    if (overlay && !sensors.some((one) => deviceKey(one) === deviceKey(sensorOf(overlay)))) sensors.unshift({ ...sensorOf(overlay), zone: "no picture now" });
+    get("overlay-sensor").replaceChildren(...sensors.map((one) => {
+      const option = make("option", "", `${one.id} · ${one.zone}`);
+      option.value = deviceKey(one);
+      Object.assign(option.dataset, { fleet: one.fleet, id: one.id });
+      return option;
+    }));
+    if (!sensors.length) { toast("No sensor has a thermal picture to lay over it."); return; }
+  } catch (error) { toast(problem(error)); return; }
+  if (overlay) get("overlay-sensor").value = deviceKey(sensorOf(overlay));
+  for (const name of CONTROLS) get(`overlay-${name}`).value = String((overlay || DEFAULT)[name]);
+  say(get("overlay-title"), `Thermal picture over ${device.id}`);
+  get("overlay-remove").hidden = !overlay;
+  get("overlay-save").disabled = get("overlay-remove").disabled = !mayAct() || Boolean(page.failing);
+  get("overlay-picture").src = `${devicePath(device)}/snapshot.jpg?at=${Date.now()}`;
+  get("overlay-picture").alt = `What ${device.id} sees`;
+  get("overlay").showModal();
+  preview();
+}
+
+async function change(doing) {
+  try {
+    await doing;
+    await load();
+    get("overlay").close();
+  } catch (error) { toast(problem(error)); get("overlay").close(); }
+}
+
+export function refreshOverlays() {
+  if (Date.now() - overlays.at >= OVERLAYS_MS) load();
+  if (get("overlay").open) preview();
+}
+
+export function setUpOverlay() {
+  get("overlay-picture").onload = preview;
+  get("overlay-form").oninput = preview;
+  get("overlay-form").onsubmit = (event) => {
+    event.preventDefault();
+    const sensor = chosen();
+    if (sensor) change(sendJson("PUT", path(camera), { fleet: sensor.fleet, sensor: sensor.id, ...values() }));
+  };
+  get("overlay-remove").onclick = () => change(sendJson("DELETE", path(camera), {}));
+  get("overlay-cancel").onclick = () => get("overlay").close();
+}

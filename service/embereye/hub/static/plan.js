@@ -1,0 +1,315 @@
+// Plans of the building: devices where they are, zones coloured by their state; an admin uploads plans and places devices.
+
+import { asked, ask as address, pageName } from "./address.js";
+import { ask, button, deviceKey, devicePath, fetchJson, get, make, page, problem, say, sendJson, stateOf, sync, toast, zoneKey } from "./lib.js";
+
+const REFRESH_MS = 2000;
+const SAVE_MS = 500;         // after the last key that moved a device
+const STEP = 0.01, FINE = 0.001;  // of the plan's width, for one key
+const FOUND = 12;            // devices that are offered at once
+const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+const plan = { all: [], shown: null, editing: false, held: "", unsaved: new Map(), changes: 0, at: 0, chosen: "", failing: "" };
+
+const path = (name) => `/v1/plans/${encodeURIComponent(name)}`;
+const placePath = (device) => `${path(plan.shown.name)}${devicePath(device).replace("/v1", "")}`;
+const mayEdit = () => page.me !== null && page.me.role === "admin";
+
+async function load() {
+  plan.at = Date.now();
+  const changes = plan.changes;
+  try {
+    plan.all = (await fetchJson("/v1/plans")).plans;
+    const wanted = asked().get("name"), name = (plan.all.find((one) => one.name === wanted) || plan.all[0] || {}).name;
+    const found = name === undefined ? null : await fetchJson(path(name));
+    // What is being moved stays where the hand has it, and what was asked for before a change tells what was before it.
+    if (!plan.held && !plan.unsaved.size && changes === plan.changes) plan.shown = found;
+    plan.failing = "";
+  } catch (error) { plan.failing = problem(error); }
+  if (pageName() === "plan") draw();
+}
+
+// ---- what is drawn
+
+function draw() {
+  const shown = plan.shown, editing = plan.editing && mayEdit();
+  get("plan-edit").hidden = !mayEdit();
+  get("plan-edit").setAttribute("aria-pressed", String(editing));
+  get("plan-tools").hidden = !editing;
+  get("plan-placing").hidden = !editing || !shown;
+  get("plan-remove").hidden = !shown;
+  get("plan-view").hidden = !shown;
+  const none = mayEdit() ? "There is no plan yet. Choose Edit, and upload a picture of a floor." : "There is no plan yet. An admin may upload one.";
+  say(get("plan-empty"), plan.failing || none);
+  get("plan-empty").hidden = Boolean(shown) && !plan.failing;
+  sync(get("plan-tabs"), plan.all, (one) => one.name, (one) => {
+    const item = make("li");
+    item.append(button(one.name, () => choose(one.name)));
+    return item;
+  }, (item, one) => item.firstChild.setAttribute("aria-pressed", String(shown !== null && one.name === shown.name)));
+  if (!shown) return;
+  const image = get("plan-image");
+  if (image.getAttribute("src") !== shown.image) { image.src = shown.image; image.alt = `Plan: ${shown.name}`; }
+  drawAreas(shown);
+  sync(get("plan-devices"), shown.devices, deviceKey, makeMarker, drawMarker);
+  drawZones(shown);
+}
+
+const zonesByKey = () => new Map(page.zones.map((zone) => [zoneKey(zone), zone]));
+
+/** How a zone looks: its state, or fault where something of it is dark. */
+function lookOf(zone) {
+  if (!zone) return ["unknown", "unknown"];
+  const state = stateOf(zone), faults = (zone.faults || []).length;
+  const words = [state, faults ? `${faults} dark` : "", (zone.silences || []).length ? "silenced" : "", zone.testing ? "test" : ""].filter(Boolean);
+  return [state === "normal" && faults ? "fault" : state, words.join(", ")];
+}
+
+function byZone(devices) {
+  const found = new Map();
+  for (const device of devices) {
+    if (!device.zone) continue;
+    const key = `${device.namespace}/${device.zone}`;
+    found.set(key, [...(found.get(key) || []), device]);
+  }
+  return [...found.entries()].map(([key, members]) => ({ key, name: members[0].zone, members }));
+}
+
+/** The smallest convex area that has all of `points` in it (Andrew's monotone chain). */
+function hull(points) {
+  const sorted = [...points].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  const turn = (o, a, b) => (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0]);
+  const half = (ordered) => {
+    const chain = [];
+    for (const point of ordered) {
+      while (chain.length > 1 && turn(chain.at(-2), chain.at(-1), point) <= 0) chain.pop();
+      chain.push(point);
+    }
+    return chain.slice(0, -1);
+  };
+  return sorted.length < 2 ? sorted : [...half(sorted), ...half(sorted.reverse())];
+}
+
+function svg(tag, parent) {
+  return parent.appendChild(document.createElementNS("http://www.w3.org/2000/svg", tag));
+}
+
+function drawAreas(shown) {
+  const areas = get("plan-areas"), zones = zonesByKey(), unit = Math.min(shown.width, shown.height);
+  areas.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
+  sync(areas, byZone(shown.devices), (zone) => zone.key, () => {
+    const group = document.createElementNS("http://www.w3.org/2000/svg", "g");
+    svg("path", group);
+    svg("text", group);
+    return group;
+  }, (group, zone) => {
+    const points = zone.members.map((device) => [device.x * shown.width, device.y * shown.height]);
+    const corners = hull(points), [area, label] = group.children;
+    group.dataset.state = lookOf(zones.get(zone.key))[0];
+    area.setAttribute("d", `M${(corners.length > 1 ? corners : [points[0], points[0]]).map((point) => point.join(" ")).join("L")}Z`);
+    area.setAttribute("stroke-width", String(unit * 0.16));
+    label.setAttribute("x", String(points.reduce((sum, point) => sum + point[0], 0) / points.length));
+    label.setAttribute("y", String(Math.max(unit * 0.05, Math.min(...points.map((point) => point[1])) - unit * 0.07)));
+    label.setAttribute("font-size", String(unit * 0.042));
+    say(label, zone.name);
+  });
+}
+
+function makeMarker(device) {
+  const item = make("li"), marker = button("", () => select(deviceKey(device)), "", "marker");
+  marker.dataset.kind = device.fleet.includes("/cameras/") ? "camera" : "sensor";
+  marker.onpointerdown = (event) => drag(event, item, marker);
+  marker.onkeydown = (event) => moveByKey(event, item);
+  item.append(marker);
+  return item;
+}
+
+function drawMarker(item, device) {
+  const marker = item.firstChild, zone = zonesByKey().get(`${device.namespace}/${device.zone}`);
+  item.style.left = `${100 * device.x}%`;
+  item.style.top = `${100 * device.y}%`;
+  marker.dataset.state = device.covered ? lookOf(zone)[0] === "fault" ? "normal" : lookOf(zone)[0] : "dark";
+  marker.classList.toggle("chosen", plan.chosen === deviceKey(device));
+  say(marker, device.covered ? "" : "!");
+  const text = `${device.id}, ${device.zone || "no zone"}: ${device.covered ? lookOf(zone)[1] : `dark, ${device.reason}`}`;
+  if (marker.title !== text) { marker.title = text; marker.setAttribute("aria-label", text); }
+  if (plan.editing) marker.setAttribute("aria-describedby", "plan-keys");
+  else marker.removeAttribute("aria-describedby");
+}
+
+function drawZones(shown) {
+  const zones = zonesByKey();
+  sync(get("plan-zones"), byZone(shown.devices), (zone) => zone.key, (zone) => {
+    const item = make("li"), head = make("p", "head", zone.name);
+    head.append(make("span"));
+    item.append(head, make("p", "why"));
+    return item;
+  }, (item, { key, members }) => {
+    const zone = zones.get(key), [look, words] = lookOf(zone), dark = members.filter((device) => !device.covered);
+    item.dataset.state = look;
+    say(item.querySelector("span"), words);
+    const reasons = [zone ? zone.why || "" : "", ...dark.map((device) => `${device.id} is dark: ${device.reason}`)].filter(Boolean);
+    say(item.querySelector(".why"), reasons.join("; ") || `${members.length} ${members.length === 1 ? "device" : "devices"} here`);
+  });
+}
+
+function select(key) {
+  plan.chosen = key;
+  const device = plan.shown.devices.find((one) => deviceKey(one) === key);
+  draw();
+  if (!device || plan.editing) return;
+  const picture = get("plan-picture"), camera = device.fleet.includes("/cameras/");
+  picture.hidden = !camera;
+  if (camera) { picture.src = `${devicePath(device)}/snapshot.jpg?at=${Date.now()}`; picture.alt = `What ${device.id} sees`; }
+  say(get("plan-detail"), `${device.id}, ${device.zone || "no zone"}: ${device.covered ? "watched" : `dark, ${device.reason}`}`);
+  get("plan-chosen").hidden = false;
+}
+
+// ---- what an admin changes
+
+const deviceOf = (item) => plan.shown.devices.find((one) => deviceKey(one) === item.dataset.key);
+const within = (share) => Math.min(1, Math.max(0, share));
+
+function put(device, x, y) {
+  device.x = within(x);
+  device.y = within(y);
+  plan.unsaved.set(deviceKey(device), { x: device.x, y: device.y });
+  plan.changes += 1;
+  say(get("plan-note"), `${device.id}: ${Math.round(100 * device.x)} % from the left, ${Math.round(100 * device.y)} % from the top`);
+  draw();
+}
+
+async function save(device) {
+  const key = deviceKey(device), moved = plan.unsaved.get(key);
+  if (!moved) return;
+  try { await sendJson("PUT", placePath(device), moved); } catch (error) { toast(problem(error)); }
+  if (plan.unsaved.get(key) === moved) plan.unsaved.delete(key);
+  plan.changes += 1;
+}
+
+const saving = new Map();    // by device: it is saved once nobody has moved it for a moment
+function moveByKey(event, item) {
+  const device = deviceOf(item), move = MOVES[event.key];
+  if (!plan.editing || !device) return;
+  if (event.key === "Delete" || event.key === "Backspace") { event.preventDefault(); takeOff(device); return; }
+  if (!move) return;
+  event.preventDefault();
+  const step = event.shiftKey ? FINE : STEP, ratio = plan.shown.width / plan.shown.height;
+  put(device, device.x + move[0] * step, device.y + move[1] * step * ratio);
+  clearTimeout(saving.get(deviceKey(device)));
+  saving.set(deviceKey(device), setTimeout(() => save(device), SAVE_MS));
+}
+
+function drag(event, item, marker) {
+  if (!plan.editing || event.button !== 0) return;
+  event.preventDefault();  // or the browser drags the picture away, as it does with pictures
+  marker.focus();
+  const device = deviceOf(item);
+  plan.held = item.dataset.key;
+  marker.setPointerCapture(event.pointerId);
+  marker.onpointermove = (moved) => {
+    const { left, top, width, height } = get("plan-board").getBoundingClientRect();
+    put(device, (moved.clientX - left) / width, (moved.clientY - top) / height);
+  };
+  marker.onpointerup = marker.onpointercancel = () => {
+    marker.onpointermove = marker.onpointerup = marker.onpointercancel = null;
+    plan.held = "";
+    save(device);
+  };
+}
+
+async function takeOff(device) {
+  try {
+    await sendJson("DELETE", placePath(device), {});
+    plan.unsaved.delete(deviceKey(device));
+    plan.changes += 1;
+    plan.shown.devices = plan.shown.devices.filter((one) => one !== device);
+    say(get("plan-note"), `${device.id} was taken off the plan.`);
+    (get("plan-devices").querySelector("button") || get("plan-find")).focus();
+  } catch (error) { toast(problem(error)); }
+  draw();
+}
+
+let finding = 0;
+async function find() {
+  const turn = ++finding, wanted = get("plan-find").value.trim();
+  try {
+    const body = await fetchJson(`/v1/devices?${new URLSearchParams({ text: wanted, offset: 0, limit: 100 })}`);
+    if (turn !== finding || !plan.shown) return;
+    const placed = new Set(plan.shown.devices.map(deviceKey));
+    const free = body.devices.filter((device) => device.declared && !placed.has(deviceKey(device))).slice(0, FOUND);
+    say(get("plan-found"), free.length ? "" : "No device that is not on this plan matches.");
+    sync(get("plan-free"), free, deviceKey, (device) => {
+      const item = make("li");
+      item.append(button(`${device.id} · ${device.zone}`, () => add(device), `Place ${device.id} of ${device.zone}`));
+      return item;
+    });
+  } catch (error) { say(get("plan-found"), problem(error)); }
+}
+
+/** A new device appears in the middle of what is in sight, under the keyboard. */
+async function add(device) {
+  const view = get("plan-scroll"), board = get("plan-board").getBoundingClientRect(), frame = view.getBoundingClientRect();
+  const x = within((frame.left + frame.width / 2 - board.left) / board.width);
+  const y = within((Math.min(frame.bottom, board.bottom) + Math.max(frame.top, board.top)) / 2 / board.height - board.top / board.height);
+  try {
+    const placed = await sendJson("PUT", placePath(device), { x, y });
+    plan.changes += 1;
+    plan.shown.devices.push(placed);
+    draw();
+    await find();
+    [...get("plan-devices").children].find((item) => item.dataset.key === deviceKey(device)).firstChild.focus();
+    say(get("plan-note"), `${device.id} was placed in the middle.`);
+  } catch (error) { toast(problem(error)); }
+}
+
+async function upload(event) {
+  event.preventDefault();
+  const [file] = get("plan-file").files, name = get("plan-name").value.trim();
+  if (!file) { say(get("plan-note"), "Choose a picture: PNG, JPEG or WebP."); return; }
+  say(get("plan-note"), "uploading …");
+  try {
+    await fetchJson(path(name), { method: "PUT", headers: { "Content-Type": file.type || "application/octet-stream" }, body: file, patience: 90000 });
+    say(get("plan-note"), `The plan ${name} is stored.`);
+    get("plan-form").reset();
+    choose(name);
+  } catch (error) { say(get("plan-note"), problem(error)); }
+}
+
+async function remove() {
+  const { name } = plan.shown;
+  const answer = await ask({ title: `Remove the plan ${name}`, text: "Its picture is forgotten, and where devices are on it.", ok: "Remove" });
+  if (!answer) return;
+  try { await sendJson("DELETE", path(name), {}); } catch (error) { toast(problem(error)); }
+  address({});
+  load();
+}
+
+function choose(name) {
+  address({ name });
+  plan.chosen = "";
+  get("plan-chosen").hidden = true;
+  load();
+}
+
+function edit() {
+  plan.editing = !plan.editing;
+  get("plan-name").value = plan.editing && plan.shown ? plan.shown.name : "";
+  draw();
+  if (plan.editing) find();
+}
+
+export const showPlan = () => load();
+
+export function refreshPlan() {
+  if (Date.now() - plan.at >= REFRESH_MS) load();
+  else draw();
+}
+
+export function setUpPlan() {
+  get("plan-edit").onclick = edit;
+  get("plan-form").onsubmit = upload;
+  get("plan-remove").onclick = remove;
+  get("plan-find").oninput = find;
+  get("plan-zoom").onchange = () => { get("plan-board").style.width = `${get("plan-zoom").value}%`; };
+}

@@ -1,0 +1,209 @@
+"""Keeps what sensors sent around their signs: cut out of what is in memory of each, spooled, delivered to the hub."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from prometheus_client.core import Metric
+
+from embereye.levels import Kind, Level
+from embereye.process.telemetry.series import counter, gauge
+from embereye.process.timing.clock import stepped_ns
+from embereye.sensor.device.recent import Piece, RecentData
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.recording import Judged, write_recording
+from embereye.shard.clips.delivery import Delivery
+from embereye.shard.clips.spool import KeptSpool
+from embereye.shard.service import ShardContext
+from embereye.units import HOUR, MIB, SECOND
+from embereye.v1.clips_pb2 import Clip
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.shard_pb2 import SensorSettings
+from embereye.v1.types_pb2 import Device
+
+logger = logging.getLogger(__name__)
+R = TypeVar("R")
+
+RECENT_BYTES = 32 * MIB  # of all devices of a shard; 1,000 that send ten lines a second keep 6 s
+DEVICE_BYTES = MIB // 4  # of one of them at most: half a minute of ten lines a second, 19 s of 4 frames a second
+RECORDED_BYTES = MIB  # of one whose sign goes on
+RECORDED = 32  # devices that get so much at the same time; others keep their share
+SPOOL_BYTES = 64 * MIB  # that wait for the hub
+BEFORE_NS = 60 * SECOND  # before a sign began
+AFTER_NS = 10 * SECOND  # after it was last stronger
+LONGEST_NS = 60 * SECOND  # after it began
+OF_ONE_DEVICE = 12  # recordings in an hour: a sensor whose sign comes and goes must not take the room of all others
+REMEMBERED = 1_000  # episodes of which is known how strong they were when they were recorded
+
+
+@dataclass(eq=False)
+class _Recording:
+    """Of one kind of sign at one device."""
+
+    about: Clip
+    declared: Device
+    settings: SensorSettings
+    replaced: tuple[int, ...]
+    recent: RecentData
+    level: Level
+    began_ns: int
+    ends_ns: int
+
+
+class LineRecorder:
+    """Called on the event loop; a thread of its own writes files. `start` makes one."""
+
+    def __init__(self, folder: Path, context: ShardContext) -> None:
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lines")
+        self._open: dict[tuple[str, Kind], _Recording] = {}
+        self._recorded: dict[str, Level] = {}  # by episode
+        self._begun: dict[str, deque[int]] = {}  # by device: when its latest recordings began
+        self._delivery = Delivery(context.links, self)
+        self._spool: KeptSpool
+        self.share = DEVICE_BYTES  # of a device that is not recorded
+        self.failing = ""  # why nothing can be written; empty: it can
+        self.made = 0
+        self.left_out = 0  # signs of a device that had been recorded often enough
+
+    @classmethod
+    async def start(cls, context: ShardContext) -> "LineRecorder":
+        """Deliver what the disk holds, and what is recorded from now on."""
+        options = context.options
+        assert options.data
+        recorder = cls(options.data / f"{options.shard}.lines", context)
+        opening = partial(KeptSpool, recorder._folder, capacity=SPOOL_BYTES)
+        recorder._spool = await asyncio.get_running_loop().run_in_executor(recorder._thread, opening)
+        recorder._delivery.wake()
+        context.tasks.start(recorder._delivery.run(), name="deliver-lines")
+        return recorder
+
+    def share_among(self, devices: Sequence[RecentData]) -> None:
+        """These are all: each may keep as much as the others."""
+        self.share = min(DEVICE_BYTES, RECENT_BYTES // max(1, len(devices)))
+        recorded = {id(recording.recent) for recording in self._open.values()}
+        for recent in devices:
+            if id(recent) not in recorded:
+                recent.limit = self.share
+
+    def note_report(self, report: EvidenceItem, device: SensorDevice, settings: SensorSettings, now_ns: int) -> None:
+        """Begin a recording, or go on with it, where `report` is stronger than what its sign was before."""
+        key, level = (report.device, Kind(report.kind)), Level(report.level)
+        if level <= self._recorded.get(report.episode, Level.CLEAR):
+            return  # it only goes on: what led to it was recorded when it became as strong
+        self._recorded[report.episode] = level
+        while len(self._recorded) > REMEMBERED:
+            del self._recorded[next(iter(self._recorded))]
+        if (known := self._open.get(key)) is not None and known.about.episode == report.episode:
+            known.level = level
+            known.ends_ns = min(now_ns + AFTER_NS, known.began_ns + LONGEST_NS)
+            return
+        if known is not None:
+            self._end(key)
+        begun = self._begun.setdefault(report.device, deque(maxlen=OF_ONE_DEVICE))
+        if len(begun) == OF_ONE_DEVICE and now_ns - begun[0] < HOUR:
+            self.left_out += 1
+            return
+        begun.append(now_ns)
+        about = Clip(
+            media=Clip.MEDIA_LINES, fleet=report.fleet, device=report.device, zone=report.zone, kind=report.kind,
+            episode=report.episode,
+        )  # fmt: skip
+        kept = SensorSettings()
+        kept.CopyFrom(settings)
+        recent = device.arrivals.recent
+        self._open[key] = _Recording(
+            about, device.spec, kept, tuple(sorted(device.frames.replaced)), recent, level, now_ns, now_ns + AFTER_NS
+        )
+        if len(self._open) <= RECORDED:
+            recent.limit = RECORDED_BYTES
+
+    def end_overdue(self, now_ns: int) -> None:
+        """End recordings that are over; call it every second or so."""
+        for key, recording in list(self._open.items()):
+            if now_ns >= recording.ends_ns:
+                self._end(key)
+
+    def end(self, devices: Collection[str]) -> None:
+        """End the recordings of devices that another shard owns now."""
+        for key in [key for key in self._open if key[0] in devices]:
+            self._end(key)
+        for device in devices:
+            self._begun.pop(device, None)
+
+    def _end(self, key: tuple[str, Kind]) -> None:
+        recording = self._open.pop(key)
+        if not any(other[0] == key[0] for other in self._open):
+            recording.recent.limit = self.share
+        eeprom, pieces = recording.recent.cut(recording.began_ns - BEFORE_NS)
+        judged = Judged(recording.declared, recording.settings, recording.level, eeprom, recording.replaced)
+        job = partial(self._write, recording.about, judged, pieces, stepped_ns())
+        future = asyncio.get_running_loop().run_in_executor(self._thread, job)
+        future.add_done_callback(self._written)
+
+    def _written(self, future: "asyncio.Future[bool]") -> None:
+        if future.cancelled():
+            return
+        error = future.exception()
+        if isinstance(error, OSError):
+            self._set_failing(error.strerror or str(error))
+        elif error is not None:
+            logger.error("what a sensor sent could not be kept", exc_info=error)
+        elif future.result():
+            self.made += 1
+            self._set_failing("")
+            self._delivery.wake()
+
+    def _set_failing(self, failing: str) -> None:
+        if failing != self.failing:
+            self.failing = failing
+            if failing:
+                logger.error("recordings cannot be written to %s: %s; alarms are not affected", self._folder, failing)
+            else:
+                logger.warning("recordings can be written to %s again", self._folder)
+
+    async def run(self, work: Callable[[KeptSpool], R]) -> R:
+        """The result of `work(spool)`, run on the spool's own thread; cancelled, the work is done all the same."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self._spool))
+
+    async def drain(self, seconds: float) -> None:
+        """End every recording and wait up to `seconds` for the hub to have them; the others wait on the disk."""
+        deadline = time.monotonic() + seconds
+        for key in list(self._open):
+            self._end(key)
+        await asyncio.get_running_loop().run_in_executor(self._thread, int)
+        await asyncio.sleep(0)  # what is written is told by callbacks
+        while self._delivery.waiting and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+
+    def close(self) -> None:
+        """Release the thread that writes."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def metrics(self) -> Iterator[Metric]:
+        """Counters and gauges, read at scrape time."""
+        yield counter("embereye_sensor_recordings_made", "Recordings of what sensors sent around a sign.", self.made)
+        text = "Signs that are not recorded, as their device had been often enough within an hour."
+        yield counter("embereye_sensor_recordings_left_out", text, self.left_out)
+        delivered, waiting = self._delivery.delivered, self._delivery.waiting
+        yield counter("embereye_sensor_recordings_delivered", "Recordings that the hub has.", delivered)
+        yield gauge("embereye_sensor_recordings_waiting", "Recordings that the hub has not got.", waiting)
+        failing = int(bool(self.failing))
+        yield gauge("embereye_sensor_recordings_failing", "1 while no recording can be written.", failing)
+
+    # On the thread
+
+    def _write(self, about: Clip, judged: Judged, pieces: list[Piece], stepped: int) -> bool:
+        if not pieces:
+            return False
+        about.from_ns, about.until_ns = pieces[0].time_ns + stepped, pieces[-1].time_ns + stepped
+        about.frames = len(pieces)
+        self._spool.add(about, write_recording(judged, pieces))
+        return True

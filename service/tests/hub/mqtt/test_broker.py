@@ -1,0 +1,327 @@
+"""A hub and a real Mosquitto: what others read there of zones and devices, whatever becomes of either."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiomqtt
+import pytest
+from harness.need import MOSQUITTO
+from harness.servers.certificates import SiteAuthority
+from harness.servers.mosquitto import PASSWORD, Mosquitto
+from harness.stored import Stored
+
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.actions import Action
+from embereye.hub.hub import Hub
+from embereye.hub.mqtt.options import MqttOptions, read_broker
+from embereye.hub.mqtt.publisher import MqttPublisher
+from embereye.levels import Kind, Level, Sense
+from embereye.process.tasks import beside
+from embereye.process.timing.backoff import Backoff
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
+
+pytestmark = pytest.mark.needs(MOSQUITTO)
+FLEET = "default/sensors/hall"
+ZONE, STATUS, DEVICE = "embereye/zones/default/hall", "embereye/status", f"embereye/devices/{FLEET}/s-01"
+PERSON = Principal("anna", Role.OPERATOR, "anna")
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    mosquitto = Mosquitto(tmp_path / "mosquitto")
+    mosquitto.start()
+    yield mosquitto
+    mosquitto.stop()
+
+
+def options_for(broker: Mosquitto, **more: Any) -> MqttOptions:
+    return read_broker(f"mqtt://127.0.0.1:{broker.port}", **more)
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, devices: tuple[str, ...] = ("s-01",)) -> AsyncIterator[Hub]:
+    """A hub with one fleet in zone hall."""
+    folder.mkdir(exist_ok=True)
+    store = Stored(folder).threads()
+    hub = Hub(store, retention_ns=10**18)
+    await hub.open()
+    async with beside(hub.run(), name="hub"):
+        declared = [Device(id=name, zone="hall") for name in devices]
+        await hub.coverage.set_roster(FleetRoster(fleet=FLEET, epoch=1, deadline_ns=10**9, devices=declared))
+        yield hub
+    await store.close()
+
+
+@contextlib.asynccontextmanager
+async def publishing(hub: Hub, options: MqttOptions) -> AsyncIterator[MqttPublisher]:
+    publisher = MqttPublisher(
+        options, hub.zones, hub.coverage.book, hub.feed, backoff=lambda: Backoff(floor=0.05, cap=0.1)
+    )
+    async with beside(publisher.run(), name="mqtt") as running:
+        yield publisher
+        assert not running.done()
+        await publisher.stop(5)
+
+
+class Reader:
+    """Somebody else at the broker: what every topic's last message was."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, bytes] = {}
+        self.order: list[str] = []
+
+    async def follow(self, client: aiomqtt.Client) -> None:
+        async for message in client.messages:
+            assert isinstance(message.payload, bytes)
+            self.order.append(message.topic.value)
+            self.last[message.topic.value] = message.payload
+
+    def json(self, topic: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.last.get(topic) or b"{}")
+        return found
+
+    @property
+    def topics(self) -> set[str]:
+        return {topic for topic, payload in self.last.items() if payload}
+
+
+@contextlib.asynccontextmanager
+async def reading(broker: Mosquitto, **more: Any) -> AsyncIterator[Reader]:
+    reader = Reader()
+    async with aiomqtt.Client("127.0.0.1", broker.port, **more) as client:
+        await client.subscribe("#", 1)
+        async with beside(reader.follow(client), name="read"):
+            yield reader
+
+
+async def until(condition: Callable[[], object], what: str, seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        await asyncio.sleep(0.01)
+
+
+def smoke(number: int = 1, level: Level = Level.ALARM) -> EvidenceItem:
+    now = time.time_ns()
+    return EvidenceItem(
+        id=f"smoke-{number}", episode="smoke", fleet=FLEET, device="s-01", zone="hall", kind=Kind.SMOKE.wire,
+        sense=Sense.SENSOR.wire, level=level.wire, score=1, since_ns=now, until_ns=now,
+    )  # fmt: skip
+
+
+def covered(time_ns: int, *, covered: bool = True) -> Coverage:
+    devices = [DeviceStatus(id="s-01", zone="hall", covered=covered, reason="" if covered else "silent", heard_ns=1)]
+    return Coverage(fleet=FLEET, shard="hall-0", epoch=1, time_ns=time_ns, devices=devices)
+
+
+async def up_to_date(publisher: MqttPublisher) -> None:
+    await until(lambda: publisher.connected and not publisher.behind, f"up to date ({publisher.failing})")
+
+
+async def test_an_alarm_its_acknowledgement_and_its_reset_are_told(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+        await until(lambda: reader.json(ZONE).get("state") == "normal", "the zone is told")
+        assert reader.json(ZONE)["fire"] is False
+        hub.inbox.admit(smoke(), lambda _: None)
+        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the alarm is told")
+        told = reader.json(ZONE)
+        assert (told["fire"], told["acknowledged"]) == (True, False)
+        assert told["signs"] == [{"device": "s-01", "kind": "smoke", "level": "alarm"}]
+        assert len(told["alarm"]) == 16
+        await hub.actions.perform(Action.ACKNOWLEDGE, PERSON, "default", "hall")
+        await until(lambda: reader.json(ZONE)["acknowledged"], "the acknowledgement is told")
+        assert reader.json(ZONE)["fire"]
+        await hub.actions.perform(Action.RESET, PERSON, "default", "hall")
+        await until(lambda: not reader.json(ZONE)["fire"], "the reset is told")
+        assert reader.json(ZONE)["state"] == "normal"
+
+
+async def test_what_people_silence_is_told_as_it_is_and_as_silenced(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+        hub.inbox.admit(smoke(level=Level.ALARM), lambda _: None)
+        await until(lambda: reader.json(ZONE).get("fire"), "the alarm is told")
+        assert reader.json(ZONE)["silenced"] is False
+        await hub.silences.begin(PERSON, "default", "hall", reason="roofers", minutes=5)
+        await until(lambda: reader.json(ZONE)["silenced"], "the silence is told")
+        assert reader.json(ZONE)["fire"]
+
+
+async def test_a_device_is_unknown_then_watched_then_dark(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+        await until(lambda: reader.json(DEVICE).get("state") == "unknown", "it is told")
+        hub.coverage.report(covered(1))
+        await until(lambda: reader.json(DEVICE)["state"] == "watched", "it is watched")
+        await until(lambda: reader.json(DEVICE)["state"] == "dark", "nobody reports it any more", 20)
+        assert reader.json(DEVICE)["reason"]
+        await until(lambda: reader.json(ZONE)["dark"] == ["s-01"], "its zone says so, too")
+
+
+async def test_everything_is_told_anew_to_a_broker_that_forgot_it(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+        broker.stop(signal.SIGKILL)
+        await until(lambda: not publisher.connected and publisher.failing, "the loss is noticed")
+        hub.inbox.admit(smoke(), lambda _: None)
+        await hub.committer.flush(5)
+        broker.start()
+        await up_to_date(publisher)
+        async with reading(broker) as reader:
+            await until(lambda: {ZONE, STATUS, DEVICE} <= reader.topics, "what is retained is read")
+            assert reader.json(ZONE)["state"] == "alarm"
+            assert reader.last[STATUS] == b"online"
+        assert publisher.failures >= 1
+
+
+async def test_what_happens_while_the_broker_hangs_is_not_queued(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+        broker.freeze()
+        for _ in range(60):
+            await hub.actions.perform(Action.TEST, PERSON, "default", "hall")
+        hub.inbox.admit(smoke(), lambda _: None)
+        await hub.committer.flush(5)
+        before = publisher.published
+        broker.freeze(frozen=False)
+        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the newest is told")
+        await up_to_date(publisher)
+        assert publisher.published - before < 20
+
+
+async def test_a_hub_that_ends_says_so_and_one_that_dies_is_said_to(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, reading(broker) as reader:
+        async with publishing(hub, options_for(broker)) as publisher:
+            await up_to_date(publisher)
+            await until(lambda: reader.last.get(STATUS) == b"online", "it is online")
+        await until(lambda: reader.last[STATUS] == b"offline", "it said so itself", 5)
+        options = options_for(broker)
+        # Whoever connects as the hub takes the connection from it, as when the hub's machine is cut off and comes back.
+        async with publishing(hub, options) as publisher:
+            await up_to_date(publisher)
+            reader.order.clear()
+            async with aiomqtt.Client("127.0.0.1", broker.port, identifier=options.client):
+                await until(lambda: STATUS in reader.order, "the will is told")
+            await up_to_date(publisher)
+            await until(lambda: reader.last[STATUS] == b"online", "it is back")
+
+
+async def test_what_went_while_the_hub_was_away_is_forgotten(tmp_path: Path, broker: Mosquitto) -> None:
+    gone = f"embereye/devices/{FLEET}/s-02"
+    async with opened(tmp_path, ("s-01", "s-02")) as hub, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+    async with reading(broker) as reader:
+        await until(lambda: gone in reader.topics, "both are retained")
+        described = {topic for topic in reader.topics if topic.startswith("homeassistant/")}
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)):
+        await until(lambda: gone not in reader.topics, "one is forgotten")
+        await until(lambda: len({t for t in reader.topics if t.startswith("homeassistant/")}) < len(described), "there")
+        await until(lambda: {ZONE, DEVICE} <= reader.topics, "the others are not")
+
+
+async def test_a_device_that_is_removed_is_forgotten(tmp_path: Path, broker: Mosquitto) -> None:
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+        await until(lambda: len(reader.topics) > 3, "they are told")
+        await hub.coverage.retain(())
+        await until(lambda: reader.topics == {STATUS}, "zone, device and entities are forgotten")
+
+
+async def test_login_and_certificates_are_read_again_for_each_attempt(tmp_path: Path) -> None:
+    authority = SiteAuthority(tmp_path / "authority")
+    shown = authority.issue("broker", alternatives=["127.0.0.1"])
+    broker = Mosquitto(tmp_path / "mosquitto", users=("ember",), certificates=shown.folder)
+    broker.start()
+    login, own = tmp_path / "login", tmp_path / "own"
+    login.mkdir()
+    own.mkdir()
+    (login / "username").write_text("ember\n")
+    (login / "password").write_text("wrong")
+    (own / "ca.crt").write_bytes((shown.folder / "ca.crt").read_bytes())
+    options = read_broker(f"mqtts://127.0.0.1:{broker.port}", credentials=login, certificates=own)
+    try:
+        async with opened(tmp_path / "hub") as hub, publishing(hub, options) as publisher:
+            await until(lambda: publisher.failures, "no certificate is shown")
+            client = authority.issue("hub").folder
+            for name in ("tls.crt", "tls.key"):
+                (own / name).write_bytes((client / name).read_bytes())
+            await until(lambda: "authori" in publisher.failing.lower(), f"the password is refused {publisher.failing}")
+            assert PASSWORD not in publisher.failing
+            (login / "password").write_text(f"{PASSWORD}\n")
+            await up_to_date(publisher)
+    finally:
+        broker.stop()
+
+
+async def test_a_broker_that_drops_what_it_acknowledges_is_not_up_to_date(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path / "mosquitto", rules="topic read #\n")
+    broker.start()
+    try:
+        async with opened(tmp_path / "hub") as hub, publishing(hub, options_for(broker)) as publisher:
+            await until(lambda: "embereye/status" in publisher.failing, "it is found out", 30)
+            assert not publisher.connected
+    finally:
+        broker.stop()
+
+
+async def test_entities_have_states_and_ids_of_their_own(tmp_path: Path, broker: Mosquitto) -> None:
+    async with (
+        opened(tmp_path, ("s-01", "s-02")) as hub,
+        reading(broker) as reader,
+        publishing(hub, options_for(broker)) as publisher,
+    ):
+        await up_to_date(publisher)
+        await until(lambda: len(reader.topics) == 4 + 2 + 4, "a zone, two devices, the status, and six entities")
+        configs = {topic: reader.json(topic) for topic in reader.topics if topic.startswith("homeassistant/")}
+    assert len(configs) == 4 + 2
+    assert {config["state_topic"] for config in configs.values()} <= reader.topics
+    assert len({config["unique_id"] for config in configs.values()}) == len(configs)
+    assert {config["availability"][0]["topic"] for config in configs.values()} == {STATUS}
+    zone = next(config["device"]["identifiers"] for config in configs.values() if config["name"] == "Fire")
+    watched = [config for config in configs.values() if config["name"] == "Watched"]
+    assert {config["device"]["via_device"] for config in watched} == set(zone)
+
+
+async def test_no_entities_are_described_where_nobody_looks_for_them(tmp_path: Path, broker: Mosquitto) -> None:
+    options = options_for(broker, discovery="", prefix="site/north")
+    async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options) as publisher:
+        await up_to_date(publisher)
+        own = {f"site/north/{name}" for name in ("status", "zones/default/hall", f"devices/{FLEET}/s-01")}
+        await until(lambda: reader.topics == own, f"these alone, not {reader.topics}")
+
+
+async def test_a_hub_as_a_process_tells_how_it_fares_and_ends_at_once(
+    tmp_path: Path, broker: Mosquitto, make_hub: Callable[..., Any]
+) -> None:
+    hub = make_hub(Stored(tmp_path), "--mqtt-broker", f"mqtt://127.0.0.1:{broker.port}")
+    hub.start()
+    await hub.ready()
+    async with reading(broker) as reader:
+        await until(lambda: reader.last.get(STATUS) == b"online", "the hub is online")
+        await until(lambda: "embereye_hub_mqtt_connected 1.0" in str(hub.get("/metrics")), "it is said to be")
+        broker.freeze()
+        began = time.monotonic()
+        assert hub.terminate() == 0
+        assert time.monotonic() - began < 5  # the library would wait for 10 s
+        broker.freeze(frozen=False)
+        await until(lambda: reader.last[STATUS] == b"offline", "nobody is online")
+
+
+async def test_a_hub_without_a_broker_in_reach_works_and_ends_all_the_same(
+    tmp_path: Path, make_hub: Callable[..., Any]
+) -> None:
+    hub = make_hub(Stored(tmp_path), "--mqtt-broker", "mqtt://127.0.0.1:1")
+    hub.start()
+    await hub.ready()
+    await until(lambda: "MQTT broker mqtt://127.0.0.1:1: " in hub.log(), "the log says so")
+    assert "embereye_hub_mqtt_connected 0.0" in str(hub.get("/metrics"))
+    assert hub.terminate() == 0
