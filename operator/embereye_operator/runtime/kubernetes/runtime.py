@@ -591,7 +591,8 @@ class KubernetesRuntime:
         """See Runtime."""
         self._fence()
         self._check_identity()
-        if hub := self._reports_to.get(scaling.fleet):
+        # To the one that was told of the fleet, of which the release's own has no name.
+        if (hub := self._reports_to.get(scaling.fleet)) is not None:
             await self._hubs[hub].tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
