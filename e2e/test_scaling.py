@@ -191,7 +191,6 @@ async def test_keda_answers_a_burst_by_the_prometheus_that_the_values_name_and_h
             assert trigger["metadata"]["serverAddress"] == PROMETHEUS
             (autoscaler,) = await site.cluster.items("horizontalpodautoscalers", "--namespace", SITE)
             assert autoscaler["metadata"]["ownerReferences"][0]["kind"] == "ScaledObject"
-            assert autoscaler["status"]["desiredReplicas"] == MOST
             async with without_prometheus(site):
                 await site.condition("sf", FLEET, 120, ScalingActive=False)
                 await asyncio.sleep(LOST_SECONDS)

@@ -256,6 +256,14 @@ METRICS = (
     Metric("embereye_sensor_recordings_delivered_total", "counter", "", (), "Recordings that the hub has.", (SENSOR,)),
     Metric("embereye_sensor_recordings_failing", "gauge", "", (), "1 while no recording can be written.", (SENSOR,)),
     Metric(
+        "embereye_sensor_recordings_left_out_total",
+        "counter",
+        "",
+        (),
+        "Signs that are not recorded, as their device had been often enough within an hour.",
+        (SENSOR,),
+    ),
+    Metric(
         "embereye_sensor_recordings_made_total",
         "counter",
         "",

@@ -84,6 +84,9 @@ async def test_each_hub_is_told_of_its_own_fleets_alone(tenants: Tenants) -> Non
     await tenants.step("hall", "annex", "hall", "annex")
     assert set(tenants.own.rosters) == {f"{tenants.namespace}/sensors/hall"}
     assert set(tenants.north.rosters) == {f"{tenants.namespace}/sensors/annex"}
+    for hub, name in ((tenants.own, "hall"), (tenants.north, "annex")):
+        assert hub.scaling is not None, "how busy its fleets are, too"
+        assert hub.scaling.fleet == f"{tenants.namespace}/sensors/{name}"
 
 
 async def test_the_hub_that_a_fleet_leaves_forgets_it(tenants: Tenants) -> None:

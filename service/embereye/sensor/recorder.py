@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from embereye.sensor.recording import Judged, write_recording
 from embereye.shard.clips.delivery import Delivery
 from embereye.shard.clips.spool import KeptSpool
 from embereye.shard.service import ShardContext
-from embereye.units import MIB, SECOND
+from embereye.units import HOUR, MIB, SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.shard_pb2 import SensorSettings
@@ -38,6 +39,7 @@ SPOOL_BYTES = 64 * MIB  # that wait for the hub
 BEFORE_NS = 60 * SECOND  # before a sign began
 AFTER_NS = 10 * SECOND  # after it was last stronger
 LONGEST_NS = 60 * SECOND  # after it began
+OF_ONE_DEVICE = 12  # recordings in an hour: a sensor whose sign comes and goes must not take the room of all others
 REMEMBERED = 1_000  # episodes of which is known how strong they were when they were recorded
 
 
@@ -63,11 +65,13 @@ class LineRecorder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lines")
         self._open: dict[tuple[str, Kind], _Recording] = {}
         self._recorded: dict[str, Level] = {}  # by episode
+        self._begun: dict[str, deque[int]] = {}  # by device: when its latest recordings began
         self._delivery = Delivery(context.links, self)
         self._spool: KeptSpool
         self.share = DEVICE_BYTES  # of a device that is not recorded
         self.failing = ""  # why nothing can be written; empty: it can
         self.made = 0
+        self.left_out = 0  # signs of a device that had been recorded often enough
 
     @classmethod
     async def start(cls, context: ShardContext) -> "LineRecorder":
@@ -103,6 +107,11 @@ class LineRecorder:
             return
         if known is not None:
             self._end(key)
+        begun = self._begun.setdefault(report.device, deque(maxlen=OF_ONE_DEVICE))
+        if len(begun) == OF_ONE_DEVICE and now_ns - begun[0] < HOUR:
+            self.left_out += 1
+            return
+        begun.append(now_ns)
         about = Clip(
             media=Clip.MEDIA_LINES, fleet=report.fleet, device=report.device, zone=report.zone, kind=report.kind,
             episode=report.episode,
@@ -126,6 +135,8 @@ class LineRecorder:
         """End the recordings of devices that another shard owns now."""
         for key in [key for key in self._open if key[0] in devices]:
             self._end(key)
+        for device in devices:
+            self._begun.pop(device, None)
 
     def _end(self, key: tuple[str, Kind]) -> None:
         recording = self._open.pop(key)
@@ -179,6 +190,8 @@ class LineRecorder:
     def metrics(self) -> Iterator[Metric]:
         """Counters and gauges, read at scrape time."""
         yield counter("embereye_sensor_recordings_made", "Recordings of what sensors sent around a sign.", self.made)
+        text = "Signs that are not recorded, as their device had been often enough within an hour."
+        yield counter("embereye_sensor_recordings_left_out", text, self.left_out)
         delivered, waiting = self._delivery.delivered, self._delivery.waiting
         yield counter("embereye_sensor_recordings_delivered", "Recordings that the hub has.", delivered)
         yield gauge("embereye_sensor_recordings_waiting", "Recordings that the hub has not got.", waiting)

@@ -40,6 +40,7 @@ SOON_BYTES = 256 * 1024  # waiting bytes that make a tick early: as many frames 
 BUDGET = 0.02  # seconds of work before the event loop has its turn
 FRAMES_BUDGET = 0.04  # seconds of work on frames in a batch; frames beyond it are shed
 FRAME_COST = 40e-6  # seconds, before it has been measured
+QUIET_ROWS = 32  # of readings that came together and change nothing: the newest, that are kept for a recording
 OVERFLOW = "overflow"
 ALL_FOUR = 0x01010101  # four booleans that are all true
 FRAME_BYTES = 2 * FRAME_WORDS
@@ -204,10 +205,12 @@ class TickBatcher:
         self.waited = 0.0
         self.offered += len(rows)
         self.analysed += len(rows)
-        device.arrivals.recent.add_rows(rows, now_ns)
         if self.archive is not None:
             self.archive.add(device.spec.id, rows, now_ns)
-        self._observe(device.analyse_readings(rows, now_ns), now_ns)
+        signs = device.analyse_readings(rows, now_ns)
+        # Of what changes nothing the newest alone: all of it would push out what did.
+        device.arrivals.recent.add_rows(rows if signs else rows[-QUIET_ROWS:], now_ns)
+        self._observe(signs, now_ns)
 
     def add_frame(self, device: SensorDevice, words: bytes, at_ns: int) -> None:
         """Analyse a frame with the other ones of this tick."""
@@ -251,8 +254,9 @@ class TickBatcher:
                 if not is_canary(device.spec.id):
                     self.archive.add(device.spec.id, block, now_ns)
         for device, block, unchanged, last in zip(devices, blocks, quiet, lasts, strict=True):
-            device.arrivals.recent.add_rows(block, now_ns)
-            if unchanged and not device.readings.attentive:
+            usual = unchanged and not device.readings.attentive
+            device.arrivals.recent.add_rows(block[-QUIET_ROWS:] if usual else block, now_ns)
+            if usual:
                 device.count_quiet_rows(len(block), last, now_ns)
                 continue
             try:

@@ -1,11 +1,13 @@
 """Associations on loopback: who is let in, who is not, and what becomes of whoever breaks the rules."""
 
 import asyncio
+import random
 import socket
 import stat
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from embereye.hub.associations import Associations
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import control_call
 from embereye.hub.hub import Hub
+from embereye.hub.services import associated as associated_module
+from embereye.hub.services.associated import associated
 from embereye.hub.services.echo import CALL as ECHO
 from embereye.hub.services.echo import echo_call
 from embereye.hub.storage.store import StoreThreads
@@ -277,3 +281,52 @@ async def test_an_echo_that_is_too_long_ends_the_association(served: Served) -> 
 
     with pytest.raises(LinkError, match=r"a message of 400.. bytes is too long: at most 33792"):
         await away(attempt)
+
+
+async def echo_slowly(requests: AsyncIterator[EchoRequest]) -> AsyncIterator[EchoResponse]:
+    async for request in requests:
+        if not request.sequence % 16:
+            await asyncio.sleep(0)
+        yield EchoResponse(sequence=request.sequence, payload=request.payload)
+
+
+async def test_each_of_many_requests_on_many_streams_is_answered_once_and_in_order(
+    served: Served, debugged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients, each = 16, (10_000 if debugged else 50_000) // 16
+    monkeypatch.setattr(associated_module, "AHEAD", 2_000)  # bytes: connections are left unread again and again
+    served.associations.calls["x/Echo"] = associated(echo_slowly, EchoRequest, EchoResponse, Role.VIEWER, 1 << 16)
+
+    def converse(number: int) -> list[int]:
+        dice, sent, found = random.Random(number), 0, list[int]()
+        with served.link(unix=True, call="x/Echo", timeout=60) as link:
+            while len(found) < each:
+                for _ in range(min(dice.randrange(1, 200), each - sent)):
+                    sent += 1
+                    link.send(EchoRequest(sequence=sent, payload=bytes(dice.randrange(100))))
+                for _ in range(sent - len(found) if sent == each else dice.randrange(sent - len(found) + 1)):
+                    found.append(link.receive(EchoResponse).sequence)
+        return found
+
+    with ThreadPoolExecutor(clients) as threads:
+        loop = asyncio.get_running_loop()
+        running = [loop.run_in_executor(threads, converse, number) for number in range(clients)]
+        for found in await asyncio.wait_for(asyncio.gather(*running), 120):
+            assert found == list(range(1, each + 1))
+
+
+async def test_all_who_wait_are_told_that_the_hub_stops(served: Served, debugged: bool) -> None:
+    links = [await away(lambda: served.link(unix=True, call=ECHO, timeout=20)) for _ in range(8)]
+
+    def wait(link: Link) -> str:
+        with link, pytest.raises(LinkError) as caught:
+            link.receive(EchoResponse)
+        return str(caught.value)
+
+    with ThreadPoolExecutor(8) as threads:
+        loop = asyncio.get_running_loop()
+        waiting = [loop.run_in_executor(threads, wait, link) for link in links]
+        await asyncio.sleep(0.05)
+        await served.associations.close("the hub stops: dial again")
+        ended = await asyncio.wait_for(asyncio.gather(*waiting), 20)
+    assert ended == ["the hub stops: dial again"] * 8

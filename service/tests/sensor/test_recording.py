@@ -1,16 +1,27 @@
 """What is kept of a sensor around an alarm, and whether this version decides on it as its shard did."""
 
+import asyncio
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 from harness.settings import sensor_settings
 
+from embereye.detect.sensing.bands import BandTable
 from embereye.levels import Kind, Level
+from embereye.process.tasks import Tasks
 from embereye.sensor.device.recent import HEAD, Piece, RecentData, What
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.sensor.recorder import RECORDED_BYTES, LineRecorder
 from embereye.sensor.recording import Judged, RecordingError, read_recording, write_recording
 from embereye.sensor.replay import LineReplay
-from embereye.units import SECOND
+from embereye.sensor.tick import TickBatcher
+from embereye.shard.evidence.episodes import Sign
+from embereye.shard.service import ShardContext, ShardOptions
+from embereye.sim.sensors import Chip
+from embereye.units import MINUTE, SECOND
+from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Device
 
 START = 1_700_000_000 * SECOND
@@ -98,6 +109,26 @@ def test_smoke_is_an_alarm_again_by_the_settings_then() -> None:
     assert replayed(recorded(*pieces[:20])).level(Kind.SMOKE) == Level.CLEAR
 
 
+@pytest.mark.parametrize("limit", [RECORDED_BYTES, 60_000])
+def test_a_fire_in_thermal_frames_is_decided_alike_from_what_was_kept_of_it(limit: int) -> None:
+    chip, bands, signs = Chip(7), BandTable(), list[Sign]()
+    device = SensorDevice(DEVICE, sensor_settings(), bands)
+    device.arrivals.recent.limit = limit
+    batcher = TickBatcher(bands, lambda found, _: signs.extend(found))
+    batcher.configure(sensor_settings())
+    batcher.calibrate(device, chip.eeprom, START)
+    for number in range(160):
+        at_ns = START + number * SECOND // 4
+        batcher.add_frame(device, chip.frame(min(max(0, number - 100) / 20, 1), number), at_ns)
+        batcher.settle(at_ns)
+    then = max(sign.level for sign in signs if sign.kind is Kind.HEAT)
+    assert then >= Level.ALARM
+    eeprom, pieces = device.arrivals.recent.cut(START)
+    replay = replayed(write_recording(Judged(DEVICE, sensor_settings(), then, eeprom), pieces))
+    assert replay.level(Kind.HEAT) == then
+    assert 10 < replay.frames <= 160
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"embereye": "1"}', b"\xff\xfe"])
 def test_what_is_no_recording_is_refused(content: bytes) -> None:
     with pytest.raises(RecordingError, match="first line"):
@@ -108,3 +139,34 @@ def test_a_line_that_is_no_moment_is_named() -> None:
     _, moments = read_recording(recorded() + b'{"timeNs": "x"}\n')
     with pytest.raises(RecordingError, match="line 2"):
         list(moments)
+
+
+async def test_a_sensor_whose_sign_comes_and_goes_takes_no_room_of_the_others(tmp_path: Path) -> None:
+    options = ShardOptions("s", Path("none"), "", tmp_path, "127.0.0.1", 0, 0, 0, 0, 0)
+    async with Tasks() as tasks:
+        recorder = await LineRecorder.start(ShardContext(options, tasks, lambda _: None, lambda: None))
+        devices = {name: SensorDevice(Device(id=name), sensor_settings(), BandTable()) for name in ("s-01", "s-02")}
+        recorder.share_among([device.arrivals.recent for device in devices.values()])
+
+        def burn(name: str, minute: int) -> None:
+            now_ns, device = START + minute * MINUTE, devices[name]
+            device.arrivals.recent.add_rows(np.array([SMOKE]), now_ns)
+            report = EvidenceItem(
+                device=name, episode=f"{name}-{minute}", kind=Kind.SMOKE.wire, level=Level.PRE_ALARM.wire
+            )
+            recorder.note_report(report, device, sensor_settings(), now_ns)
+            recorder.note_report(report, device, sensor_settings(), now_ns)  # it goes on
+            recorder.end_overdue(now_ns + MINUTE // 2)
+
+        for minute in range(40):
+            burn("s-01", minute)
+        burn("s-02", 40)
+        await recorder.run(lambda spool: None)
+        await asyncio.sleep(0)
+        assert (recorder.made, recorder.left_out) == (13, 28)
+        burn("s-01", 61)
+        await recorder.run(lambda spool: None)
+        await asyncio.sleep(0)
+        assert recorder.made == 14
+        assert len(await recorder.run(lambda spool: spool.waiting())) == 14
+        recorder.close()

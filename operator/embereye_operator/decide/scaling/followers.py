@@ -44,4 +44,8 @@ def judge(mode: str, child: Mapping[str, Any] | None) -> Judgement:
     for type_, message in (("Paused", "it is paused"), ("Fallback", "its metric is lost: the shards are held")):
         if told.get(type_, {}).get("status") == "True":
             return "False", type_, f"{what}: {message}"
+    # KEDA counts what it asks in vain long before it falls back on anything, and calls itself ready all the while.
+    health = (child.get("status") or {}).get("health") or {}
+    if failing := sorted(name for name, found in health.items() if found.get("status") == "Failing"):
+        return "False", "TriggerFailing", f"{what}: {', '.join(failing)} cannot be asked: the shards are held"
     return "True", "External", f"spec.shards is written by {mode}"

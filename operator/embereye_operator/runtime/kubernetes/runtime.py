@@ -591,8 +591,8 @@ class KubernetesRuntime:
         """See Runtime."""
         self._fence()
         self._check_identity()
-        hub = self._reports_to.get(scaling.fleet)
-        if hub is not None:  # the name of the one that reports go to by default is empty
+        # To the one that was told of the fleet, of which the release's own has no name.
+        if (hub := self._reports_to.get(scaling.fleet)) is not None:
             await self._hubs[hub].tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:

@@ -70,6 +70,17 @@ def test_an_autoscaler_is_judged_by_its_own_conditions(mode: str, child: Any, an
     assert message
 
 
+def test_a_trigger_that_keda_asks_in_vain_is_told_though_keda_calls_itself_ready() -> None:
+    """As KEDA 2.17.2 says it of a Prometheus that is gone."""
+    child = told(("Ready", "True", "ScaledObjectReady"), ("Fallback", "False", "NoFallbackFound"))
+    child["status"]["health"] = {"s0-prometheus": {"numberOfFailures": 4, "status": "Failing"}}
+    status, reason, message = judge("keda", child)
+    assert (status, reason) == ("False", "TriggerFailing")
+    assert "s0-prometheus cannot be asked: the shards are held" in message
+    child["status"]["health"]["s0-prometheus"] = {"numberOfFailures": 0, "status": "Happy"}
+    assert judge("keda", child)[:2] == ("True", "External")
+
+
 async def test_a_fleet_says_what_its_autoscaler_says_as_it_changes_and_nothing_where_it_only_observes() -> None:
     world = World(fleet_of(count=2, autoscaling={"mode": "hpa"}))
     outcome = await world.settle()

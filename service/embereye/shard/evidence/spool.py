@@ -23,7 +23,8 @@ NAMED = 5  # devices in a sentence
 TABLES = """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
 CREATE TABLE IF NOT EXISTS spool (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL,
     episode TEXT NOT NULL, level INTEGER NOT NULL, report BLOB NOT NULL);
-CREATE INDEX IF NOT EXISTS spool_episode ON spool (episode, level);"""
+CREATE INDEX IF NOT EXISTS spool_episode ON spool (episode, level);
+CREATE INDEX IF NOT EXISTS spool_weakest ON spool (level, number);"""
 
 Row = tuple[int, EvidenceItem]  # number, report
 

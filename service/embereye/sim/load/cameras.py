@@ -9,10 +9,8 @@ from functools import partial
 
 import grpc
 
-from embereye.process.http.bearer import bearer
-from embereye.process.tasks import beside
-from embereye.process.tls.client import ClientTls, dial
-from embereye.sim.load.clients import CONNECT_SECONDS, STALLED_SECONDS, Pace, keep_speaking
+from embereye.process.tls.client import ClientTls
+from embereye.sim.load.clients import STALLED_SECONDS, Pace, check_welcome, conversing, keep_speaking
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.scenes.films import Cameras
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
@@ -47,37 +45,31 @@ async def push_load(cameras: Cameras, figures: Sequence[ClientFigures], load: Ca
 
 
 async def _push(cameras: Cameras, figure: ClientFigures, pace: Pace, load: CameraLoad) -> None:
-    link = dial(load.target, load.tls, (("grpc.use_local_subchannel_pool", 1),))
-    call = FramesStub(link).Push(metadata=bearer(load.token))
     film = cameras.films[figure.id]
     analysed, shed = figure.acknowledged, figure.shed
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await call.wait_for_connection()
-        figure.connections += 1
-        async with beside(_receive(call, figure, analysed, shed), name=f"acks-{figure.id}") as receiving:
-            while not pace.over and not receiving.done():
-                due = await pace.next()
-                # A camera does not send its past: what has become due meanwhile is left out, and counted.
-                figure.skipped += pace.skip_to(time.monotonic())
-                frame = film.frame(due - pace.began)
-                request = PushRequest(
-                    camera=figure.id, sequence=pace.number, time_ns=time.time_ns(), image=frame, raw=film.raw
-                )
-                async with asyncio.timeout(STALLED_SECONDS):
-                    await call.write(request)
-                figure.latencies.add(time.monotonic() - due)
-                figure.sent(len(frame))
-            if not receiving.done():
-                await call.done_writing()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(SETTLE_SECONDS):
-                        await asyncio.shield(receiving)
-            if receiving.done():
-                await receiving
-    finally:
-        call.cancel()
-        await link.close()
+    async with conversing(
+        load,
+        figure,
+        lambda link, shown: FramesStub(link).Push(metadata=shown),
+        lambda call: _receive(call, figure, analysed, shed),
+    ) as (call, receiving):
+        while not pace.over and not receiving.done():
+            due = await pace.next()
+            # A camera does not send its past: what has become due meanwhile is left out, and counted.
+            figure.skipped += pace.skip_to(time.monotonic())
+            frame = film.frame(due - pace.began)
+            request = PushRequest(
+                camera=figure.id, sequence=pace.number, time_ns=time.time_ns(), image=frame, raw=film.raw
+            )
+            async with asyncio.timeout(STALLED_SECONDS):
+                await call.write(request)
+            figure.latencies.add(time.monotonic() - due)
+            figure.sent(len(frame))
+        if not receiving.done():
+            await call.done_writing()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_SECONDS):
+                    await asyncio.shield(receiving)
 
 
 async def _receive(
@@ -85,10 +77,7 @@ async def _receive(
 ) -> None:
     """Keep what the shard says of this stream's frames, which were none before `analysed` and `shed`."""
     async for response in call:
+        check_welcome(response)
         if response.HasField("ack"):
             figure.acknowledged = analysed + response.ack.analysed
             figure.shed = shed + response.ack.shed
-        elif response.HasField("rejected"):
-            raise ConnectionRefusedError(f"rejected: {response.rejected.reason}")
-        elif response.HasField("drain"):
-            raise ConnectionResetError(f"sent on to {response.drain.target or 'the fleet'}: {response.drain.reason}")

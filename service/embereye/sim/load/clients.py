@@ -4,16 +4,42 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
+from embereye.process.http.bearer import Metadata, bearer
+from embereye.process.tasks import beside
 from embereye.process.timing.backoff import Backoff
+from embereye.process.tls.client import ClientTls, dial
 from embereye.sim.load.figures import ClientFigures
+from embereye.v1.frames_pb2 import PushResponse
+from embereye.v1.ingest_pb2 import IngestResponse
 
+Call = TypeVar("Call", bound="grpc.aio.StreamStreamCall[Any, Any]")
 CONNECT_SECONDS = 5.0
 STALLED_SECONDS = 10.0  # for one packet, after which the connection is given up
+
+
+class StreamLoad(Protocol):
+    """What of a load says where to, and who sends."""
+
+    @property
+    def target(self) -> str:
+        """A host:port."""
+        ...
+
+    @property
+    def token(self) -> str:
+        """That every stream shows; '': none."""
+        ...
+
+    @property
+    def tls(self) -> ClientTls | None:
+        """None: it is not encrypted."""
+        ...
 
 
 @dataclass
@@ -67,3 +93,37 @@ async def keep_speaking(speak: Callable[[], Awaitable[None]], figure: ClientFigu
             await speak()
         if not pace.over:
             await asyncio.sleep(backoff.next())
+
+
+@contextlib.asynccontextmanager
+async def conversing(
+    load: StreamLoad,
+    figure: ClientFigures,
+    open_call: Callable[[grpc.aio.Channel, Metadata], Call],
+    receive: Callable[[Call], Coroutine[Any, Any, None]],
+) -> AsyncIterator[tuple[Call, "asyncio.Task[None]"]]:
+    """A client's stream while the block lasts, and the task in which `receive` hears what the shard says of it.
+
+    At the end of the block, where the shard has ended it, raises why.
+    """
+    link = dial(load.target, load.tls, (("grpc.use_local_subchannel_pool", 1),))
+    call = open_call(link, bearer(load.token))
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await call.wait_for_connection()
+        figure.connections += 1
+        async with beside(receive(call), name=f"acks-{figure.id}") as receiving:
+            yield call, receiving
+            if receiving.done():
+                await receiving
+    finally:
+        call.cancel()
+        await link.close()
+
+
+def check_welcome(response: IngestResponse | PushResponse) -> None:
+    """ConnectionRefusedError, or ConnectionResetError, where the shard sends the client away with `response`."""
+    if response.HasField("rejected"):
+        raise ConnectionRefusedError(f"rejected: {response.rejected.reason}")
+    if response.HasField("drain"):
+        raise ConnectionResetError(f"sent on to {response.drain.target or 'the fleet'}: {response.drain.reason}")

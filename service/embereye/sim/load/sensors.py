@@ -11,10 +11,16 @@ from functools import partial
 
 import grpc
 
-from embereye.process.http.bearer import bearer
 from embereye.process.tasks import beside
-from embereye.process.tls.client import ClientTls, dial
-from embereye.sim.load.clients import CONNECT_SECONDS, STALLED_SECONDS, Pace, keep_speaking
+from embereye.process.tls.client import ClientTls
+from embereye.sim.load.clients import (
+    CONNECT_SECONDS,
+    STALLED_SECONDS,
+    Pace,
+    check_welcome,
+    conversing,
+    keep_speaking,
+)
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.sensors import CHIPS, Chip, reading
 from embereye.units import split_address
@@ -139,36 +145,30 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pa
 
 
 async def _speak_grpc(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
-    link = dial(load.target, load.tls, (("grpc.use_local_subchannel_pool", 1),))
-    call = IngestStub(link).Stream(metadata=bearer(load.token))
     waiting: deque[tuple[int, float]] = deque()  # sequence, and when it was due: of what is not acknowledged
     epoch, sequence = time.time_ns(), 0
-    try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            await call.wait_for_connection()
-        figure.connections += 1
-        async with beside(_receive(call, waiting, figure), name=f"acks-{packets.id}") as receiving:
-            first = DeviceBatch(device=packets.id, epoch=epoch, calibration=packets.chip.eeprom)
-            while not pace.over and not receiving.done():
-                due = await pace.next()
-                sequence += 1
-                batch = first if sequence == 1 else DeviceBatch(device=packets.id, epoch=epoch)
-                packets.message(pace.number, sequence, batch)
-                waiting.append((sequence, due))
-                request = IngestRequest(devices=[batch])
-                async with asyncio.timeout(STALLED_SECONDS):
-                    await call.write(request)
-                figure.sent(request.ByteSize())
-            deadline = time.monotonic() + ACKNOWLEDGED_SECONDS
-            while waiting and not receiving.done() and time.monotonic() < deadline:
-                await asyncio.sleep(0.01)
-            if waiting:
-                figure.errors["not acknowledged"] += len(waiting)
-            if receiving.done():
-                await receiving
-    finally:
-        call.cancel()
-        await link.close()
+    async with conversing(
+        load,
+        figure,
+        lambda link, shown: IngestStub(link).Stream(metadata=shown),
+        lambda call: _receive(call, waiting, figure),
+    ) as (call, receiving):
+        first = DeviceBatch(device=packets.id, epoch=epoch, calibration=packets.chip.eeprom)
+        while not pace.over and not receiving.done():
+            due = await pace.next()
+            sequence += 1
+            batch = first if sequence == 1 else DeviceBatch(device=packets.id, epoch=epoch)
+            packets.message(pace.number, sequence, batch)
+            waiting.append((sequence, due))
+            request = IngestRequest(devices=[batch])
+            async with asyncio.timeout(STALLED_SECONDS):
+                await call.write(request)
+            figure.sent(request.ByteSize())
+        deadline = time.monotonic() + ACKNOWLEDGED_SECONDS
+        while waiting and not receiving.done() and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        if waiting:
+            figure.errors["not acknowledged"] += len(waiting)
 
 
 async def _receive(
@@ -178,13 +178,10 @@ async def _receive(
 ) -> None:
     """Take acknowledgements off `waiting`; ConnectionResetError where the shard sends the client away."""
     async for response in call:
+        check_welcome(response)
         if response.HasField("ack"):
             now = time.monotonic()
             upto = max(mark.sequence for mark in response.ack.watermarks)
             while waiting and waiting[0][0] <= upto:
                 figure.latencies.add(now - waiting.popleft()[1])
                 figure.acknowledged += 1
-        elif response.HasField("rejected"):
-            raise ConnectionRefusedError(f"rejected: {response.rejected.reason}")
-        elif response.HasField("drain"):
-            raise ConnectionResetError(f"sent on to {response.drain.target or 'the fleet'}: {response.drain.reason}")

@@ -100,6 +100,18 @@ async def test_many_under_way_are_all_kept_and_known_again_after_a_restart(serve
         assert (known.path(clip).read_bytes(), clip.stored_by, clip.device) == (data, "admin", "gate")
 
 
+async def test_what_several_store_at_once_is_kept_also_where_one_of_them_goes(served: Served) -> None:
+    contents = [os.urandom(5_000) for _ in range(16)]
+    storing = [asyncio.ensure_future(served.clips.store([(still(data), data)])) for data in contents]
+    await storing[0]  # the others waited for it, and the next one writes what all of them have
+    storing[1].cancel()
+    ended = await asyncio.wait_for(asyncio.gather(*storing, return_exceptions=True), 20)
+    assert isinstance(ended[1], asyncio.CancelledError)
+    assert [ended[0], *ended[2:]] == [[None]] * 15
+    known = await served.loaded_anew()
+    assert all(known.find(still(data).sha256) for data in [contents[0], *contents[2:]])
+
+
 async def test_what_is_broken_off_is_gone_on_with(served: Served) -> None:
     data = os.urandom(5 * PART + 77)
     clip = still(data, media=Clip.MEDIA_VIDEO)

@@ -1,4 +1,6 @@
+import asyncio
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,3 +187,48 @@ def test_reports_wait_from_the_latest_acknowledgement_on(monkeypatch: pytest.Mon
     assert spool.waiting_seconds() == 5.0
     spool.acknowledge(["2"])
     assert spool.waiting_seconds() == 0.0
+
+
+async def test_each_of_many_reports_is_delivered_once_and_in_order_while_others_come_and_are_acknowledged(
+    debugged: bool,
+) -> None:
+    producers, each = 16, (10_000 if debugged else 50_000) // 16
+    spool, delivered, dice = Spool(None), list[str](), random.Random(6)
+
+    async def produce(producer: int) -> None:
+        for number in range(each):
+            spool.put(report(f"{producer}/{number}", f"{producer}/{number}"))
+            if not number % 16:
+                await asyncio.sleep(0)
+            while len(spool) > 2_000:
+                await asyncio.sleep(0)
+
+    async def deliver() -> None:
+        sent, waiting = 0, list[str]()
+        while len(delivered) < producers * each or waiting:
+            for number, item in spool.after(sent, dice.randrange(1, 300)):
+                assert number > sent
+                sent = number
+                waiting.append(item.id)
+                delivered.append(item.id)
+            acknowledged, waiting = waiting[: (part := dice.randrange(400))], waiting[part:]
+            if acknowledged:
+                spool.acknowledge(acknowledged)
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(asyncio.gather(deliver(), *(produce(producer) for producer in range(producers))), 150)
+    for producer in range(producers):
+        mine = [name for name in delivered if name.startswith(f"{producer}/")]
+        assert mine == [f"{producer}/{number}" for number in range(each)]
+    assert len(delivered) == producers * each
+    assert (len(spool), spool.dropped, spool.degraded) == (0, 0, "")
+    assert not spool.after(0)
+
+
+def test_of_more_than_there_is_room_for_the_strongest_wait_and_the_rest_is_counted() -> None:
+    spool, levels = Spool(None, capacity=500), (Level.PRE_ALARM, Level.ALARM, Level.CRITICAL)
+    for number in range(3_000):
+        spool.put(report(f"r-{number}", f"e-{number}", levels[number % 3]))
+    assert (len(spool), spool.dropped) == (500, 2_500)
+    strongest = [f"r-{number}" for number in range(3_000) if number % 3 == 2]
+    assert [item.id for _, item in spool.after(0, 1_000)] == strongest[-500:]
