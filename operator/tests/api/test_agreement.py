@@ -65,7 +65,7 @@ INVALID = [
     ("SensorFleet", {"batching": {"window": "2s"}}, "spec.batching.window"),
     ("SensorFleet", {"batching": {"maxItems": 0}}, "spec.batching.maxItems"),
     ("SensorFleet", {"shards": 0}, "spec.shards"),
-    ("SensorFleet", {"shards": 65}, "spec.shards"),
+    ("SensorFleet", {"shards": 129}, "spec.shards"),
     ("SensorFleet", {"shards": 1.5}, "spec.shards"),
     ("SensorFleet", {"shards": True}, "spec.shards"),
     ("SensorFleet", {"paused": "yes"}, "spec.paused"),
