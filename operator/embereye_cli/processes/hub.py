@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embereye.hub.access.roles import Role, role_named
-from embereye.hub.http.origin import AllowedHosts
+from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
 from embereye.hub.server import HubOptions, serve

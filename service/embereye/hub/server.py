@@ -16,8 +16,8 @@ from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import CALL as CONTROL
 from embereye.hub.control.stream import control_call
 from embereye.hub.databases.interface import BeginAnewError, OwnedError
+from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
-from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import ControlMetrics, HubCollector
 from embereye.hub.mqtt.options import MqttOptions

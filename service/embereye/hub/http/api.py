@@ -16,20 +16,20 @@ from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.http import runbooks
-from embereye.hub.http.access import OPEN_PATHS, ROLES, AccessRoutes
-from embereye.hub.http.actuators import describe_actuators
-from embereye.hub.http.authenticate import PRINCIPAL, authenticate, needed_role
-from embereye.hub.http.canaries import heartbeats
-from embereye.hub.http.devices import DeviceEntries
+from embereye.hub.http.access.authenticate import PRINCIPAL, authenticate, needed_role
+from embereye.hub.http.access.oidc import OidcRoutes
+from embereye.hub.http.access.origin import AllowedHosts, guard, is_own_name
+from embereye.hub.http.access.routes import OPEN_PATHS, ROLES, AccessRoutes
 from embereye.hub.http.feeds.subscriptions import SubscriptionRoutes, selection_of
 from embereye.hub.http.feeds.webhooks import WebhookRoutes
 from embereye.hub.http.feeds.websocket import FeedSocket
 from embereye.hub.http.files import STATIC, file_response
-from embereye.hub.http.fleets import FleetRoutes
-from embereye.hub.http.lists import Facts, Json, SharedList, Source
-from embereye.hub.http.oidc import OidcRoutes
+from embereye.hub.http.fleets.actuators import describe_actuators
+from embereye.hub.http.fleets.canaries import heartbeats
+from embereye.hub.http.fleets.devices import DeviceEntries
+from embereye.hub.http.fleets.lists import Facts, Json, SharedList, Source
+from embereye.hub.http.fleets.routes import FleetRoutes
 from embereye.hub.http.openapi.describe import describe
-from embereye.hub.http.origin import AllowedHosts, guard, is_own_name
 from embereye.hub.http.overlays import OverlayRoutes
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.past import PastRoutes, listed_clip

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from embereye.hub.http.authenticate import PRINCIPAL
+from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.parameters import read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub

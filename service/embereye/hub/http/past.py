@@ -9,8 +9,8 @@ from google.protobuf import json_format
 
 from embereye.hub.actions import check_action
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
-from embereye.hub.http.authenticate import PRINCIPAL
-from embereye.hub.http.lists import Json
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from embereye.hub.http.authenticate import PRINCIPAL
-from embereye.hub.http.lists import Json
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub

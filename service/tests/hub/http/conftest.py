@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
-from embereye.hub.http.origin import AllowedHosts
 from embereye.hub.hub import Hub
 from embereye.hub.metrics import HubCollector
 from embereye.hub.services.evidence import EvidenceService

@@ -5,8 +5,8 @@ from aiohttp import web
 from embereye.hub.feeds.records import StoredSubscription
 from embereye.hub.feeds.selection import Selection, read_selection
 from embereye.hub.feeds.subscriptions import Subscriptions, UnknownSubscriptionError
-from embereye.hub.http.authenticate import PRINCIPAL
-from embereye.hub.http.lists import Json
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub

@@ -3,8 +3,8 @@
 from aiohttp import web
 from google.protobuf import json_format
 
-from embereye.hub.http.authenticate import PRINCIPAL
-from embereye.hub.http.lists import Json
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import number_of, read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub

@@ -18,10 +18,10 @@ from embereye.hub.feeds.feed import (
     TooSlowError,
 )
 from embereye.hub.feeds.selection import Selection, read_selection
-from embereye.hub.http.authenticate import PRINCIPAL
+from embereye.hub.http.access.authenticate import PRINCIPAL
+from embereye.hub.http.access.origin import check_origin
 from embereye.hub.http.feeds.subscriptions import selection_of
-from embereye.hub.http.lists import Json
-from embereye.hub.http.origin import check_origin
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.parameters import number_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub

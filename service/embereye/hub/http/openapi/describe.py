@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from embereye.hub.access.roles import Role
 from embereye.hub.http.files import STATIC
-from embereye.hub.http.lists import Json
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.openapi.parts import answer, reference
 from embereye.hub.http.openapi.paths import paths
 from embereye.hub.http.openapi.schemas import schemas

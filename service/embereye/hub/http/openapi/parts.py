@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from embereye.hub.access.roles import Role
-from embereye.hub.http.lists import Json
+from embereye.hub.http.fleets.lists import Json
 
 NANOSECONDS: Json = {
     "type": "string",

@@ -3,7 +3,7 @@
 from embereye.hub.access.roles import Role
 from embereye.hub.feeds.selection import KINDS, LEVELS, TYPES
 from embereye.hub.http.files import STATIC
-from embereye.hub.http.lists import Json
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.openapi.parts import (
     CURSOR,
     NANOSECONDS,

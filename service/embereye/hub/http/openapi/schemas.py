@@ -3,7 +3,7 @@
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from embereye.hub.feeds.selection import KINDS, LEVELS, MAX_VALUE, MAX_VALUES, TYPES
-from embereye.hub.http.lists import Json
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.http.openapi.parts import (
     CURSOR,
     NANOSECONDS,

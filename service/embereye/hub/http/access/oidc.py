@@ -10,8 +10,8 @@ from aiohttp import web
 
 from embereye.hub.access.keeper import SlowDownError
 from embereye.hub.access.roles import Principal
-from embereye.hub.http.access import set_cookie
-from embereye.hub.http.authenticate import cookie_name, is_secure
+from embereye.hub.http.access.authenticate import cookie_name, is_secure
+from embereye.hub.http.access.routes import set_cookie
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.oidc import attempt as attempts

@@ -8,7 +8,7 @@ from functools import partial
 
 from embereye.hub.coverage.book import Fleet, Watched
 from embereye.hub.coverage.ledgers import Part, add_up
-from embereye.hub.http.lists import Facts, Json, Source
+from embereye.hub.http.fleets.lists import Facts, Json, Source
 from embereye.hub.hub import Hub
 from embereye.levels import ZoneState
 from embereye.v1.evidence_pb2 import Ledger

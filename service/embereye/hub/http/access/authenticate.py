@@ -9,7 +9,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
 from embereye.hub.access.roles import Principal, Role
-from embereye.hub.http.origin import SAFE_METHODS
+from embereye.hub.http.access.origin import SAFE_METHODS
 from embereye.hub.http.refused import Refused
 
 T = TypeVar("T")

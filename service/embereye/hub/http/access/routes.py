@@ -6,7 +6,7 @@ from aiohttp import web
 
 from embereye.hub.access.keeper import NameTakenError
 from embereye.hub.access.roles import Principal, Role, role_named
-from embereye.hub.http.authenticate import PRINCIPAL, cookie_name, is_secure, proved
+from embereye.hub.http.access.authenticate import PRINCIPAL, cookie_name, is_secure, proved
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub

@@ -6,7 +6,7 @@ from datetime import datetime
 from aiohttp import web
 
 from embereye.hub.coverage.book import Fleet
-from embereye.hub.http.lists import Json
+from embereye.hub.http.fleets.lists import Json
 from embereye.hub.hub import Hub
 from embereye.hub.scaling import ToldScaling
 from embereye.units import SECOND
