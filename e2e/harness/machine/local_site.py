@@ -47,6 +47,9 @@ class Layout:
     sensors: dict[str, str] = field(default_factory=dict)  # others that are declared: id → zone
     pulled: dict[str, str] = field(default_factory=dict)  # cameras that are dialled: id → source
     shards: int = 2  # of sensors
+    small_disk: bool = (
+        True  # history and spools are on a disk of their own that can be filled, where one can be mounted
+    )
 
 
 class LocalSite:
@@ -263,7 +266,7 @@ async def running_site(
 ) -> AsyncIterator[LocalSite]:
     """A site whose devices are all well, on a disk of its own where this user may mount one."""
     async with AsyncExitStack() as stack:
-        disk = await stack.enter_async_context(own_disk(folder / "data")) if can_mount() else None
+        disk = await stack.enter_async_context(own_disk(folder / "data")) if layout.small_disk and can_mount() else None
         site = LocalSite(folder, diary, layout, disk)
         stack.push_async_callback(site.close)
         await site.start()
