@@ -13,6 +13,7 @@ from harness.matrix.fault import Fault
 
 API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it for as long as this file is there
 BACK_SECONDS = 120.0  # for the API server, and for CoreDNS, once they may run again
+ISSUED_SECONDS = 240.0  # for the operator to see that certificates are gone
 NO_SUCH_IMAGE = "embereye:no-such-version"
 
 
@@ -232,7 +233,7 @@ async def certificates_gone(release: Release) -> AsyncIterator[None]:
         if names:
             await release.cluster.kubectl("delete", "secret", *names, "--namespace", namespace)
     yield
-    await release.site.cluster.existing("secret", f"{RELEASE}-hub-identity", SYSTEM, 60)
+    await release.site.cluster.existing("secret", f"{RELEASE}-hub-identity", SYSTEM, ISSUED_SECONDS)
 
 
 FAULTS: dict[str, Fault[Release]] = {

@@ -104,6 +104,26 @@ async def test_the_hub_and_each_shard_get_a_certificate_that_says_who_they_are(
     assert release.secret("embereye-hub-identity")["metadata"]["ownerReferences"][0]["uid"] == authority
 
 
+@pytest.mark.parametrize("collected", ["before", "after"])
+async def test_a_fleet_that_is_deleted_and_applied_again_gets_certificates_of_its_own(
+    release: Release, collected: str
+) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    name, declared = f"{SHARD}-identity", sensor_fleet(release.namespace)
+    release.cluster.request("DELETE", path_of(declared))
+    async with asyncio.timeout(30):
+        while collected == "before" and release.secret(name):
+            await asyncio.sleep(0.1)
+    again = parse_fleet(create(release.cluster, declared))
+    await release.identities.identify(again, [SHARD])
+    owner = release.secret(name)["metadata"]["ownerReferences"]
+    assert [one["uid"] for one in owner] == [again.uid], "nothing deletes it with the fleet before"
+    version = release.secret(name)["metadata"]["resourceVersion"]
+    await release.identities.identify(again, [SHARD])
+    assert release.secret(name)["metadata"]["resourceVersion"] == version
+
+
 async def test_whoever_leads_next_goes_on_with_the_authority_and_issues_nothing_anew(release: Release) -> None:
     await release.identities.keep([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 ANNOTATION_EXPIRES = "embereye.dev/expires"  # of a Secret with a certificate
 ANNOTATION_TRUSTS = "embereye.dev/trusts"  # a hash of the authorities in it
 ANNOTATION_NAMES = "embereye.dev/names"  # by which others than our own processes dial whose it is
-RELIST = timedelta(minutes=10)  # after which it is looked whether somebody has removed a certificate
+RELIST = timedelta(minutes=2)  # after which it is looked whether somebody has removed a certificate
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Kept:
     expires: datetime
     trusts: str
     names: tuple[str, ...] = ()  # by which others than our own processes dial it
+    owner: str = ""  # uid of what it goes with
 
 
 class Identities:
@@ -125,7 +126,12 @@ class Identities:
         for key, shard in wanted.items():
             identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
             kept = self._known.get(key)
-            if kept is None or (kept.identity, kept.names) != (identity, names) or self._due(kept, now):
+            # That of a fleet of the same name before goes with it, now or in a moment.
+            if (
+                kept is None
+                or (kept.identity, kept.names, kept.owner) != (identity, names, fleet.uid)
+                or self._due(kept, now)
+            ):
                 self._fence()
                 await self._write(key, identity, label, build_metadata(fleet, key[1], shard), names)
         for key, kept in list(self._known.items()):
@@ -255,20 +261,30 @@ class Identities:
         body = self._body(*key, issued.files)
         body["metadata"] |= {**metadata, "annotations": self._annotations(issued, names)}
         try:
-            if key in self._known:
-                stored = await self._patch(key[1], key[0], body)
-            else:
+            stored = await self._patch_known(key, body) if key in self._known else None
+            if stored is None:
                 stored = await self._create(key, body)
         except ApiError as error:
             if error.response.status_code >= 429:
                 raise  # the server's own trouble: the pass fails, and waits as long as it is asked to
-            if error.status.code == 404:
-                self._known.pop(key, None)  # somebody removed it: made at the next pass
             sentence = f"Secret {key[1]} with the certificate of {identity} cannot be written: {error.status.message}"
             raise (RefusedError if error.status.code == 403 else UnavailableError)(sentence) from error
-        self._known[key] = Kept(identity, fleet, expiry(issued.certificate), self._trusts(), names)
+        owner = _owner(stored["metadata"])
+        self._known[key] = Kept(identity, fleet, expiry(issued.certificate), self._trusts(), names, owner)
         logger.info("certificate of %s issued, Secret %s, version %s", identity, key[1],
                     stored["metadata"]["resourceVersion"])  # fmt: skip
+
+    async def _patch_known(self, key: tuple[str, str], body: Manifest) -> Any:
+        """The Secret as it is stored then; None where somebody has removed it, and what goes with what is known."""
+        try:
+            return await self._patch(key[1], key[0], body)
+        except ApiError as error:
+            if error.status.code != 404:
+                raise
+            del self._known[key]
+            if "ownerReferences" not in body["metadata"]:
+                raise  # renewed for nobody: made where it is asked for
+            return None
 
     async def _create(self, key: tuple[str, str], body: Manifest) -> Any:
         try:
@@ -325,7 +341,12 @@ class Identities:
         fleet = (metadata.get("labels") or {}).get(LABEL_FLEET, "")
         key = metadata["namespace"], metadata["name"]
         names = tuple(filter(None, annotations.get(ANNOTATION_NAMES, "").split(",")))
-        self._known[key] = Kept(identity, fleet, expires, annotations.get(ANNOTATION_TRUSTS, ""), names)
+        trusts = annotations.get(ANNOTATION_TRUSTS, "")
+        self._known[key] = Kept(identity, fleet, expires, trusts, names, _owner(metadata))
+
+
+def _owner(metadata: Mapping[str, Any]) -> str:
+    return str(next((one["uid"] for one in metadata.get("ownerReferences") or ()), ""))
 
 
 def _decoded(stored: Any) -> dict[str, bytes]:
