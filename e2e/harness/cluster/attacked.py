@@ -16,6 +16,7 @@ PROBED = 6  # sensors whose every reading is accounted for
 SHARDS = 2
 COVERED_SECONDS = 120.0
 CAMERA = "watched"
+PORTS = {"tcp": 31901, "grpc": 31051, "shards": 31100}  # of every node: where a fleet that is applied again is, too
 BETA = "embereye.dev/v1beta1"
 
 
@@ -47,7 +48,7 @@ class Release:
                 "sensors": [{"id": name, "zone": name} for name in names],
                 "shards": self.shards,
                 "autoscaling": {"mode": "none"},
-                "expose": self.site.node_ports,
+                "expose": {**self.site.node_ports, "ports": PORTS},
             },
         }
 
