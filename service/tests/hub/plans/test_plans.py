@@ -1,39 +1,23 @@
 """Plans of a hub: stored, furnished, over restarts and moves into another database."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
-from embereye.hub.hub import Hub
 from embereye.hub.plans import keeper
 from embereye.hub.plans.images import PlanImage
 from embereye.hub.plans.keeper import PlanRefusedError, UnknownPlanError
 from embereye.hub.plans.records import Place
 from embereye_cli.main import main
 
+from ..running import running
+
 ADA = Principal("Ada", Role.ADMIN, "Ada")
 IMAGE = PlanImage("image/png", b"\x89PNG pixels", 400, 300)
 DEVICE = ("default/sensors/hall", "s-01")
-
-
-@contextlib.asynccontextmanager
-async def running(stored: Stored) -> AsyncIterator[Hub]:
-    threads = stored.threads()
-    hub = Hub(threads, retention_ns=10**15)
-    await hub.open()
-    task = asyncio.ensure_future(hub.run())
-    try:
-        yield hub
-    finally:
-        await hub.committer.flush(10)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await threads.close()
 
 
 async def test_plans_and_where_devices_are_survive_a_restart(stored: Stored) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
-from embereye.hub.hub import Hub
 from embereye.levels import Kind, Level, Sense
 from embereye.units import DAY, SECOND
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -22,28 +21,15 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 from embereye_cli.main import main
 
+from ..running import running
+
 FLEET = "default/sensors/hall"
 ADA = Principal("Ada", Role.OPERATOR, "Ada")
 
 
-@contextlib.asynccontextmanager
-async def running(stored: Stored) -> AsyncIterator[Hub]:
-    threads = stored.threads()
-    hub = Hub(threads, retention_ns=DAY)
-    await hub.open()
-    task = asyncio.ensure_future(hub.run())
-    try:
-        yield hub
-    finally:
-        await hub.committer.flush(10)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await threads.close()
-
-
 async def burn(stored: Stored, zones: int = 3) -> None:
     """Fires, a person who does something about one, a roster, a token."""
-    async with running(stored) as hub:
+    async with running(stored, DAY) as hub:
         devices = [Device(id=f"s-{number}", zone=f"zone {number}") for number in range(zones)]
         await hub.coverage.set_roster(FleetRoster(fleet=FLEET, epoch=3, deadline_ns=90 * SECOND, devices=devices))
         for device in devices:
@@ -62,7 +48,7 @@ async def burn(stored: Stored, zones: int = 3) -> None:
 
 async def everything(stored: Stored) -> dict[str, Any]:
     """What people can find out from a hub that goes on from `stored`."""
-    async with running(stored) as hub:
+    async with running(stored, DAY) as hub:
         events = await hub.history.events(0, 1000)
         zones = sorted(hub.zones.messages(), key=lambda zone: zone.name)
         return {
@@ -108,7 +94,7 @@ async def test_a_backup_that_is_restored_is_the_same_history(
     assert len(before["events"]) >= 4
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup"]
     # And life goes on where it was: the next event continues the cursor.
-    async with running(other) as hub:
+    async with running(other, DAY) as hub:
         event = await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "zone 2")
     assert event.cursor == before["latest"] + 1
 
@@ -124,7 +110,7 @@ async def test_a_history_that_is_moved_is_the_same_history(stored: Stored, other
 
 async def test_a_backup_is_of_one_moment_although_the_hub_goes_on(stored: Stored, tmp_path: Path) -> None:
     await burn(stored)
-    async with running(stored) as hub:
+    async with running(stored, DAY) as hub:
         backup = asyncio.ensure_future(asyncio.to_thread(main, ["hub", "backup", *place(stored), str(tmp_path / "b")]))
         tests = 0
         while not backup.done():
@@ -162,7 +148,7 @@ async def test_a_hub_that_runs_is_neither_restored_nor_moved(
 
     monkeypatch.setattr(module, "OWNER_SECONDS", 0.2)
     file = tmp_path / "backup"
-    async with running(stored):
+    async with running(stored, DAY):
         assert await asyncio.to_thread(main, ["hub", "backup", *place(stored), str(file)]) == 0
         assert await asyncio.to_thread(main, ["hub", "restore", *place(stored), str(file)]) == 2
         assert "in use by another hub" in capsys.readouterr().err
