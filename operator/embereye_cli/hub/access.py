@@ -18,7 +18,7 @@ from embereye.process.telemetry.logs import visible
 from embereye.process.tls.client import dial
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
-from embereye_cli.hub.token import REMEDY, add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.token import REMEDY, add_hub_options, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}
@@ -27,12 +27,8 @@ WORDS = {number: word for word, number in ROLES.items()}
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
     console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
-    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port (%(default)s) [EMBEREYE_HUB]")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    add_token_option(parser)
-    add_hub_tls_options(parser)
+    add_hub_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     create = actions.add_parser("create", help="make a token and print it: it is told this once")
     create.add_argument("name", metavar="NAME", help="unique; what its holder does is recorded under it")

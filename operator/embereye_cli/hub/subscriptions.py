@@ -1,7 +1,6 @@
 """`embereye subscriptions`: what of the feed is asked for under a name, and following that."""
 
 import asyncio
-import os
 from argparse import ArgumentParser, Namespace
 from datetime import datetime
 
@@ -21,7 +20,7 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye_cli.hub import alarms
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.selection_options import add_selection_options, selection_of
-from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.token import add_hub_options, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
 EVERYTHING = "everything"
@@ -29,11 +28,7 @@ EVERYTHING = "everything"
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
-    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port (%(default)s) [EMBEREYE_HUB]")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    add_token_option(parser)
-    add_hub_tls_options(parser)
+    add_hub_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="every subscription that is stored")
     show = actions.add_parser("show", help="what one of them asks for")

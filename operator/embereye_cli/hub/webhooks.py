@@ -1,7 +1,6 @@
 """`embereye webhooks`: how the hub's webhooks fare, and what they could not deliver."""
 
 import asyncio
-import os
 from argparse import ArgumentParser, Namespace
 
 import grpc
@@ -15,7 +14,7 @@ from embereye.process.tls.client import dial
 from embereye.v1 import webhooks_pb2 as messages
 from embereye.v1.webhooks_pb2_grpc import WebhooksStub
 from embereye_cli.hub.access import sentence
-from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.token import add_hub_options, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
 TEST_SECONDS = 75.0  # for one that waits for the webhook's receiver
@@ -23,11 +22,7 @@ TEST_SECONDS = 75.0  # for one that waits for the webhook's receiver
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
-    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port (%(default)s) [EMBEREYE_HUB]")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    add_token_option(parser)
-    add_hub_tls_options(parser)
+    add_hub_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("list", help="every webhook and how it fares")
     dead = actions.add_parser("dead-letters", help="what a webhook could not deliver, and why")
