@@ -16,9 +16,10 @@ class Release:
     def __init__(self, cluster: ApiServer, namespace: str) -> None:
         self._place = ("--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace)
         self.namespace = namespace
+        self.settings: tuple[str, ...] = ("crds.enabled=false",)
 
     def __call__(self, command: str, *values: str) -> subprocess.CompletedProcess[str]:
-        settings = [argument for value in ("crds.enabled=false", *values) for argument in ("--set", value)]
+        settings = [argument for value in (*self.settings, *values) for argument in ("--set", value)]
         return helm(command, RELEASE, str(CHART), *self._place, *settings)
 
     def remove(self) -> None:
@@ -47,3 +48,39 @@ def test_a_release_of_its_own_namespace_is_upgraded_unasked(release: Release) ->
     for command in ("install", "upgrade"):
         done = release(command)
         assert done.returncode == 0, done.stderr
+
+
+CRDS = [
+    f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}fleets.embereye.dev"
+    for kind in ("sensor", "camera")
+]
+OWNER = "meta.helm.sh/release-name"
+
+
+def own(cluster: ApiServer, release: str | None, namespace: str | None, manager: str | None) -> None:
+    """Have the CustomResourceDefinitions belong to a release; None: to none."""
+    annotations = {OWNER: release, "meta.helm.sh/release-namespace": namespace}
+    for path in CRDS:
+        metadata = {"annotations": annotations, "labels": {"app.kubernetes.io/managed-by": manager}}
+        cluster.merge(path, {"metadata": metadata})
+
+
+@pytest.mark.parametrize(
+    ("owner", "told"), [("north", "release north in namespace fire"), (None, "no release of Helm's")]
+)
+def test_a_second_release_is_told_in_words_whose_the_definitions_are(
+    cluster: ApiServer, release: Release, owner: str | None, told: str
+) -> None:
+    release.settings = ()
+    own(cluster, owner, owner and "fire", owner and "Helm")
+    try:
+        stopped = release("install")
+        assert stopped.returncode != 0
+        assert f"fleets.embereye.dev is there already and belongs to {told}, which upgrades it" in stopped.stderr
+        assert "--set crds.enabled=false" in stopped.stderr
+        own(cluster, RELEASE, release.namespace, "Helm")  # as the message says
+        assert f"{OWNER}={RELEASE}" in stopped.stderr
+        done = release("install")
+        assert done.returncode == 0, done.stderr
+    finally:
+        own(cluster, None, None, None)
