@@ -55,8 +55,8 @@ async def previous_release() -> AsyncIterator[Previous]:
         try:
             # Its image is made by its own script, with the tools and the caches of this checkout.
             (folder / ".venv").symlink_to(ROOT / ".venv")
-            cache = os.environ.get("EMBEREYE_CACHE") or str(ROOT / ".cache")
-            build = ["env", f"EMBEREYE_CACHE={cache}", str(folder / "e2e/cluster/build-image"), f"embereye:{TAG}"]
+            caches = os.environ.get("EMBEREYE_CACHE") or str(ROOT / ".cache")
+            build = ["env", f"EMBEREYE_CACHE={caches}", str(folder / "e2e/cluster/build-image"), f"embereye:{TAG}"]
             built = await execute(build, limit=900)
             if built.code:
                 raise CommandError(f"the image of {commit}: {built.err.strip()}")
