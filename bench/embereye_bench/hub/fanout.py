@@ -14,7 +14,7 @@ from rich.table import Table
 from embereye.hub.feeds.feed import Entry
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye_bench.hub.feed_server import event
-from embereye_bench.hub.plot import plot
+from embereye_bench.plot import plot
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import end
 

@@ -2,60 +2,30 @@
 
 import argparse
 import asyncio
-import contextlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
-from embereye.process.addresses import free_port
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
+from embereye_bench.operator.curves import CURVES, Curves
+from embereye_bench.operator.numbers import Number, line_of, number
 from embereye_bench.operator.scaling_day import LIMITS, day, parts, policies, simulate
-from embereye_operator.api.crds import build_crd
-from embereye_operator.api.fleets import FLEET_TYPES
-from embereye_operator.api.shared import API_VERSION
+from embereye_bench.operator.site import COVERED, NAMESPACE, Operator, Site, api_server, fleet_manifest
 from embereye_operator.controller import rest_period
 from embereye_operator.decide.cluster import watch_lag
 from embereye_operator.decide.placement.placement import LIMIT, place, shard_loads, spread
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS
 
-NAMESPACE = "default"
 STABILIZATION = 30  # seconds; short, so that the row is affordable
-
-
-@dataclass(frozen=True)
-class Number:
-    """One measured number."""
-
-    name: str
-    value: float
-    unit: str
-    baseline: float | None  # what it is compared with
-    ratio: float | None  # value / baseline
-    reach: float  # what it must not exceed
-    ok: bool
-    detail: dict[str, Any]
-
-
-def number(
-    name: str, value: float, unit: str, reach: float, *, baseline: float | None = None, ok: bool = True, **detail: Any
-) -> Number:
-    """A number that must not exceed `reach`; `ok` adds a condition."""
-    ratio = round(value / baseline, 4) if baseline else None
-    return Number(name, round(value, 4), unit, baseline, ratio, reach, ok and value <= reach, detail)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,25 +47,25 @@ def run(arguments: argparse.Namespace) -> int:
         for entry in found:
             numbers.append(entry)
             if not arguments.json:
-                print(_line(entry), flush=True)
+                print(line_of(entry), flush=True)
 
     on_server = [name for name in names if name in ON_SERVER]
     for name in names:
         if name in PURE:
             show(PURE[name](arguments.quick))
     if on_server:
-        with _server(arguments.kubeconfig) as kubeconfig:
-            _Session(kubeconfig, quick=arguments.quick, show=show).run(on_server)
+        with api_server(arguments.kubeconfig) as kubeconfig:
+            site = Site(kubeconfig)
+            _Session(site, quick=arguments.quick, show=show).run(on_server)
+            curves = Curves(site, quick=arguments.quick, show=show)
+            for name in on_server:
+                if name in CURVES:
+                    told = curves.measure(name)
+                    if not arguments.json:
+                        print(told, flush=True)
     if arguments.json:
         print(json.dumps([asdict(entry) for entry in numbers], indent=1))
     return int(not all(entry.ok for entry in numbers))
-
-
-def _line(entry: Number) -> str:
-    against = f", {entry.ratio:g} of {entry.baseline:g}" if entry.baseline else ""
-    detail = ", ".join(f"{key} {value}" for key, value in entry.detail.items() if not isinstance(value, dict | list))
-    verdict = "ok  " if entry.ok else "MISS"
-    return f"{verdict} {entry.name:<18} {entry.value:g} {entry.unit} (reach {entry.reach:g}{against}) {detail}"
 
 
 # --- pure -----------------------------------------------------------------------------------------------------------
@@ -160,82 +130,29 @@ PURE: dict[str, Callable[[bool], list[Number]]] = {
     "scaling-day": _scaling_day,
 }
 MANY = ("cold-start", "rest-1000", "change-p99", "idle-shrinks-1000", "rollout-1000")
-LARGE = ((10, 1), (100, 1), (1_000, 4), (10_000, 40), (10_000, 100))  # devices of one fleet, and its shards
-LISTED = 2_000  # devices in a ConfigMap
-ON_SERVER = (*MANY, "leader-takeover", "shard-loss", "large-fleet")
+ON_SERVER = (*MANY, "leader-takeover", "shard-loss", *CURVES)
 BENCHES = (*PURE, *ON_SERVER)
 
 
 # --- against an API server ------------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def _server(kubeconfig: Path | None) -> Iterator[Path]:
-    if kubeconfig is not None:
-        yield kubeconfig
-        return
-    try:
-        from harness.servers.apiserver import install_crds, run_api_server
-    except ImportError as error:
-        raise UserError("there is no source tree here to start an API server from: give --kubeconfig") from error
-    with run_api_server() as server:
-        install_crds(server, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
-        yield server.kubeconfig
-
-
-@dataclass
-class _Operator:
-    """A running operator with simulated shards."""
-
-    process: subprocess.Popen[bytes]
-    port: int
-    dead: Path  # a file with the names of shards that do not answer
-
-    def metrics(self) -> str:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as response:
-                return str(response.read().decode())
-        except OSError:
-            return ""
-
-    def is_well(self) -> bool:
-        """What the liveness probe asks."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=3):
-                return True
-        except OSError:
-            return False
-
-    def value(self, name: str) -> float:
-        return sum(float(line.rsplit(" ", 1)[1]) for line in self.metrics().splitlines() if line.startswith(name))
-
-    def cpu(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def resident(self) -> float:
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1024
-
-
 class _Session:
     """Fleets on a server, and operators that look after them."""
 
-    def __init__(self, kubeconfig: Path, *, quick: bool, show: Callable[[Sequence[Number]], None]) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, site: Site, *, quick: bool, show: Callable[[Sequence[Number]], None]) -> None:
+        self._site = site
         self._fleets = 100 if quick else 1000
         self._seconds = 8 if quick else 30
         self._show = show
-        self._folder = Path(tempfile.mkdtemp(prefix="embereye-bench-"))
-        self._work = self._folder / "cores"  # of work that fleets have, where it is not next to nothing
 
     def run(self, names: Sequence[str]) -> None:
         """Measure in an order in which each finds what it needs."""
         if set(MANY) & set(names):
-            asyncio.run(self._create([_fleet(f"f{index:04}") for index in range(self._fleets)]))
-            with self._operator() as operator:
+            asyncio.run(self._site.create([fleet_manifest(f"f{index:04}") for index in range(self._fleets)]))
+            with self._site.operator() as operator:
                 self._cold_start(operator, first=True, shown="cold-start" in names)
-            with self._operator() as operator:
+            with self._site.operator() as operator:
                 self._cold_start(operator, first=False, shown="cold-start" in names)
                 if "rest-1000" in names:
                     self._rest(operator)
@@ -246,112 +163,52 @@ class _Session:
                     self._idle(operator)
             if "rollout-1000" in names:
                 self._rollout()
-            asyncio.run(self._delete())
+            asyncio.run(self._site.delete())
         if "leader-takeover" in names:
             self._takeover()
         if "shard-loss" in names:
             self._loss()
-        if "large-fleet" in names:
-            for devices, shards in LARGE[:3] if self._seconds < 30 else LARGE:
-                self._large(devices, shards)
 
-    @contextlib.contextmanager
-    def _operator(self, *options: str, **variables: str) -> Iterator[_Operator]:
-        port = free_port()
-        dead = self._folder / f"dead-{port}"
-        dead.touch()
-        command = [sys.executable, "-m", "embereye_bench.operator.simulated", "--image=bench", "--hub=127.0.0.1:9",
-                   f"--health-port={port}", "--namespace", NAMESPACE, *options]  # fmt: skip
-        environment = {
-            **os.environ,
-            "KUBECONFIG": str(self._kubeconfig),
-            "EMBEREYE_DEAD_SHARDS": str(dead),
-            "EMBEREYE_SIMULATED_CORES": str(self._work),
-            **variables,
-        }
-        with (self._folder / f"operator-{port}.log").open("wb") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-        try:
-            yield _Operator(process, port, dead)
-        finally:
-            process.kill()
-            process.wait()
-
-    def _client(self) -> AsyncClient:
-        return AsyncClient(config=KubeConfig.from_file(str(self._kubeconfig)).get())
-
-    async def _create(self, fleets: Sequence[dict[str, Any]]) -> None:
-        client = self._client()
-        kind: Any = FLEETS["SensorFleet"]
-        for fleet in fleets:
-            await client.create(kind.from_dict(fleet))
-        await client.close()
-
-    async def _delete(self) -> None:
-        client = self._client()
-        for kind in (FLEETS["SensorFleet"], *(CHILDREN[name] for name in ("Deployment", "Service", "ConfigMap"))):
-            with contextlib.suppress(ApiError):
-                listed: Any = client.list(kind, namespace=NAMESPACE)
-                for manifest in [manifest async for manifest in listed]:
-                    labels = manifest["metadata"].get("labels") or {}
-                    if kind is FLEETS["SensorFleet"] or "embereye.dev/fleet" in labels:
-                        await client.delete(kind, manifest["metadata"]["name"], namespace=NAMESPACE)
-        await client.close()
-
-    def _wait(self, done: Callable[[], bool], limit: float, what: str) -> float:
-        started = time.monotonic()
-        while not done():
-            if time.monotonic() - started > limit:
-                raise UserError(f"{what}: not within {limit:g} s; logs are in {self._folder}")
-            time.sleep(0.1)
-        return time.monotonic() - started
-
-    def _cold_start(self, operator: _Operator, *, first: bool, shown: bool) -> None:
+    def _cold_start(self, operator: Operator, *, first: bool, shown: bool) -> None:
         def observed() -> bool:
             return operator.metrics().count("\nembereye_fleet_shards{") >= self._fleets
 
-        seconds = self._wait(observed, 600, f"{self._fleets} fleets observed")
+        seconds = self._site.wait(observed, 600, f"{self._fleets} fleets observed")
         if shown:
             name = "cold-start-empty" if first else "cold-start"
             what = "children are made" if first else "children exist"
             self._show([number(name, seconds, "s", 600 if first else 60, fleets=self._fleets, what=what)])
 
-    def _covered(self, operator: _Operator) -> float:
-        condition = 'embereye_fleet_condition{condition="Covered"'
+    def _covered(self, operator: Operator) -> float:
+        return self._site.wait(lambda: operator.covers(self._fleets), 300, "all fleets covered")
 
-        def covered() -> bool:
-            lines = [line for line in operator.metrics().splitlines() if line.startswith(condition)]
-            return len(lines) >= self._fleets and all(line.endswith(" 1.0") for line in lines)
-
-        return self._wait(covered, 300, "all fleets covered")
-
-    def _idle(self, operator: _Operator) -> None:
+    def _idle(self, operator: Operator) -> None:
         """One fleet among all those at rest has work for two shards, rests, and then has next to none."""
         limits: dict[str, Any] = {"minShards": 1, "maxShards": 3, "targetUtilization": 0.2}
         limits["scaleDown"] = {"stabilization": f"{STABILIZATION}s"}
-        self._work.write_text("idle 0.3")
-        asyncio.run(self._create([_fleet("idle", shards=2, autoscaling=limits)]))
+        self._site.work.write_text("idle 0.3")
+        asyncio.run(self._site.create([fleet_manifest("idle", shards=2, autoscaling=limits)]))
         self._covered(operator)
         time.sleep(rest_period(self._fleets) + 10)
         ok = asyncio.run(self._shards("idle")) == 2
-        self._work.write_text("idle 0.001")
+        self._site.work.write_text("idle 0.001")
         limit = STABILIZATION + 120
         try:
-            seconds = self._wait(lambda: asyncio.run(self._shards("idle")) == 1, limit, "a fleet that shrinks")
+            seconds = self._site.wait(lambda: asyncio.run(self._shards("idle")) == 1, limit, "a fleet that shrinks")
         except UserError:
             seconds, ok = float(limit), False
         reach = STABILIZATION + 60
         self._show([number("idle-shrinks-1000", seconds, "s", reach, ok=ok, fleets=self._fleets + 1)])
 
     async def _shards(self, name: str) -> int:
-        client = self._client()
+        client = self._site.client()
         found: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)
         await client.close()
         return int(found["spec"]["shards"])
 
     def _rollout(self) -> None:
         """An operator that brings another image rolls every fleet, while it lists everything again and again."""
-        with self._operator("--image=another", EMBEREYE_RESYNC_SECONDS="20") as operator:
+        with self._site.operator("--image=another", EMBEREYE_RESYNC_SECONDS="20") as operator:
             answers, ill = 0, 0
 
             def count_answer() -> None:
@@ -365,7 +222,7 @@ class _Session:
                     count_answer()
                 return asyncio.run(self._images("another")) >= self._fleets
 
-            seconds = self._wait(rolled, 900, "every fleet rolled")
+            seconds = self._site.wait(rolled, 900, "every fleet rolled")
             seconds += self._covered(operator)
             for _ in range(int(watch_lag.LIMIT) + 30):  # until a watch that is taken for dead would be told of
                 count_answer()
@@ -380,14 +237,14 @@ class _Session:
             )  # fmt: skip
 
     async def _images(self, image: str) -> int:
-        client, found = self._client(), 0
+        client, found = self._site.client(), 0
         listed: Any = client.list(CHILDREN["Deployment"], namespace=NAMESPACE, chunk_size=500)
         async for manifest in listed:
             found += manifest["spec"]["template"]["spec"]["containers"][0]["image"] == image
         await client.close()
         return found
 
-    def _rest(self, operator: _Operator) -> None:
+    def _rest(self, operator: Operator) -> None:
         self._covered(operator)
         time.sleep(self._seconds / 2)
         before = asyncio.run(self._versions())
@@ -407,7 +264,7 @@ class _Session:
         )
 
     async def _versions(self) -> dict[Any, str]:
-        client, found = self._client(), {}
+        client, found = self._site.client(), {}
         for kind in (FLEETS["SensorFleet"], *(CHILDREN[name] for name in ("Deployment", "Service", "ConfigMap"))):
             listed: Any = client.list(kind, namespace=NAMESPACE, chunk_size=500)
             async for manifest in listed:
@@ -417,7 +274,7 @@ class _Session:
 
     async def _changes(self) -> Number:
         """Change deadlines at 20 a second; a change is applied when the placement has it."""
-        client, rate = self._client(), 20
+        client, rate = self._site.client(), 20
         kind, maps = FLEETS["SensorFleet"], CHILDREN["ConfigMap"]
         asked: dict[tuple[str, str], float] = {}
         delays: list[float] = []
@@ -455,7 +312,7 @@ class _Session:
 
     def _record(self, name: str) -> dict[str, str]:
         async def read() -> dict[str, str]:
-            client = self._client()
+            client = self._site.client()
             try:
                 found: Any = await client.get(CHILDREN["ConfigMap"], f"{name}-sensors-placement", namespace=NAMESPACE)
                 devices: dict[str, str] = json.loads(found["data"]["placement.json"])["devices"]
@@ -469,102 +326,38 @@ class _Session:
         return asyncio.run(read())
 
     def _takeover(self) -> None:
-        asyncio.run(self._create([_fleet("takeover", shards=3, devices=60)]))
-        with self._operator("--lease=bench") as one, self._operator("--lease=bench") as other:
+        asyncio.run(self._site.create([fleet_manifest("takeover", shards=3, devices=60)]))
+        with self._site.operator("--lease=bench") as one, self._site.operator("--lease=bench") as other:
             both = {one.port: one, other.port: other}
 
-            def leaders() -> list[_Operator]:
+            def leaders() -> list[Operator]:
                 return [entry for entry in both.values() if entry.value("embereye_operator_leading") == 1]
 
-            self._wait(lambda: len(leaders()) == 1, 60, "a leader")
+            self._site.wait(lambda: len(leaders()) == 1, 60, "a leader")
             (leader,) = leaders()
-            covered = 'embereye_fleet_condition{condition="Covered"'
-            self._wait(lambda: len(set(self._record("takeover").values())) == 3, 60, "three shards with devices")
-            self._wait(lambda: leader.value(covered) == 1, 60, "coverage")
+            self._site.wait(lambda: len(set(self._record("takeover").values())) == 3, 60, "three shards with devices")
+            self._site.wait(lambda: leader.value(COVERED) == 1, 60, "coverage")
             before = self._record("takeover")
             os.kill(leader.process.pid, signal.SIGKILL)
             leader.process.wait()
             del both[leader.port]
             (follower,) = both.values()
-            seconds = self._wait(lambda: follower.value("embereye_fleet_shards") > 0, 60, "a takeover")
+            seconds = self._site.wait(lambda: follower.value("embereye_fleet_shards") > 0, 60, "a takeover")
             time.sleep(5)
             after = self._record("takeover")
         moved = sum(after.get(device) != shard for device, shard in before.items())
         self._show([number("leader-takeover", seconds, "s", 15, ok=not moved, moved=moved, devices=len(before))])
-        asyncio.run(self._delete())
+        asyncio.run(self._site.delete())
 
     def _loss(self) -> None:
-        asyncio.run(self._create([_fleet("loss", shards=3, devices=60)]))
-        with self._operator() as operator:
-            self._wait(lambda: len(set(self._record("loss").values())) == 3, 60, "three shards with devices")
+        asyncio.run(self._site.create([fleet_manifest("loss", shards=3, devices=60)]))
+        with self._site.operator() as operator:
+            self._site.wait(lambda: len(set(self._record("loss").values())) == 3, 60, "three shards with devices")
             time.sleep(5)
             operator.dead.write_text("loss-sensors-1")
-            seconds = self._wait(lambda: "loss-sensors-1" not in self._record("loss").values(), 60, "a new placement")
-            covered = 'embereye_fleet_condition{condition="Covered"'
-            seconds += self._wait(lambda: operator.value(covered) == 1, 60, "coverage")
+            seconds = self._site.wait(
+                lambda: "loss-sensors-1" not in self._record("loss").values(), 60, "a new placement"
+            )
+            seconds += self._site.wait(lambda: operator.value(COVERED) == 1, 60, "coverage")
         self._show([number("shard-loss", seconds, "s", 10, devices=60)])
-        asyncio.run(self._delete())
-
-    def _large(self, devices: int, shards: int) -> None:
-        """One fleet of many devices: until it is covered, what it costs at rest, and what is kept of it."""
-        declared = [{"id": f"s-{index:05}", "zone": f"z-{index // 10}"} for index in range(devices)]
-        lists = [json.dumps(declared[first : first + LISTED]) for first in range(0, devices, LISTED)]
-        asyncio.run(self._declare_lists("large", lists))
-        fleet = _fleet("large", shards, devices=0)
-        fleet["spec"]["sensorsFrom"] = [{"configMapRef": {"name": f"large-{number}"}} for number in range(len(lists))]
-        asyncio.run(self._create([fleet]))
-        with self._operator() as operator:
-            covered = 'embereye_fleet_condition{condition="Covered"'
-            seconds = self._wait(lambda: operator.value(covered) == 1, 300, f"{devices} devices covered")
-            time.sleep(10)
-            before = operator.cpu()
-            time.sleep(self._seconds)
-            cores = (operator.cpu() - before) / self._seconds
-            started = time.monotonic()
-            asked = subprocess.run(
-                [sys.executable, "-m", "embereye_cli.plugin", "devices", "large", "--namespace", NAMESPACE],
-                env={**os.environ, "KUBECONFIG": str(self._kubeconfig)}, capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            shown = time.monotonic() - started
-            stored = asyncio.run(self._stored("large"))
-            self._show(
-                [
-                    number(
-                        f"large-{devices}", seconds, "s", 60, ok=asked.stdout.count("\n") > devices, shards=shards,
-                        memoryMB=round(operator.resident(), 1), coresAtRest=round(cores, 4), **stored,
-                        pluginSeconds=round(shown, 2),
-                    )
-                ]
-            )  # fmt: skip
-        asyncio.run(self._delete())
-
-    async def _declare_lists(self, name: str, lists: Sequence[str]) -> None:
-        client, kind = self._client(), CHILDREN["ConfigMap"]
-        for number, text in enumerate(lists):
-            metadata = {"name": f"{name}-{number}", "namespace": NAMESPACE}
-            manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"sensors": text}}
-            await client.apply(kind.from_dict(manifest), field_manager="bench", force=True)
-        await client.close()
-
-    async def _stored(self, name: str) -> dict[str, float]:
-        client = self._client()
-        placement: Any = await client.get(CHILDREN["ConfigMap"], f"{name}-sensors-placement", namespace=NAMESPACE)
-        fleet: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)
-        await client.close()
-        return {
-            "placementKB": round(len(json.dumps(placement)) / 1000, 1),
-            "statusKB": round(len(json.dumps(fleet["status"])) / 1000, 1),
-        }
-
-
-def _fleet(name: str, shards: int = 1, devices: int = 4, autoscaling: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "SensorFleet",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "sensors": [{"id": f"s-{index}", "zone": "hall"} for index in range(devices)],
-            "shards": shards,
-            "autoscaling": autoscaling or {"mode": "none"},
-        },
-    }
+        asyncio.run(self._site.delete())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from embereye_bench.hub.plot import HEIGHT, plot
+from embereye_bench.plot import HEIGHT, plot
 
 
 def test_a_larger_value_stands_higher_and_a_larger_place_further_to_the_right() -> None:
