@@ -23,7 +23,8 @@ CONNECTION_LIMIT = 256 * 1024  # bytes of one device that may wait for another s
 SHARD_LIMIT = 16 * MIB  # bytes of all devices that may wait for it
 REQUEST_BYTES = 256 * 1024  # of one message, about
 DIAL_SECONDS = 3.0  # for the other shard to be reached; lines wait meanwhile
-LATER_SECONDS = 0.05  # that lines wait for others which may begin nothing
+LATER_SECONDS = 0.2  # at most, that lines wait for others which may begin nothing: each message takes 10 to 20 µs
+LATER_SHARE = 0.25  # at most, of the time within which a device has to be heard
 IDLE_SECONDS = 30.0  # that a stream is kept on which no device is left
 
 
@@ -79,6 +80,11 @@ class Relays:
         self._dropped = dropped
         self._tasks = tasks
         self._links: dict[PeerAddress, _Link] = {}
+        self.later = LATER_SECONDS
+
+    def configure(self, deadline: float) -> None:
+        """Have devices be heard within `deadline` seconds, whatever waits for others."""
+        self.later = min(LATER_SECONDS, LATER_SHARE * deadline)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -87,7 +93,7 @@ class Relays:
         """Pass the lines of one more connection on to `peer`."""
         link = self._links.get(peer)
         if link is None or link.over:
-            link = self._links[peer] = _Link()
+            link = self._links[peer] = _Link(self)
             self._tasks.start(self._run(peer, link), name=f"relay-{peer.shard}")
         relay = Relay(link, passed, pass_back)
         link.relays[passed.since_ns] = relay
@@ -114,7 +120,8 @@ class Relays:
 class _Link:
     """The stream to one shard, or the attempt to have one."""
 
-    def __init__(self) -> None:
+    def __init__(self, relays: Relays) -> None:
+        self._relays = relays
         self.size = 0  # bytes that wait
         self.over = False  # whether it takes no more
         self.relays: dict[int, Relay] = {}  # by since_ns, the latest one
@@ -129,7 +136,7 @@ class _Link:
         if not later:
             self._wake.set()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LATER_SECONDS, self._wake_up)
+            self._timer = asyncio.get_running_loop().call_later(self._relays.later, self._wake_up)
 
     def _wake_up(self) -> None:
         self._timer = None

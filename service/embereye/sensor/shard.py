@@ -172,6 +172,7 @@ class SensorShard:
         self.clear = ClearBands(self._settings)
         self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
+        self.relays.configure(self._settings.deadline_ns / SECOND)
         self._sessions.forget()
         if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
             self._sessions.recheck()
@@ -280,13 +281,16 @@ class SensorShard:
 
     def devices(self, now_ns: int) -> list[DeviceStatus]:
         """The status of every owned device, then of the undeclared ones that talk here; some have their picture."""
-        deadline = self._settings.deadline_ns
-        devices = (*self._devices.values(), *self._undeclared.values())
+        return list(self.statuses(now_ns))
+
+    def statuses(self, now_ns: int) -> Iterator[DeviceStatus]:
+        """The same, each made when it is asked for; what was let go meanwhile is left out."""
+        devices = (*self._devices.items(), *self._undeclared.items())
         first, self._pictured = self._pictured, (self._pictured + PICTURES) % max(1, len(devices))
-        return [
-            device_status(device, now_ns, deadline, thermal=(number - first) % len(devices) < PICTURES)
-            for number, device in enumerate(devices)
-        ]
+        for number, (name, device) in enumerate(devices):
+            if self._devices.get(name, self._undeclared.get(name)) is device:
+                thermal = (number - first) % len(devices) < PICTURES
+                yield device_status(device, now_ns, self._settings.deadline_ns, thermal=thermal)
 
     def covered(self, now_ns: int) -> tuple[int, int]:
         """How many devices it tells of, and how many of them are covered."""

@@ -99,6 +99,10 @@ class ShardCore(Protocol):
         """The status of every owned device."""
         ...
 
+    def statuses(self, now_ns: int) -> Iterator[DeviceStatus]:
+        """The same, each made when it is asked for; devices may come and go meanwhile."""
+        ...
+
     def covered(self, now_ns: int) -> tuple[int, int]:
         """How many devices `devices` would tell of, and how many of them it would call covered."""
         ...
@@ -163,6 +167,7 @@ class ShardProcess(ShardServicer, Collector):
             self._spool,
             hello=self._hello,
             coverage=self._coverage,
+            statuses=core.statuses,
             told=self._ledgers_told,
             marked=core.note_marked,
         )
@@ -281,7 +286,6 @@ class ShardProcess(ShardServicer, Collector):
             epoch=current.epoch,
             time_ns=now,
             clock_ns=now + stepped_ns(),
-            devices=self._core.devices(now),
             closed=[closed for _, closed in self._closed],
             final=self._final,
             canary=self._canaries.plan(ending=self._draining),

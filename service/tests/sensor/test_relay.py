@@ -76,3 +76,19 @@ async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
         assert 0 < refused < producers * each / 2
         assert not lost
     await server.stop(0)
+
+
+async def test_no_device_is_taken_for_silent_because_its_lines_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "LATER_SECONDS", 1e6)
+    owner = Owner()
+    server = GrpcServer([Service(add_RelaysServicer_to_server, owner, "embereye.v1.Relays")], control=True)
+    peer = PeerAddress("other", f"127.0.0.1:{server.listen('127.0.0.1:0')}")
+    await server.start()
+    async with Tasks() as tasks:
+        relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lambda _: None, tasks)
+        relays.configure(0.1)
+        assert relays.open(peer, Passed(1, False, "10.0.0.1", ""), lambda _: None).send(b"#Sensor:ADC1=1!", later=True)
+        async with asyncio.timeout(20):
+            while owner.lines[1] != b"#Sensor:ADC1=1!":
+                await asyncio.sleep(0.01)
+    await server.stop(0)

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 import grpc
 
@@ -15,25 +16,31 @@ from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links
-from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, MarkedPlaces, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2 import (
+    Coverage,
+    DeviceStatus,
+    EvidenceItem,
+    MarkedPlaces,
+    ReportRequest,
+    ReportResponse,
+    ShardHello,
+)
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.zone.canary import is_canary
 
 logger = logging.getLogger(__name__)
-PART_BYTES = 1 << 20
+PART_BYTES = 1 << 14  # some milliseconds of work on devices' statuses
 COVERAGE_PERIOD = 1.0  # seconds between coverage reports
 
 
-def split(coverage: Coverage) -> Iterator[Coverage]:
-    """`coverage` in messages of about PART_BYTES, which gRPC takes and the hub reads without a pause.
+def split(coverage: Coverage, statuses: Iterable[DeviceStatus]) -> Iterator[Coverage]:
+    """A report of `coverage`, and of devices as `statuses` makes them, in messages of about PART_BYTES.
 
-    What the shard has let go of is in the last one: once that is durable all of it is.
+    Between two of them everything else has its turn, here and in the hub. What the shard has let go of is in the last
+    one: once that is durable all of it is.
     """
-    if coverage.ByteSize() <= PART_BYTES:
-        yield coverage
-        return
     part, size = _beginning(coverage), 0
-    for status in coverage.devices:
+    for status in chain(coverage.devices, statuses):
         if size > PART_BYTES:
             yield part
             part, size = _beginning(coverage), 0
@@ -54,9 +61,9 @@ def _beginning(coverage: Coverage) -> Coverage:
 class Reporter:
     """Keeps one stream to the hub open; evidence that could not be delivered waits in the spool.
 
-    `hello` and `coverage` are asked whenever the stream needs them, so they always tell what is true now. `told` hears
-    up to which coverage report the closed ledgers are durable in the hub, `marked` all places where cameras of the
-    fleet saw what people marked as a false alarm.
+    `hello`, `coverage` and `statuses`, of the devices, are asked whenever the stream needs them, so they always tell
+    what is true now; statuses are made a few at a time. `told` hears up to which coverage report the closed ledgers are
+    durable in the hub, `marked` all places where cameras of the fleet saw what people marked as a false alarm.
     """
 
     def __init__(
@@ -66,6 +73,7 @@ class Reporter:
         *,
         hello: Callable[[], ShardHello],
         coverage: Callable[[], Coverage],
+        statuses: Callable[[int], Iterator[DeviceStatus]] = lambda _: iter(()),
         told: Callable[[int], None] = lambda time_ns: None,
         marked: Callable[[MarkedPlaces], None] = lambda places: None,
     ) -> None:
@@ -73,6 +81,7 @@ class Reporter:
         self._spool = spool
         self._hello = hello
         self._coverage = coverage
+        self._statuses = statuses
         self._wake = asyncio.Event()
         self._told = told
         self._marked = marked
@@ -138,21 +147,29 @@ class Reporter:
         sent = 0
         while not renewed.is_set():
             self._wake.clear()
-            while batch := self._spool.after(sent):
-                for number, evidence in batch:
-                    sent = number
-                    if is_canary(evidence.device) and not self.welcomes_canaries:
-                        self._spool.acknowledge([evidence.id])  # from before; what it was to prove has failed
-                        continue
-                    await call.write(ReportRequest(evidence=evidence, sent_ns=now_ns()))
+            sent = await self._send_evidence(call, sent)
             now = time.monotonic()
             if now >= self._coverage_due:
                 self._coverage_due = now + until_aligned(COVERAGE_PERIOD)
-                for part in split(self._coverage()):
+                coverage = self._coverage()
+                for part in split(coverage, self._statuses(coverage.time_ns)):
                     await call.write(ReportRequest(coverage=part))
+                    await asyncio.sleep(0)
+                    sent = await self._send_evidence(call, sent)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
         await call.done_writing()
+
+    async def _send_evidence(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]", sent: int) -> int:
+        """Write what was spooled after number `sent`; the number of the latest one."""
+        while batch := self._spool.after(sent):
+            for number, evidence in batch:
+                sent = number
+                if is_canary(evidence.device) and not self.welcomes_canaries:
+                    self._spool.acknowledge([evidence.id])  # from before; what it was to prove has failed
+                    continue
+                await call.write(ReportRequest(evidence=evidence, sent_ns=now_ns()))
+        return sent
 
     async def flush(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until everything spooled is acknowledged; True if it is.
