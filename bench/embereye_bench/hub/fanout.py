@@ -99,7 +99,10 @@ def _site(kind: str, count: int, form: str) -> Iterator[tuple[Told, Told]]:
 
 def _round(server: Told, crowd: Told, count: int, rate: float, seconds: float, form: str) -> Round:
     told = server.ask(rate=rate, seconds=seconds)
-    arrivals = crowd.ask(report=1)["arrivals"]
+    seen = crowd.ask(report=1)
+    if seen["ended"]:
+        raise RuntimeError(f"subscribers were cut off meanwhile: {seen['ended']}")
+    arrivals = seen["arrivals"]
     published = dict(enumerate(told["published"], told["first"]))
     latencies: list[float] = []
     for payload, times in arrivals.items():
