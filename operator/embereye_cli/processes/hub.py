@@ -19,8 +19,7 @@ from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
-from embereye_cli.values import duration, size
-from embereye_operator.decide.ownership.selection import split_names
+from embereye_cli.values import duration, size, split_names
 
 logger = logging.getLogger(__name__)
 PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
