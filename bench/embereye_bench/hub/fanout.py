@@ -25,6 +25,7 @@ QUICK_LADDER = (250, SUBSCRIBERS, 1_000, 5_000)
 BOUNDS = {0.90: 200.0, 0.95: 500.0, 0.99: 1_000.0}  # milliseconds at each step of the ladder
 SHARES = (0.50, *BOUNDS)
 HIGHEST_MS = 200.0  # p99 at the highest rate
+EVENTS_LEAST = 10  # in a round that looks for the highest rate
 FLOOD = 300  # events a second that costs are measured at
 
 
@@ -198,10 +199,11 @@ def _highest(server: Told, crowd: Told, count: int) -> float:
     rate = float(DELIVERIES)
     reached = 0.0
     while rate < 2_000_000:
-        one = _round(server, crowd, count, rate / count, 0.5, "binary")
+        seconds = max(0.5, EVENTS_LEAST * count / rate)
+        one = _round(server, crowd, count, rate / count, seconds, "binary")
         if one.missing or one.late(0.99) > HIGHEST_MS:
             break
-        reached = len(one.latencies) / 0.5
+        reached = len(one.latencies) / seconds
         if reached < rate * 0.8:  # publishing itself does not keep up
             break
         rate *= 1.5
