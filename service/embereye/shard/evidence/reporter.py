@@ -44,6 +44,7 @@ def split(coverage: Coverage, statuses: Iterable[DeviceStatus]) -> Iterator[Cove
         if size > PART_BYTES:
             yield part
             part, size = _beginning(coverage), 0
+            part.clock_ns = 0  # what comes later would tell less of the clocks
         part.devices.append(status)
         size += status.ByteSize()
     part.more = False

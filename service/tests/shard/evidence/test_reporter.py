@@ -152,13 +152,14 @@ async def test_a_hub_that_does_not_keep_canaries_apart_is_sent_none() -> None:
 def test_a_long_report_of_coverage_is_told_in_parts_that_leave_nothing_out(devices: int, parts: int) -> None:
     picture = ThermalPicture(celsius=[20.5] * 768)
     coverage = Coverage(
-        fleet="f", shard="s", epoch=3, time_ns=7, final=True, closed=[ClosedLedger(device="gone")],
+        fleet="f", shard="s", epoch=3, time_ns=7, clock_ns=9, final=True, closed=[ClosedLedger(device="gone")],
     )  # fmt: skip
     found = list(split(coverage, (DeviceStatus(id=f"d-{number}", thermal=picture) for number in range(devices))))
     assert len(found) in range(parts - 2, parts + 2)
     assert [part.more for part in found] == [True] * (len(found) - 1) + [False]
     assert max(part.ByteSize() for part in found) < 2 * PART_BYTES
     assert [status.id for part in found for status in part.devices] == [f"d-{n}" for n in range(devices)]
+    assert [part.clock_ns for part in found] == [9] + [0] * (len(found) - 1)
     assert [len(part.closed) for part in found] == [0] * (len(found) - 1) + [1]
     assert {(part.fleet, part.shard, part.epoch, part.time_ns, part.final) for part in found} == {
         ("f", "s", 3, 7, True)
