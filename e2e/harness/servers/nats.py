@@ -7,7 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from embereye.process.addresses import free_port
@@ -20,8 +20,10 @@ PASSWORD = "a word: with/marks?"
 class Nats:
     """`start` it, and `stop` it and start it again on the same port and files."""
 
-    def __init__(self, folder: Path, *, login: bool = False, certificates: Path | None = None) -> None:
-        """With `login` USER alone may connect, with PASSWORD.
+    def __init__(
+        self, folder: Path, *, login: bool = False, certificates: Path | None = None, cluster: Sequence[int] = ()
+    ) -> None:
+        """With `login` USER alone may connect, with PASSWORD. `cluster` has the ports of all members, its own first.
 
         With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS, and clients show a certificate.
         """
@@ -33,6 +35,10 @@ class Nats:
         # Each message is on the disk before it is acknowledged, as docs/hub-database.md asks.
         jetstream = {"store_dir": str(folder / "data"), "sync_interval": "always"}
         config: dict[str, object] = {"listen": f"127.0.0.1:{self.port}", "jetstream": jetstream}
+        if cluster:
+            routes = [f"nats://127.0.0.1:{port}" for port in cluster[1:]]
+            config["server_name"] = f"member-{cluster[0]}"
+            config["cluster"] = {"name": "tests", "listen": f"127.0.0.1:{cluster[0]}", "routes": routes}
         if login:
             config["authorization"] = {"user": USER, "password": PASSWORD}
         if certificates:

@@ -24,6 +24,7 @@ from embereye.hub.bus.outgoing import Outgoing
 from embereye.hub.bus.stream import Stream
 from embereye.hub.hub import Hub
 from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.process.addresses import free_ports
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
 from embereye.units import MINUTE, SECOND
@@ -302,3 +303,42 @@ async def test_what_is_no_report_is_passed_over(tmp_path: Path, options: BusOpti
         await Sender(bus).send(smoke("a"))
         await until(lambda: hub.feed.latest == 1)
         assert hub.inbox.counters.unusable == 2
+
+
+@pytest.mark.slow
+async def test_a_stream_on_three_servers_outlives_each_of_them(tmp_path: Path) -> None:
+    ports = free_ports(3)
+    servers = [
+        Nats(tmp_path / f"nats-{number}", cluster=[*ports[number:], *ports[:number]]) for number in range(len(ports))
+    ]
+    for server in servers:
+        server.start()
+    options = read_bus(",".join(server.address for server in servers), copies=3)
+    names = [f"r-{n}" for n in range(1_000)]
+    try:
+        async with running(Stored(tmp_path), options) as (hub, bus):
+            await until(lambda: not bus.failing, 30)
+            sender = Sender(bus)
+
+            async def report() -> None:
+                while owed := [name for name in names if name not in sender.taken][:10]:  # as shards do
+                    await sender.send(*map(smoke, owed))
+                    await asyncio.sleep(0.1)
+
+            async with beside(report(), name="report") as reporting:
+                for server in servers:
+                    before = hub.feed.latest
+                    server.stop(signal.SIGKILL)
+                    began = time.monotonic()
+                    while hub.feed.latest <= before < len(names):
+                        assert time.monotonic() < began + 10
+                        assert not reporting.done() or hub.feed.latest == len(names)
+                        await asyncio.sleep(0.02)
+                    server.start()
+                    await until(lambda: not bus.failing, 30)
+                await asyncio.wait_for(reporting, 60)
+            await until(lambda: set(evidence_of(Stored(tmp_path))) == set(names))
+            assert hub.feed.latest == len(names)
+    finally:
+        for server in servers:
+            server.stop(signal.SIGKILL)
