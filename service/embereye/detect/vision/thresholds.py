@@ -195,6 +195,9 @@ def _smoke_weights() -> dict[str, Weight]:
 @dataclass(frozen=True)
 class SmokeThresholds:
     """Limits of the smoke detector."""
+        # Smoke is never still. A veil that is was no veil: something that stood there while the background was learnt
+        # has gone. By how much the mean of a block changes within a second, counts.
+        "stir": Weight(1.3, 5.0, -4.0, 0.0, relative=True),
 
     look_ns: int = 240_000_000  # smoke is slow
     gap_max_ns: int = 500_000_000  # one look never counts for more time than this
