@@ -14,8 +14,8 @@ EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/c
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
   gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql mosquitto chromium
 
-# The same, built from Go modules into .cache where Go is: an ONVIF camera, and a server of RTSP.
-CAMERA_PEERS := go2rtc mediamtx
+# The same, built from Go modules into .cache where Go is: an ONVIF camera, a server of RTSP, and NATS.
+BUILT_PEERS := go2rtc mediamtx nats-server
 
 # What `make model` learns from, and where it works; a run that was interrupted goes on where it was.
 DATA := ../shared/data
@@ -49,9 +49,9 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench --editable e2e
 	@touch $@
 
-peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, camera servers and an identity provider, which tests talk to where they are (root, Debian)
+peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, NATS, camera servers and an identity provider, which tests talk to where they are (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive e2e/cluster/packages --without-services $(PEERS) >/dev/null
-	@e2e/cluster/binaries --optional $(CAMERA_PEERS) >/dev/null
+	@e2e/cluster/binaries --optional $(BUILT_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
 	  npm install --silent --no-audit --no-fund --no-package-lock --prefix .cache/grafana $(GRAFANA_TYPES); fi
 	@if command -v npm >/dev/null && [ ! -d .cache/oidc/node_modules/oidc-provider ]; then \
@@ -150,7 +150,7 @@ golden: install programs ## Write what the chart makes of its main values, for c
 	$(BIN)/python charts/tests/readme.py
 
 requirements: install ## Compile the pinned requirements anew from pyproject.toml
-	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra mqtt --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra mqtt --extra nats --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
 clean: ## Remove what was built here (.cache stays)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from harness.need import summary
 from harness.servers.apiserver import ApiServer, install_crds, run_api_server
+from harness.servers.nats import Nats, run_nats
 from harness.servers.postgres import Postgres, run_postgres
 
 from embereye_operator.api.crds import build_crd
@@ -39,6 +40,13 @@ def postgres() -> Iterator[Postgres]:
 def own_postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the test's own, to be stopped, crashed or frozen."""
     with run_postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def own_nats() -> Iterator[Nats]:
+    """A nats-server of the test's own, to be stopped, crashed or frozen."""
+    with run_nats() as running:
         yield running
 
 

@@ -31,6 +31,7 @@ QUIET_LINES = 5.0  # a second, of each before and after
 MOST = 3
 QUEUE_DEPTH = 500  # items
 GAP_SECONDS = 10
+DARK_SECONDS = 0  # in which any device was, one of those that flood among them
 LOST_SECONDS = 40  # in which an autoscaler that takes no answer for 0 would have removed shards
 PROMETHEUS = f"http://door.{MONITORING}.svc:9090"
 OPTIONS = (
@@ -108,7 +109,10 @@ async def burst(site: Site, surge: Surge, step: Step, name: str) -> AsyncIterato
     await site.condition("sf", FLEET, 60, Ready=True, Progressing=False, Covered=True)
     await surge.well()
     gap = site.diary.measure(f"{name}, 1 → {MOST} → 1: gap", surge.gap(since), "s", GAP_SECONDS)
-    step.say(f"up after {up.text()}, down after {down.text()}, gap {gap.text()}")
+    dark = site.diary.measure(f"{name}, 1 → {MOST} → 1: not Covered", site.dark("sf", FLEET, since), "s", DARK_SECONDS)
+    step.say(f"up after {up.text()}, down after {down.text()}, gap {gap.text()}, dark {dark.text()}")
+    assert gap.within
+    assert dark.within
     assert [entry for prober in surge.probers for entry in prober.taken_back] == []
 
 

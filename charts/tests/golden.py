@@ -40,6 +40,20 @@ VALUES = {
         "--set",
         "hub.mqtt.tls.existingSecret=broker-tls",
     ),
+    "nats": (
+        "--set",
+        "hub.replicas=2",
+        "--set",
+        "hub.database.dsnSecret.name=hub-database",
+        "--set",
+        "hub.persistence.enabled=false",
+        "--set",
+        "hub.nats.servers={tls://nats-0.example,tls://nats-1.example}",
+        "--set",
+        "hub.nats.credentials.existingSecret=login",
+        "--set",
+        "hub.nats.tls.existingSecret=nats-tls",
+    ),
     "annotations": ("--set", "monitoring.enabled=true", "--set", "monitoring.scrape=annotations"),
 }
 

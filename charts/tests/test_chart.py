@@ -15,7 +15,7 @@ from harness.servers.apiserver import ApiError, ApiServer, path_of
 from embereye.hub.feeds.selection import read_selection
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
 from embereye_cli.processes.hub import add_arguments as add_hub_arguments
-from embereye_cli.processes.hub import broker_options
+from embereye_cli.processes.hub import broker_options, bus_options
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
@@ -78,6 +78,11 @@ VALUE_SETS = {
     "an MQTT broker": (
         "--set", "hub.mqtt.broker=mqtts://broker.example:8884", "--set", "hub.mqtt.credentials.existingSecret=login",
         "--set", "hub.mqtt.tls.existingSecret=broker-tls", "--set", "hub.mqtt.prefix=site/north",
+    ),
+    "evidence by NATS": (
+        "--set", "hub.nats.servers={tls://nats-0.example:5000,tls://nats-1.example}", "--set", "hub.nats.copies=3",
+        "--set", "hub.nats.credentials.existingSecret=login", "--set", "hub.nats.tls.existingSecret=nats-tls",
+        "--set", "hub.replicas=2", "--set", "hub.database.dsnSecret.name=dsn", "--set", "hub.persistence.enabled=false",
     ),
     "hubs of tenants": (
         "--set", "hubs.north.namespaces={north}", "--set", "hubs.north.hub.persistence.enabled=false",
@@ -186,6 +191,11 @@ def pod_of(deployment: Any) -> Any:
         ("hub.mqtt.broker=broker.example", "hub.mqtt.broker"),
         ("hub.mqtt.prefix=site/#", "hub.mqtt.prefix"),
         ("hub.mqtt.broker=mqtt://broker.example,hub.mqtt.tls.existingSecret=broker-tls", "hub.mqtt.broker"),
+        ("hub.nats.servers={nats.example}", "hub.nats.servers.0"),
+        ("hub.nats.servers={nats://ada:word@nats.example}", "hub.nats.servers.0"),
+        ("hub.nats.servers={nats://nats.example},hub.nats.tls.existingSecret=nats-tls", "hub.nats.servers.0"),
+        ("hub.nats.stream=a.b", "hub.nats.stream"),
+        ("hub.nats.copies=2", "hub.nats.copies"),
         ("image.repository=", "image.repository"),
         ("image.pullPolicy=Sometimes", "image.pullPolicy"),
         ("operator.clusterWide=site", "operator.clusterWide"),
@@ -395,6 +405,29 @@ def test_the_hub_is_told_of_its_broker_and_reads_its_secrets_as_files() -> None:
     }  # fmt: skip
     assert all(secret["optional"] for secret in secrets.values())
     assert "mqtt" not in str([m for m in render() if m["kind"] == "Deployment"])
+
+
+def test_the_hub_is_told_of_its_nats_and_a_replica_that_takes_evidence_alone_is_ready() -> None:
+    manifests = render(*VALUE_SETS["evidence by NATS"])
+    (hub,) = (m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
+    pod = hub["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    parser = ArgumentParser()
+    add_hub_arguments(parser)
+    told = [argument for argument in container["args"] if argument.startswith("--nats")]
+    options = bus_options(parser.parse_args(told))
+    assert options is not None
+    assert list(options.servers) == ["tls://nats-0.example:5000", "tls://nats-1.example:4222"]
+    assert (options.stream, options.copies) == (f"{NAMESPACE}-embereye-hub", 3)
+    mounts = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
+    assert (options.credentials, options.certificates) == (mounts["nats-credentials"], mounts["nats-tls"])
+    secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if volume["name"].startswith("nats-")}
+    assert {name: secret["secretName"] for name, secret in secrets.items()} == {
+        "nats-credentials": "login", "nats-tls": "nats-tls",
+    }  # fmt: skip
+    assert all(secret["optional"] for secret in secrets.values())
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+    assert "nats" not in str([m for m in render() if m["kind"] == "Deployment"])
 
 
 def test_the_hub_gets_its_webhooks_and_their_secrets_as_files_and_is_rolled_when_they_change() -> None:

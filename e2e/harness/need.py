@@ -111,6 +111,16 @@ def _has_mosquitto() -> bool:
     return mosquitto_program() != Path() and importlib.util.find_spec("aiomqtt") is not None
 
 
+def nats_program() -> Path:
+    """NATS' server: Debian's, or as `make peers` has built it."""
+    found = shutil.which("nats-server") or program("nats-server")
+    return Path(found) if found else Path()
+
+
+def _has_nats() -> bool:
+    return nats_program() != Path() and importlib.util.find_spec("nats") is not None
+
+
 def _has_oidc_provider() -> bool:
     return shutil.which("node") is not None and (OIDC_PROVIDER_FOLDER / "node_modules/oidc-provider").exists()
 
@@ -173,6 +183,7 @@ CERT_MANAGER = Need(
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 POSTGRES = Need("PostgreSQL", _install, _has_postgres, "make peers")
+NATS = Need("nats-server", _peers, _has_nats, "make peers")
 MOSQUITTO = Need("Mosquitto", _install, _has_mosquitto, "make peers")
 CAPTURE = Need(
     "a real device's recording",

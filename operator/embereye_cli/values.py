@@ -2,6 +2,7 @@
 
 import re
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 BYTES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}
@@ -26,3 +27,8 @@ def size(text: str) -> int:
     if not match or not int(match[1]):
         raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
     return int(match[1]) * BYTES[match[2]]
+
+
+def split_names(texts: Sequence[str]) -> tuple[str, ...]:
+    """The names in `["a,b", "c"]`, each once."""
+    return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))

@@ -39,7 +39,7 @@ READY_SECONDS = 30.0
 class Site:
     """A hub and a sensor shard, as they always run; each device has a zone of its own."""
 
-    def __init__(self, folder: Path, devices: int, database: str) -> None:
+    def __init__(self, folder: Path, devices: int, database: str, nats: str = "") -> None:
         self._ports = free_ports(7)
         hub_grpc, hub_control, hub_http, grpc_port, tcp, metrics, control = map(str, self._ports)
         self.hub, self.shard, self.tcp = f"{HOST}:{hub_grpc}", f"{HOST}:{control}", int(tcp)
@@ -50,7 +50,8 @@ class Site:
         path = folder / "assignment.json"
         path.write_text(json_format.MessageToJson(todo))
         self.hub_command = ["hub", "--host", HOST, "--grpc-port", hub_grpc, "--control-port", hub_control,
-                            "--http-port", hub_http, "--data", str(folder), "--database", database]  # fmt: skip
+                            "--http-port", hub_http, "--data", str(folder), "--database", database,
+                            "--nats", nats, "--nats-stream", folder.name.strip(".")]  # fmt: skip
         self.shard_command = ["shard", "sensor", "--shard", todo.shard, "--assignment", str(path), "--host", HOST,
                               "--hub", f"{HOST}:{hub_control}", "--grpc-port", grpc_port, "--tcp-port", tcp,
                               "--metrics-port", metrics, "--control-port", control, "--data", str(folder)]  # fmt: skip
@@ -102,9 +103,9 @@ class _Subscriber:
         return self.told.get(zone, since + PATIENCE_SECONDS) - since
 
 
-async def _alarms(samples: int, folder: Path, database: str) -> tuple[list[float], list[float]]:
+async def _alarms(samples: int, folder: Path, database: str, nats: str) -> tuple[list[float], list[float]]:
     """Seconds from a crossing's send until a subscriber is told; and of a line's echo with a write and an fsync."""
-    site, subscriber = Site(folder, TALKERS + samples, database), _Subscriber()
+    site, subscriber = Site(folder, TALKERS + samples, database, nats), _Subscriber()
     dice = random.Random(3)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(TALKERS)]
     with contextlib.ExitStack() as stack:
@@ -148,14 +149,16 @@ def _percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)] * 1e3
 
 
-def _alarm_path(name: str, scale: Scale, reach: tuple[float, float], database: Callable[[int], str]) -> Result:
+def _alarm_path(
+    name: str, scale: Scale, reach: tuple[float, float], database: Callable[[int], str], nats: str = ""
+) -> Result:
     """`database` makes the address of an empty one for each round."""
     samples = min(MOST_ALARMS, int(100 * scale.seconds))
     latencies, floors = list[float](), list[float]()
     for number in range(scale.rounds):
         # On a disk: what is in memory alone takes no time to be made durable.
         with tempfile.TemporaryDirectory(dir=ROOT if os.access(ROOT, os.W_OK) else None, prefix=".bench-") as folder:
-            found = asyncio.run(_alarms(samples, Path(folder), database(number)))
+            found = asyncio.run(_alarms(samples, Path(folder), database(number), nats))
         latencies += found[0]
         floors += found[1]
     value, late = _percentile(latencies, 0.95), _percentile(latencies, 0.99)
@@ -170,22 +173,41 @@ def alarm_path(scale: Scale) -> Result:
     return _alarm_path("alarm-path", scale, (25, 50), lambda _: "")
 
 
-def no_postgres() -> str:
-    """Why there is no PostgreSQL to be started here; '' where there is."""
+def missing(*needs: str) -> str:
+    """Why one of the harness' `needs` cannot be started here; '' where all can."""
     sys.path.insert(0, str(ROOT / "e2e"))
     try:
-        need = importlib.import_module("harness.need").POSTGRES
+        known = importlib.import_module("harness.need")
     except ImportError:
-        return "there is no source tree here to start a PostgreSQL from"
-    return "" if need.present() else str(need.reason)
+        return "there is no source tree here to start a server from"
+    return next((str(need.reason) for name in needs if not (need := getattr(known, name)).present()), "")
 
 
 def alarm_path_postgres(scale: Scale) -> Result:
     """The same with the hub's history in a PostgreSQL of this machine, which fsyncs each commit."""
-    if why := no_postgres():
+    if why := missing("POSTGRES"):
         raise UserError(f"alarm-path-postgres: {why}")
     postgres = importlib.import_module("harness.servers.postgres")
     with postgres.run_postgres() as server:
         return _alarm_path(
             "alarm-path-postgres", scale, (50, 100), lambda number: str(server.create_database(f"bench{number}"))
         )
+
+
+def alarm_path_jetstream(scale: Scale) -> Result:
+    """The same by way of a nats-server of this machine, which fsyncs each report, and then through PostgreSQL."""
+    if why := missing("POSTGRES", "NATS"):
+        raise UserError(f"alarm-path-jetstream: {why}")
+    postgres = importlib.import_module("harness.servers.postgres")
+    nats = importlib.import_module("harness.servers.nats")
+    on_disk = ROOT if os.access(ROOT, os.W_OK) else None
+    with postgres.run_postgres() as server, tempfile.TemporaryDirectory(dir=on_disk, prefix=".bench-") as folder:
+        stream = nats.Nats(Path(folder))
+        stream.start()
+        try:
+            return _alarm_path(
+                "alarm-path-jetstream", scale, (50, 100), lambda number: str(server.create_database(f"bench{number}")),
+                stream.address,
+            )  # fmt: skip
+        finally:
+            stream.stop()

@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import replace
 
-from embereye_bench.hub.alarm_path import alarm_path, alarm_path_postgres, no_postgres
+from embereye_bench.hub.alarm_path import alarm_path, alarm_path_jetstream, alarm_path_postgres, missing
 from embereye_bench.hub.echo import echo
 from embereye_bench.hub.fanout import fanout_425, fanout_binary, fanout_ladder, fanout_ws
 from embereye_bench.hub.life import hub_hour, kill_100, saturation, shutdown
@@ -16,6 +16,7 @@ from embereye_bench.report import Benchmark, Scale, Suite
 BENCHMARKS: dict[str, Benchmark] = {
     "alarm-path": alarm_path,
     "alarm-path-postgres": alarm_path_postgres,
+    "alarm-path-jetstream": alarm_path_jetstream,
     "fanout-425": fanout_425,
     "fanout-ladder": fanout_ladder,
     "fanout-ws": fanout_ws,
@@ -38,7 +39,8 @@ add_arguments = SUITE.add_arguments
 def run(arguments: argparse.Namespace) -> int:
     """Run the benchmarks; 1 where one of them falls short."""
     chosen = dict(BENCHMARKS)
-    if not arguments.only and (why := no_postgres()):
-        del chosen["alarm-path-postgres"]
-        print(f"embereye: alarm-path-postgres is left out: {why}", file=sys.stderr)
+    for name, needs in (("alarm-path-postgres", ["POSTGRES"]), ("alarm-path-jetstream", ["POSTGRES", "NATS"])):
+        if not arguments.only and (why := missing(*needs)):
+            del chosen[name]
+            print(f"embereye: {name} is left out: {why}", file=sys.stderr)
     return replace(SUITE, benchmarks=chosen).run(arguments)

@@ -1,4 +1,4 @@
-"""A process of many subscribers over WebSocket, as cheap as they can be: bytes in, their times kept, nothing answered.
+"""A process of many subscribers by WebSocket, as cheap as they can be: bytes and their times kept, only pings answered.
 
 It prints one line of JSON once all are connected, and another for each line on standard input: what arrived since. It
 ends with its input.
@@ -83,6 +83,10 @@ class Subscriber(asyncio.Protocol):
                 break
             if buffer[position] == 0x88:
                 self._transport.close()  # as a browser does that is told to go
+            elif buffer[position] == 0x89:
+                # A pong (RFC 6455, 5.5.3), masked by zeros: who does not answer is taken for gone, and is cut off.
+                answer = bytes((0x8A, 0x80 | length, 0, 0, 0, 0)) + buffer[start : start + length]
+                self._transport.write(answer)
             elif buffer[position] in {0x81, 0x82}:
                 seen.payloads.append(buffer[start : start + length])
                 seen.times.append(now)

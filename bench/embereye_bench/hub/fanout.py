@@ -25,6 +25,7 @@ QUICK_LADDER = (250, SUBSCRIBERS, 1_000, 5_000)
 BOUNDS = {0.90: 200.0, 0.95: 500.0, 0.99: 1_000.0}  # milliseconds at each step of the ladder
 SHARES = (0.50, *BOUNDS)
 HIGHEST_MS = 200.0  # p99 at the highest rate
+EVENTS_LEAST = 10  # in a round that looks for the highest rate
 FLOOD = 300  # events a second that costs are measured at
 
 
@@ -99,7 +100,10 @@ def _site(kind: str, count: int, form: str) -> Iterator[tuple[Told, Told]]:
 
 def _round(server: Told, crowd: Told, count: int, rate: float, seconds: float, form: str) -> Round:
     told = server.ask(rate=rate, seconds=seconds)
-    arrivals = crowd.ask(report=1)["arrivals"]
+    seen = crowd.ask(report=1)
+    if seen["ended"]:
+        raise RuntimeError(f"subscribers were cut off meanwhile: {seen['ended']}")
+    arrivals = seen["arrivals"]
     published = dict(enumerate(told["published"], told["first"]))
     latencies: list[float] = []
     for payload, times in arrivals.items():
@@ -195,10 +199,11 @@ def _highest(server: Told, crowd: Told, count: int) -> float:
     rate = float(DELIVERIES)
     reached = 0.0
     while rate < 2_000_000:
-        one = _round(server, crowd, count, rate / count, 0.5, "binary")
+        seconds = max(0.5, EVENTS_LEAST * count / rate)
+        one = _round(server, crowd, count, rate / count, seconds, "binary")
         if one.missing or one.late(0.99) > HIGHEST_MS:
             break
-        reached = len(one.latencies) / 0.5
+        reached = len(one.latencies) / seconds
         if reached < rate * 0.8:  # publishing itself does not keep up
             break
         rate *= 1.5

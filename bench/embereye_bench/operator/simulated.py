@@ -18,7 +18,6 @@ from embereye_operator import controller
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.ownership.holding import TAKE_OVER
-from embereye_operator.decide.ownership.selection import split_names
 from embereye_operator.process import OperatorOptions, serve
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
@@ -117,8 +116,8 @@ def main() -> int:
     parser.add_argument("--take-over-after", type=float, default=TAKE_OVER)
     parser.add_argument("--health-port", type=int, required=True)
     arguments = vars(parser.parse_args())
-    namespaces = () if arguments.pop("all_namespaces") else split_names(arguments["namespace"])
-    del arguments["namespace"]
+    named = ",".join(arguments.pop("namespace"))
+    namespaces = () if arguments.pop("all_namespaces") or not named else tuple(named.split(","))
     options = OperatorOptions(namespaces=namespaces, **arguments)
     return lifecycle.run(lambda stop: serve(options, stop, SimulatedRuntime))
 

@@ -9,6 +9,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Coroutine, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,8 @@ class Site:
         self.witness: Witness
         self.evidence: EvidenceProber
         self._fleets: dict[tuple[str, str], Json] = {}  # kind and name → as the API server told last
+        # kind and name → when Covered changed, monotonic seconds, and whether it was True from then on
+        self._coverage: dict[tuple[str, str], list[tuple[float, bool]]] = {}
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._identities = tempfile.TemporaryDirectory(prefix="embereye-e2e-")
 
@@ -164,23 +167,28 @@ class Site:
         """The objects that there were before the installation and are no more."""
         return self.before - await self.objects()
 
-    async def install(self, *values: str) -> None:
+    async def install(self, *values: str, chart: Path = CHART) -> None:
         """`helm install`, as a user does it, but for the hub's kind of Service and, without `values`, its volume."""
         self.installed_ns = time.time_ns()
         token = base64.b64encode(self.token.encode()).decode()
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ADMIN_SECRET, "namespace": SYSTEM}}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         await self.cluster.apply(namespace, {**secret, "data": {"token": token}})
-        own = f"hub.adminToken.existingSecret={ADMIN_SECRET}"  # it stays the same where the hub has no volume
-        everywhere = "operator.clusterWide=true"  # fleets are in a namespace of their own
+        await self._helm("install", chart, values)
+
+    async def upgrade(self, *values: str) -> None:
+        """`helm upgrade` to this version, with the values that `install` gives besides."""
+        await self._helm("upgrade", CHART, values)
+
+    async def _helm(self, command: str, chart: Path, values: tuple[str, ...]) -> None:
         changed = (
             "hub.service.type=NodePort",
-            own,
-            everywhere,
+            f"hub.adminToken.existingSecret={ADMIN_SECRET}",  # it stays the same where the hub has no volume
+            "operator.clusterWide=true",  # fleets are in a namespace of their own
             *(values or (f"hub.persistence.storageClass={VOLUME}",)),
         )
         options = [argument for value in changed for argument in ("--set", value)]
-        await self.cluster.helm("install", RELEASE, str(CHART), "--namespace", SYSTEM, *options)
+        await self.cluster.helm(command, RELEASE, str(chart), "--namespace", SYSTEM, *options)
 
     async def apply_fleets(self, *fleets: Json) -> None:
         """Declare everything, or `fleets`; the API server may need a moment to serve the new kinds."""
@@ -257,7 +265,9 @@ class Site:
                     known[place] = state
                     level: Level = "info"
                     if condition["type"] == "Covered":
-                        level = "good" if condition["status"] == "True" else "bad"
+                        covered = condition["status"] == "True"
+                        level = "good" if covered else "bad"
+                        self._coverage.setdefault((kind, name), []).append((time.monotonic(), covered))
                     text = f"{place}={condition['status']} {condition.get('message', '')}"
                     self.diary.note("fleet", text[:500], level, 0)
             await asyncio.sleep(1)
@@ -292,6 +302,13 @@ class Site:
             return all(now.get(type_, "").startswith(str(value)) for type_, value in wanted.items())
 
         await until(conditions, satisfied, f"{kind}/{name} {wanted}", limit, 0.05)
+
+    def dark(self, kind: str, name: str, since: float) -> float:
+        """Seconds after `since` (monotonic) in which the API server's record of the fleet did not say Covered=True."""
+        told = [*self._coverage.get((kind, name), []), (time.monotonic(), True)]
+        return sum(
+            max(0.0, until - max(start, since)) for (start, covered), (until, _) in pairwise(told) if not covered
+        )
 
     async def evict(self, pod: Json) -> bool:
         """Ask for a pod's eviction, as an autoscaler does; whether it was let through."""

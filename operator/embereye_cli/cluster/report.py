@@ -1,7 +1,7 @@
 """`kubectl embereye report`: what a cluster says of EmberEye, in one archive that holds no secret.
 
 Secrets are never read. Of every URL scheme, host and port alone are kept, in objects as well as in logs; of environment
-variables whose names speak of a password, a token or a key, the names.
+variables, options and settings whose names speak of a password, a token or a key, the names.
 """
 
 import argparse
@@ -40,7 +40,15 @@ from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 OURS: dict[str, Any] = {"app.kubernetes.io/part-of": "embereye"}
 LINES = 5000  # of each container's log, the newest
 URL = re.compile(r"""[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'\\<>]+""")
-SECRET_NAME = re.compile(r"pass|token|secret|key|credential", re.IGNORECASE)
+SECRET_NAME = re.compile(r"pass|token|secret|key|credential|auth|header|dsn", re.IGNORECASE)
+OPTION = re.compile(r"(?P<name>--?[a-zA-Z][\w-]*)(?P<value>=.*)?", re.DOTALL)
+# As settings and headers are written: password=…, token: …, "secret": "…", Bearer ….
+SETTING = re.compile(
+    r"""\b(?P<name>(?:\w*(?:password|passwd|token|secret|api[_-]?key)\\*["']?\s*[=:]\s*|(?:authorization:\s*)?bearer\s+|authorization:\s*basic\s+)\\*["']?)"""
+    r"""(?P<value>[^\s"'\\,;{}\[\]…]{4,})""",
+    re.IGNORECASE,
+)
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the object once more, as one text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,12 +77,12 @@ async def run(arguments: argparse.Namespace) -> int:
 
 def concealed(document: Any) -> str:
     """An object as JSON without what is nobody else's business."""
-    return without_addresses(json.dumps(_without_values(document), indent=1, sort_keys=True, ensure_ascii=False))
+    return without_secrets(json.dumps(_without_values(document), indent=1, sort_keys=True, ensure_ascii=False))
 
 
-def without_addresses(text: str) -> str:
-    """`text` with scheme, host and port alone of every URL in it."""
-    return URL.sub(lambda found: redact(found[0]), text)
+def without_secrets(text: str) -> str:
+    """`text` with scheme, host and port alone of every URL in it, and without values of what is called a secret."""
+    return SETTING.sub(r"\g<name>…", URL.sub(lambda found: redact(found[0]), text))
 
 
 def _without_values(document: Any) -> Any:
@@ -82,10 +90,29 @@ def _without_values(document: Any) -> Any:
         return [_without_values(entry) for entry in document]
     if not isinstance(document, dict):
         return document
-    kept = {name: _without_values(value) for name, value in document.items() if name != "managedFields"}
+    left_out = {"managedFields", APPLIED}
+    kept = {name: _without_values(value) for name, value in document.items() if name not in left_out}
     if isinstance(kept.get("value"), str) and SECRET_NAME.search(str(kept.get("name", ""))):
         kept["value"] = "…"
+    for name in ("command", "args"):
+        if isinstance(kept.get(name), list):
+            kept[name] = _without_options(kept[name])
     return kept
+
+
+def _without_options(words: list[Any]) -> list[Any]:
+    """A command's words without the values of options that are called a secret; a file's name is none."""
+    found: list[Any] = []
+    hide = False
+    for word in words:
+        option = OPTION.fullmatch(word) if isinstance(word, str) else None
+        secret = option is not None and SECRET_NAME.search(option["name"]) and not option["name"].endswith("-file")
+        if option is not None and secret and option["value"]:
+            found.append(f"{option['name']}=…")
+        else:
+            found.append("…" if hide and option is None else word)
+        hide = bool(secret and option is not None and not option["value"])
+    return found
 
 
 class _Report:
@@ -143,7 +170,7 @@ class _Report:
                 text = [line async for line in log]
             except ApiError as error:
                 self._missing.append(f"the log of {where} {container['name']}: {error.status.message}")
-            self._add(f"logs/{where}/{container['name']}.txt", without_addresses("".join(text)))
+            self._add(f"logs/{where}/{container['name']}.txt", without_secrets("".join(text)))
 
     def _add(self, name: str, text: str) -> None:
         data = text.encode()

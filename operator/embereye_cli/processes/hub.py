@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from embereye.hub.access.roles import Role, role_named
+from embereye.hub.bus.options import BusOptions, read_bus
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.mqtt.options import MqttOptions, read_broker
 from embereye.hub.oidc.options import ProviderOptions, RoleRules
@@ -19,8 +20,7 @@ from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
-from embereye_cli.values import duration, size
-from embereye_operator.decide.ownership.selection import split_names
+from embereye_cli.values import duration, size, split_names
 
 logger = logging.getLogger(__name__)
 PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
@@ -76,8 +76,44 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
                         metavar="FILE", help="JSON file that declares webhooks, as docs/feeds.md says; default: none "
                         "[EMBEREYE_WEBHOOKS]")  # fmt: skip
+    _add_nats(parser, env)
     _add_mqtt(parser, env)
     _add_provider(parser, env)
+
+
+def _add_nats(parser: ArgumentParser, env: Callable[..., str]) -> None:
+    group = parser.add_argument_group(
+        "NATS", "evidence is acknowledged by a stream in JetStream, as docs/hub-database.md says"
+    )
+    group.add_argument("--nats", default=env("NATS"), metavar="URL,…",
+                       help="nats://HOST:4222 or tls://HOST:4222, of each server of one cluster; default: none, "
+                       "evidence is acknowledged by the database [EMBEREYE_NATS]")  # fmt: skip
+    group.add_argument("--nats-stream", default=env("NATS_STREAM", "embereye"), metavar="NAME",
+                       help="made where there is none; two hubs at one NATS need two (%(default)s) "
+                       "[EMBEREYE_NATS_STREAM]")  # fmt: skip
+    group.add_argument("--nats-copies", type=int, default=int(env("NATS_COPIES", "1")), metavar="NUMBER",
+                       help="servers that keep the stream, where it is made: 1, 3 or 5 (%(default)s) "
+                       "[EMBEREYE_NATS_COPIES]")  # fmt: skip
+    group.add_argument("--nats-credentials", type=Path, default=env("NATS_CREDENTIALS") or None, metavar="DIR",
+                       help="folder with the files username and password, or token, read anew for each connection; "
+                       "default: none are asked for [EMBEREYE_NATS_CREDENTIALS]")  # fmt: skip
+    group.add_argument("--nats-tls", type=Path, default=env("NATS_TLS") or None, metavar="DIR",
+                       help="folder with ca.crt and, where NATS asks for a certificate, tls.crt and tls.key; "
+                       "default: the system's authorities [EMBEREYE_NATS_TLS]")  # fmt: skip
+
+
+def bus_options(arguments: Namespace) -> BusOptions | None:
+    """The NATS that the options name, if any; UserError where that is none."""
+    if not arguments.nats:
+        return None
+    credentials, tls = (Path(one) if one else None for one in (arguments.nats_credentials, arguments.nats_tls))
+    try:
+        return read_bus(
+            arguments.nats, stream=arguments.nats_stream, copies=arguments.nats_copies,
+            credentials=credentials, certificates=tls,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UserError(f"--{error}") from error
 
 
 def _add_mqtt(parser: ArgumentParser, env: Callable[..., str]) -> None:
@@ -212,6 +248,7 @@ def run(arguments: Namespace) -> int:
         database=arguments.database,
         advertise=arguments.advertise,
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
+        bus=bus_options(arguments),
         mqtt=broker_options(arguments),
         oidc=_provider(arguments),
         association_port=arguments.association_port,

@@ -6,11 +6,10 @@ from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
-from embereye_cli.values import duration_or_seconds
+from embereye_cli.values import duration_or_seconds, split_names
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
-from embereye_operator.decide.ownership.selection import split_names
 from embereye_operator.decide.rollout.turns import QUESTIONS, Question
 from embereye_operator.process import OperatorOptions, serve
 

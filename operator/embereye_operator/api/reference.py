@@ -16,7 +16,7 @@ HEADER = f"""# Reference: the fields of a fleet
 
 <!-- Written by `python -m embereye_operator.api.reference`; change operator/embereye_operator/api instead. -->
 
-Both kinds have `apiVersion: {API_VERSION}` or, with the same fields, `{API_VERSIONS[-1]}` ([versions](versions.md));
+Both kinds have `apiVersion: {API_VERSIONS[-1]}` or, with the same fields, `{API_VERSION}` ([versions](versions.md));
 `kubectl explain sensorfleet.spec` shows them. A duration is a number with a unit: `50ms`, `5s`, `1m`, `2h`, `7d`. The
 API server and `embereye up` reject an invalid value with a message that names the field.
 """

@@ -10,6 +10,7 @@ from embereye.camera.sources.onvif.found import FoundCamera
 from embereye.wire.onvif.media import Profile
 from embereye.wire.rtsp.messages import printable
 from embereye_operator.api.cameras import FleetRate
+from embereye_operator.api.shared import API_VERSIONS
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 
 _NAMEABLE = re.compile(r"[^:/\x00-\x1f]{1,64}")  # what `streams` takes for a profile
@@ -40,7 +41,7 @@ def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
         f"# {count} found by `embereye discover`. Ids are made of what they call themselves;",
         f'# all are in the zone "{naming.zone}": give each the zone whose alarm it belongs to.',
         *(first if any(map(_guarded, cameras)) else ()),
-        "apiVersion: embereye.dev/v1alpha1",
+        f"apiVersion: {API_VERSIONS[-1]}",
         "kind: CameraFleet",
         "metadata:",
         f"  name: {naming.name}",

@@ -373,6 +373,14 @@ ALERTS = (
         "Told only where webhooks are declared. A hub that is gone is missed by EmberEyeHubDown.",
     ),
     Alert(
+        "EmberEyeHubBusFailing", "warning", "release",
+        "max by (namespace, pod, instance) (embereye_hub_bus_failing) == 1", "1m",
+        "NATS takes no evidence of {{ $labels.pod }}",
+        "Evidence is acknowledged by the database alone, as without NATS. Where that, or the hub that owns it, goes as "
+        "well, shards keep what they see.",
+        "Told only where hub.nats names servers. A hub that is gone is missed by EmberEyeHubDown.",
+    ),
+    Alert(
         "EmberEyeMqttDisconnected", "warning", "release",
         "max by (namespace, pod, instance) (embereye_hub_mqtt_connected) == 0", "5m",
         "The MQTT broker is not told of alarms",

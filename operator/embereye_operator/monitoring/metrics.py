@@ -636,6 +636,17 @@ METRICS = (
         "Events written to subscribers that keep up, each counted for each of them.",
         (HUB,),
     ),
+    Metric("embereye_hub_bus_failing", "gauge", "", (), "1 while the stream in NATS takes no reports.", (HUB,)),
+    Metric("embereye_hub_bus_failures_total", "counter", "", (), "Connections to NATS that failed or broke.", (HUB,)),
+    Metric("embereye_hub_bus_published_total", "counter", "", (), "Reports that the stream has taken.", (HUB,)),
+    Metric(
+        "embereye_hub_bus_waiting_reports",
+        "gauge",
+        "",
+        (),
+        "Reports in the stream that this hub has not read.",
+        (HUB,),
+    ),
     Metric("embereye_hub_mqtt_behind_topics", "gauge", "", (), "Topics that are not as they are to be.", (HUB,)),
     Metric(
         "embereye_hub_mqtt_connected",

@@ -9,7 +9,7 @@ import pytest
 from harness.servers.apiserver import ApiServer
 
 from embereye_cli import plugin
-from embereye_cli.cluster.report import concealed, without_addresses
+from embereye_cli.cluster.report import concealed, without_secrets
 
 from ..processes.test_operator import create, sensor_fleet
 
@@ -20,14 +20,45 @@ def test_of_urls_host_and_port_alone_are_kept() -> None:
     line = (
         f'dialling rtsp://admin:{PASSWORD}@cam-1:554/live, then "http://cam-2:80/user=admin_password={PASSWORD}?x=1"\n'
     )
-    assert without_addresses(line) == 'dialling rtsp://cam-1:554 then "http://cam-2:80"\n'
+    assert without_secrets(line) == 'dialling rtsp://cam-1:554 then "http://cam-2:80"\n'
 
 
-def test_values_of_variables_that_are_secret_are_left_out() -> None:
-    document = {"env": [{"name": "EMBEREYE_TOKEN", "value": PASSWORD}, {"name": "LEVEL", "value": "INFO"}]}
+@pytest.mark.parametrize(
+    "name", ["EMBEREYE_TOKEN", "PGPASSWORD", "DATABASE_DSN", "OTEL_EXPORTER_OTLP_HEADERS", "API_KEY"]
+)
+def test_values_of_variables_that_are_secret_are_left_out(name: str) -> None:
+    document = {"env": [{"name": name, "value": PASSWORD}, {"name": "LEVEL", "value": "INFO"}]}
     assert json.loads(concealed(document)) == {
-        "env": [{"name": "EMBEREYE_TOKEN", "value": "…"}, {"name": "LEVEL", "value": "INFO"}]
+        "env": [{"name": name, "value": "…"}, {"name": "LEVEL", "value": "INFO"}]
     }
+
+
+def test_values_of_options_that_are_secret_are_left_out() -> None:
+    words = ["hub", f"--token={PASSWORD}", "--password", PASSWORD, "--admin-token-file=/etc/token", "--data", "/var"]
+    assert json.loads(concealed({"args": words})) == {
+        "args": ["hub", "--token=…", "--password", "…", "--admin-token-file=/etc/token", "--data", "/var"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (f"host=db user=ember password={PASSWORD} dbname=ember", "host=db user=ember password=… dbname=ember"),
+        (f'refused: {{"token": "{PASSWORD}", "zone": "hall"}}', 'refused: {"token": "…", "zone": "hall"}'),
+        (f"Authorization: Bearer {PASSWORD}, again", "Authorization: Bearer …, again"),
+        ("the token of Ada has expired: make another", "the token of Ada has expired: make another"),
+        ('"secret": {"secretName": "camera"}', '"secret": {"secretName": "camera"}'),
+        ("s-01 in zone basic training room", "s-01 in zone basic training room"),
+    ],
+)
+def test_a_secret_that_a_log_lets_slip_is_left_out(said: str, kept: str) -> None:
+    assert without_secrets(said) == kept
+
+
+def test_what_was_applied_is_not_told_a_second_time() -> None:
+    applied = json.dumps({"env": [{"name": "EMBEREYE_TOKEN", "value": PASSWORD}]})
+    annotations = {"kubectl.kubernetes.io/last-applied-configuration": applied, "note": "kept"}
+    assert json.loads(concealed({"annotations": annotations})) == {"annotations": {"note": "kept"}}
 
 
 def read(path: Path) -> dict[str, str]:

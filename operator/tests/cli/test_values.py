@@ -1,10 +1,10 @@
-"""Durations and sizes as people write them on a command line."""
+"""Durations, sizes and lists as people write them on a command line."""
 
 from argparse import ArgumentTypeError
 
 import pytest
 
-from embereye_cli.values import duration, duration_or_seconds, size
+from embereye_cli.values import duration, duration_or_seconds, size, split_names
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5m", 90), ("12h", 43_200), ("30d", 2_592_000)])
@@ -29,3 +29,7 @@ def test_a_size_is_in_bytes() -> None:
     assert (size("500M"), size("20Gi")) == (500 << 20, 20 << 30)
     with pytest.raises(ArgumentTypeError, match='"5" is not a size such as 500M'):
         size("5")
+
+
+def test_names_stand_behind_one_another_or_behind_commas() -> None:
+    assert split_names(["a,b", " c ", "", "a"]) == ("a", "b", "c")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from embereye.hub.access.keeper import Access
 from embereye.hub.actions import Actions
+from embereye.hub.bus.records import Position
 from embereye.hub.canaries import Canaries
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
@@ -82,6 +83,7 @@ class Hub:
         self.plans = Plans(self.committer, store)
         self.overlays = Overlays(self.committer)
         self.scaling = Scaling(book)
+        self.consumed: list[Position] = []  # of the streams that reports came by, when it was opened
 
     def trace(self, traces: EvidenceTraces) -> None:
         """Go on with the traces that reports carry from now on."""
@@ -115,6 +117,7 @@ class Hub:
         self.subscriptions.restore(stored.subscriptions)
         self.webhooks.restore(stored.webhooks)
         self.feed.latest = stored.cursor
+        self.consumed = stored.consumed
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
 

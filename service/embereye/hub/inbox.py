@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from embereye.hub.bus.records import Position
 from embereye.hub.canaries import Canaries
 from embereye.hub.coverage.book import CoverageBook, namespace_of
 from embereye.hub.storage.committer import Committer, Draft
@@ -37,6 +38,7 @@ class _Report:
     item: EvidenceItem
     size: int  # bytes
     on_durable: Callable[[str], None]
+    position: Position | None = None  # of the message that brought it; None: its shard did
     awaited: bool = True
 
     @property
@@ -44,6 +46,8 @@ class _Report:
         return self.item.id
 
     def apply(self, draft: Draft) -> None:
+        if self.position is not None:  # also where the rest fails: it would fail again
+            draft.transaction.consumed = self.position
         if is_canary(self.item.device):
             self.inbox.canaries.step(self.item, draft)
         else:
@@ -79,8 +83,11 @@ class EvidenceInbox:
         """Wait until the batch that is being written is durable."""
         await self._committer.batch_written()
 
-    def admit(self, item: EvidenceItem, on_durable: Callable[[str], None]) -> None:
-        """Have `item` stored and its zone stepped; `on_durable(id)` is called once it is committed, now or before."""
+    def admit(self, item: EvidenceItem, on_durable: Callable[[str], None], position: Position | None = None) -> None:
+        """Have `item` stored and its zone stepped; `on_durable(id)` is called once it is committed, now or before.
+
+        With the same transaction the stream is consumed up to `position`.
+        """
         self.counters.received += not is_canary(item.device)
         size = item.ByteSize()
         if item.snapshot and not is_canary(item.device):
@@ -89,7 +96,7 @@ class EvidenceInbox:
             self.traces.admit(item)
         self._pending += 1
         self._pending_bytes += size
-        self._committer.enqueue(_Report(self, item, size, on_durable))
+        self._committer.enqueue(_Report(self, item, size, on_durable, position))
 
     def release(self, size: int) -> None:
         """A report of `size` bytes waits no more."""

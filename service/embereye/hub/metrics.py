@@ -25,6 +25,7 @@ from embereye.process.telemetry.runtime_metrics import disk_metrics
 from embereye.units import SECOND
 
 if TYPE_CHECKING:
+    from embereye.hub.bus.jetstream import JetStreamBus
     from embereye.hub.mqtt.publisher import MqttPublisher
 
 CANARY_SERIES = 1_000  # shards with series of their own
@@ -41,6 +42,7 @@ class HubCollector(Collector):
         data: Path | None = None,
         control: "ControlMetrics | None" = None,
         mqtt: "MqttPublisher | None" = None,
+        bus: "JetStreamBus | None" = None,
     ) -> None:
         self._hub = hub
         self._evidence = evidence
@@ -48,6 +50,7 @@ class HubCollector(Collector):
         self._data = data
         self._control = control
         self._mqtt = mqtt
+        self._bus = BusMetrics(bus)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""
@@ -94,6 +97,7 @@ class HubCollector(Collector):
         yield from _of_canaries(self._hub.canaries)
         yield from _of_webhooks(self._hub)
         yield from _of_mqtt(self._mqtt)
+        yield from self._bus.collect()
         if self._clips is not None:
             yield from self._of_clips(self._clips)
         if self._control is not None:
@@ -171,6 +175,37 @@ def _of_mqtt(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
         published.add_metric((), mqtt.published)
         failures.add_metric((), mqtt.failures)
     yield from (behind, connected, published, failures)
+
+
+class BusMetrics(Collector):
+    """Everything under embereye_hub_bus_; without samples where evidence does not come by NATS."""
+
+    def __init__(self, bus: "JetStreamBus | None") -> None:
+        self._bus = bus
+
+    def describe(self) -> Iterable[Metric]:
+        """As `HubCollector.describe`."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families."""
+        bus = self._bus
+        failing = GaugeMetricFamily(
+            "embereye_hub_bus_failing", "1 while the stream in NATS takes no reports.", labels=()
+        )
+        waiting = GaugeMetricFamily(
+            "embereye_hub_bus_waiting_reports", "Reports in the stream that this hub has not read.", labels=()
+        )
+        published = CounterMetricFamily("embereye_hub_bus_published", "Reports that the stream has taken.", labels=())
+        failures = CounterMetricFamily(
+            "embereye_hub_bus_failures", "Connections to NATS that failed or broke.", labels=()
+        )
+        if bus is not None:
+            failing.add_metric((), int(bool(bus.failing)))
+            waiting.add_metric((), bus.pending)
+            published.add_metric((), bus.published)
+            failures.add_metric((), bus.failures)
+        yield from (failing, waiting, published, failures)
 
 
 class ControlMetrics:

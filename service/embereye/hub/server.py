@@ -1,9 +1,10 @@
 """The hub's process: its servers around one `Hub`."""
 
 import asyncio
+import contextlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from embereye.hub.access import admin_file
 from embereye.hub.associations import Associations
+from embereye.hub.bus.options import BusOptions
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import CALL as CONTROL
 from embereye.hub.control.stream import control_call
@@ -19,7 +21,7 @@ from embereye.hub.databases.interface import BeginAnewError, OwnedError
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
-from embereye.hub.metrics import ControlMetrics, HubCollector
+from embereye.hub.metrics import BusMetrics, ControlMetrics, HubCollector
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.services.access import AccessCheck, AccessService
@@ -55,6 +57,7 @@ from embereye.v1.roster_pb2_grpc import add_RosterServicer_to_server
 from embereye.v1.webhooks_pb2_grpc import add_WebhooksServicer_to_server
 
 if TYPE_CHECKING:
+    from embereye.hub.bus.jetstream import JetStreamBus
     from embereye.hub.mqtt.publisher import MqttPublisher
     from embereye.hub.oidc.provider import Provider
 
@@ -87,6 +90,7 @@ class HubOptions:
     association_port: int = 0  # where who needs the latency comes by associations; 0: nobody does
     namespaces: Sequence[str] = ()  # whose shards may report; none: all
     association_socket: Path | None = None  # the same on this machine, by a Unix socket
+    bus: BusOptions | None = None  # the NATS that evidence comes by; None: it is acknowledged by the database alone
 
     @property
     def place(self) -> str:
@@ -126,19 +130,52 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
     ]
     if options.association_port:
         places.append(Listen(options.outer_host or options.host, options.association_port, "association"))
-    registry, forwarder = CollectorRegistry(), Forwarder()
+    registry, bus = CollectorRegistry(), _bus(options)
+    registry.register(BusMetrics(bus))
     runtime = RuntimeMetrics(registry)
-    pages = metrics_pages(registry, not_ready=lambda: "" if forwarder.owner else "no hub owns the database yet")
+    credentials = Credentials(options.identity) if options.identity and bus else None
+    absent: dict[str, int] = {}
+    forwarder = Forwarder(absent=absent)
+
+    def not_ready() -> str:
+        # Whoever takes evidence is of use to shards.
+        return "" if forwarder.owner or (bus and not bus.failing) else "no hub owns the database yet"
+
+    pages = metrics_pages(registry, not_ready=not_ready)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
     try:
-        async with Tasks() as tasks:
+        async with contextlib.AsyncExitStack() as stack, Tasks() as tasks:
             tasks.start(runtime.run(), name="event-loop-lag")
+            if bus:
+                absent["control"] = await stack.enter_async_context(_absent(options, bus, credentials))
+                tasks.start(bus.run(), name="bus")
+            if credentials:
+                tasks.start(credentials.follow(), name="follow-identity")
             return await stand_by(lambda: read_address(options.database), places, forwarder, stop)
     except OSError as error:
         raise UserError(f"cannot listen: {error.strerror or error}") from error
     finally:
         if metrics:
             metrics.close()
+
+
+@contextlib.asynccontextmanager
+async def _absent(options: HubOptions, bus: "JetStreamBus", credentials: Credentials | None) -> AsyncIterator[int]:
+    """The port on loopback that serves control while nobody owns the database."""
+    from embereye.hub.services import absent
+
+    evidence = absent.EvidenceInAbsence(bus)
+    control = GrpcServer(
+        absent.services(evidence), control=True, credentials=credentials, namespaces=options.namespaces
+    )
+    port = control.listen(f"{LOOPBACK}:0")
+    await control.start()
+    await control.set_serving(True)
+    try:
+        yield port
+    finally:
+        evidence.close()
+        await control.stop(STOP_SECONDS)
 
 
 async def _own(options: HubOptions, stop: asyncio.Event) -> int:
@@ -180,8 +217,21 @@ def _publisher(options: HubOptions, hub: Hub) -> "MqttPublisher | None":
     return MqttPublisher(options.mqtt, hub.zones, hub.coverage.book, hub.feed)
 
 
+def _bus(options: HubOptions, hub: Hub | None = None) -> "JetStreamBus | None":
+    """The way of evidence through NATS, where there is one; `hub` consumes it."""
+    if options.bus is None:
+        return None
+    try:
+        from embereye.hub.bus.intake import StreamIntake
+        from embereye.hub.bus.jetstream import JetStreamBus
+    except ImportError as error:
+        raise UserError(f"--nats takes nats-py: pip install 'embereye[nats]' ({error})") from error
+    return JetStreamBus(options.bus, StreamIntake(hub, options.bus.stream) if hub else None)
+
+
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
-    evidence, note = EvidenceService(hub), began(hub)
+    bus, note = _bus(options, hub), began(hub)
+    evidence = EvidenceService(hub, bus)
     actuators = Actuators(worst=worst_state(hub))
     pictures = ClipsService(hub, clips)
     associations = Associations(
@@ -202,12 +252,14 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
     grpc = GrpcServer(services, interceptors=[AccessCheck(hub.access)], tls=tls)
     control = GrpcServer(services, control=True, credentials=credentials, namespaces=options.namespaces)
     registry, mqtt = CollectorRegistry(), _publisher(options, hub)
-    registry.register(HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations), mqtt))
+    registry.register(
+        HubCollector(hub, evidence, clips, options.data, ControlMetrics(actuators, associations), mqtt, bus)
+    )
     runtime = RuntimeMetrics(registry, lambda: credentials, tls)
     outer = options.outer_host or options.host
     grpc_port = grpc.listen(f"{outer}:{options.grpc_port}")
     control_port = control.listen(f"{control_host(options.host, credentials)}:{options.control_port}")
-    api = Api(hub, actuators, clips, options.hosts, _provider(options))
+    api = Api(hub, actuators, clips, options.hosts, _provider(options), bus)
     web = await serve_http(api.app(registry), outer, options.http_port, tls, connections=Connections())
     pages = metrics_pages(registry, not_ready=lambda: grpc.not_serving)
     metrics = await serve_pages(pages, options.host, options.metrics_port) if options.metrics_port else None
@@ -217,8 +269,9 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         tasks.start(clips.run(), name="hub-clips")
         tasks.start(runtime.run(), name="event-loop-lag")
         tasks.start(actuators.run(), name="actuators")
-        if mqtt:
-            tasks.start(mqtt.run(), name="mqtt")
+        for run, name in ((mqtt.run if mqtt else None, "mqtt"), (bus.run if bus else None, "bus")):
+            if run:
+                tasks.start(run(), name=name)
         tasks.start(associations.run(), name="associations")
         tasks.start(admin_file.follow(options.admin_token_file, hub.access), name="admin-token")
         for followed, name in ((credentials, "follow-identity"), (tls, "follow-tls")):

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import resource
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +16,14 @@ from typing import Any
 
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.databases.owner import Owner, OwnerWatch
-from embereye.process.addresses import place_of
+from embereye.process.addresses import LOOPBACK, place_of
 from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import beside
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2  # between two looks at who owns the database
+RETURN_SECONDS = 0.5  # between two attempts to reach an owner that did not answer
 DIAL_SECONDS = 2.0  # to reach the owner
 CHUNK = 64 * 1024  # bytes passed on at once
 MOST = 10_000  # connections that are passed on
@@ -44,11 +45,16 @@ class Forwarder:
     what looks at the database, and answers probes, needs some as well.
     """
 
-    def __init__(self, most: int = 0) -> None:
-        """`most` is the number of connections in all, by default as many as leave half of the descriptors."""
+    def __init__(self, most: int = 0, absent: Mapping[str, int] | None = None) -> None:
+        """`most` is the number of connections in all, by default as many as leave half of the descriptors.
+
+        `absent` has the ports of this machine that serve a role while no owner can be reached.
+        """
         self._most = most or min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._absent = {} if absent is None else absent
         self._owner: Owner | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._without_owner: set[asyncio.StreamWriter] = set()  # those that `absent` serves
         self._places: Counter[str] = Counter()  # that connections come from
 
     @property
@@ -63,6 +69,19 @@ class Forwarder:
         self._owner = owner
         for writer in list(self._open):
             writer.transport.abort()
+
+    async def return_to_owner(self) -> None:
+        """End what `absent` serves as soon as the owner can be reached after all; until cancelled."""
+        while True:
+            await asyncio.sleep(RETURN_SECONDS)
+            if self._owner is None or not self._without_owner:
+                continue
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(DIAL_SECONDS):
+                    _, probe = await asyncio.open_connection(self._owner.host, self._owner.ports["control"])
+                probe.transport.abort()
+                for writer in list(self._without_owner):
+                    writer.transport.abort()
 
     @contextlib.asynccontextmanager
     async def listening(self, places: Sequence[Listen]) -> AsyncIterator[None]:
@@ -83,16 +102,24 @@ class Forwarder:
         self._open.add(writer)
         self._places[place] += 1
         try:
-            if owner is None or self._places.total() > self._most or self._places[place] > self._most // 2:
+            if self._places.total() > self._most or self._places[place] > self._most // 2:
                 return
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(DIAL_SECONDS):
-                    answers, requests = await asyncio.open_connection(owner.host, owner.ports[role])
-                ends.append(requests)
-                self._open.add(requests)
-                async with beside(_copy(reader, requests), name=f"to-owner-{role}"):
-                    await _copy(answers, writer)
+            ways = [(owner.host, owner.ports[role])] if owner else []
+            if role in self._absent:
+                ways.append((LOOPBACK, self._absent[role]))
+            for number, way in enumerate(ways):
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(DIAL_SECONDS / len(ways)):
+                        answers, requests = await asyncio.open_connection(*way)
+                    ends.append(requests)
+                    self._open.add(requests)
+                    if owner is None or number:
+                        self._without_owner.add(writer)
+                    async with beside(_copy(reader, requests), name=f"to-owner-{role}"):
+                        await _copy(answers, writer)
+                    return
         finally:
+            self._without_owner.discard(writer)
             self._places[place] -= 1
             if not self._places[place]:
                 del self._places[place]
@@ -122,7 +149,10 @@ async def stand_by(
     watch = OwnerWatch(address)
     failing = ""
     try:
-        async with forwarder.listening(places):
+        async with (
+            forwarder.listening(places),
+            beside(forwarder.return_to_owner(), name="return-to-owner"),
+        ):
             while not stop.is_set():
                 looking = loop.run_in_executor(executor, watch.look)
                 await _first(looking, stop)

@@ -10,10 +10,12 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
+from harness.servers.nats import Nats
 from harness.servers.postgres import Postgres
 from harness.stored import Stored
 
@@ -42,6 +44,24 @@ def stored_in_postgres(tmp_path: Path, postgres: Postgres) -> Iterator[Stored]:
 def stored_apart(tmp_path: Path, own_postgres: Postgres) -> Stored:
     """A database in a PostgreSQL of the test's own."""
     return Stored.in_postgres(tmp_path, own_postgres)
+
+
+@dataclass(frozen=True)
+class Bus:
+    """How evidence comes to a hub under test: from its shards' streams alone, or by way of a NATS."""
+
+    server: Nats | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What the hub is told of it."""
+        return ("--nats", self.server.address) if self.server else ()
+
+
+@pytest.fixture(params=["in process", "jetstream"])
+def bus(request: pytest.FixtureRequest) -> Bus:
+    """Each of the ways that evidence can come to a hub."""
+    return Bus(request.getfixturevalue("own_nats")) if request.param == "jetstream" else Bus()
 
 
 class HubProcess:

@@ -172,6 +172,23 @@ async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(stored:
         assert await told(hub) == []
 
 
+async def test_a_roster_that_is_told_again_is_not_stored_again(stored: Stored) -> None:
+    clock = Clock()
+    async with running(stored, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
+        commits = hub.committer.counters.commits
+        for _ in range(3):
+            await hub.coverage.set_roster(roster("s-01", "s-02"))
+        assert hub.committer.counters.commits == commits
+        await hub.coverage.set_roster(roster("s-01", zone="attic"))
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
+        await hub.coverage.retain([])
+        await hub.coverage.set_roster(roster("s-01", "s-02"))
+        assert hub.committer.counters.commits > commits
+    async with running(stored, clock) as hub:
+        assert [watched.device.id for _, watched in hub.coverage.book.devices()] == ["s-01", "s-02"]
+
+
 async def test_an_outdated_roster_is_refused(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:

@@ -10,14 +10,16 @@ from pathlib import Path
 import grpc
 import pytest
 
+from embereye.hub.coverage.skew import Skew
 from embereye.hub.feeds import feed
 from embereye.hub.feeds.feed import LAG
 from embereye.hub.hub import Hub
 from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
-from embereye.hub.services.evidence import EvidenceService, Skew, put_on_timeline
+from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
 from embereye.hub.storage.store import StoreThreads
+from embereye.hub.timeline import put_on_timeline
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.units import SECOND

@@ -8,7 +8,8 @@ import pytest
 
 from embereye.hub.databases.owner import Owner
 from embereye.hub.standby import Forwarder, Listen
-from embereye.process.addresses import free_port
+from embereye.process.addresses import free_port, free_ports
+from embereye.process.tasks import beside
 
 HOST = "127.0.0.1"
 
@@ -51,3 +52,42 @@ async def test_one_address_has_half_of_what_is_passed_on_and_all_together_no_mor
     async with asyncio.timeout(10):
         while not (await says(port, "127.0.0.1"))[0]:
             await asyncio.sleep(0.01)
+
+
+async def test_shards_return_to_an_owner_that_was_only_out_of_reach() -> None:
+    told: list[str] = []
+
+    async def serve(name: str, port: int) -> asyncio.Server:
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            told.append(name)
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+
+        return await asyncio.start_server(greet, HOST, port)
+
+    own, owners, absent = free_ports(3)
+    forwarder = Forwarder(absent={"control": absent})
+    forwarder.follow(Owner(HOST, {"control": owners}))
+    aside = await serve("absent", absent)
+    async with (
+        forwarder.listening([Listen(HOST, own, "control")]),
+        beside(forwarder.return_to_owner(), name="return"),
+    ):
+        reader, writer = await asyncio.open_connection(HOST, own)
+        async with asyncio.timeout(10):
+            while told != ["absent"]:
+                await asyncio.sleep(0.01)
+        server = await serve("owner", owners)
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionError):
+                assert not await reader.read(1), "the shard's connection ends, so that it dials again"
+        writer.close()
+        _, writer = await asyncio.open_connection(HOST, own)
+        async with asyncio.timeout(10):
+            while told[-1] != "owner":
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        writer.close()
+        server.close()
+        aside.close()

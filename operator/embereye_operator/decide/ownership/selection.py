@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from embereye_operator.api.schema import Manifest
@@ -75,8 +75,3 @@ class Scope:
             return cls(tuple(map(str, told["namespaces"])), str(told["selector"]))
         except (ValueError, KeyError, TypeError):
             return cls()
-
-
-def split_names(texts: Sequence[str]) -> tuple[str, ...]:
-    """The names in `["a,b", "c"]`, each once."""
-    return tuple(dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip()))

@@ -7,7 +7,7 @@ import pytest
 
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.decide.ownership.holding import ANNOTATION_OPERATOR, Holder, why_left_alone
-from embereye_operator.decide.ownership.selection import Scope, parse_selector, split_names
+from embereye_operator.decide.ownership.selection import Scope, parse_selector
 
 from ...test_reconcile import fleet_of
 
@@ -46,7 +46,6 @@ def test_a_scope_is_told_and_read_back_and_an_unknown_one_covers_everything() ->
     assert all(
         Scope.from_text(text).covers("x", {}) for text in ("", "{}", "[]", '{"namespaces": [], "selector": "<"}')
     )
-    assert split_names(["a,b", " c ", "", "a"]) == ("a", "b", "c")
 
 
 def fleet(**metadata: Any) -> Fleet:

@@ -7,7 +7,7 @@ import hmac
 import logging
 import re
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
@@ -63,9 +63,10 @@ class _Session:
     used: int  # steady nanoseconds
     began: int  # steady nanoseconds
 
-    def belongs_to(self, principal: Principal) -> bool:
-        """Whether it is of the same token and person."""
-        return (self.record.token, self.record.name) == (principal.token, principal.name)
+    @property
+    def holder(self) -> tuple[str, str]:
+        """The token and the person that it is of."""
+        return self.record.token, self.record.name
 
     def over(self, now: int) -> bool:
         """Whether its time is over at `now`, steady nanoseconds."""
@@ -90,6 +91,7 @@ class Access:
         self._tokens: dict[bytes, TokenRecord] = {}
         self._names: dict[str, TokenRecord] = {}
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # least lately used first
+        self._held: Counter[tuple[str, str]] = Counter()  # sessions, by holder
         self._links: OrderedDict[bytes, _Link] = OrderedDict()
         self._attempts = Attempts(steady)
         self._writes = Attempts(steady, burst=WRITES, refill_ns=WRITE_NS)  # each is a line of the audit trail
@@ -104,7 +106,7 @@ class Access:
         self._tokens = {record.digest: record for record in stored.tokens}
         for record in sorted(stored.sessions, key=lambda one: one.made_ns)[-MAX_SESSIONS:]:
             age = min(max(self._clock() - record.made_ns, 0), OUTSIDE_NS)
-            self._sessions[record.digest] = _Session(record, self._steady(), self._steady() - age)
+            self._add_session(_Session(record, self._steady(), self._steady() - age))
 
     def set_admin_token(self, text: str) -> None:
         """Let `text` prove the admin, and no longer what did so before."""
@@ -241,10 +243,12 @@ class Access:
         self._note_write(principal)
         text = secrets.token_urlsafe(SECRET_BYTES)
         record = SessionRecord(_digest(text), principal.name, principal.role, principal.token, self._clock())
-        own = [digest for digest, one in self._sessions.items() if one.belongs_to(principal)]
-        for digest in own[: len(own) + 1 - SESSIONS_EACH]:
-            self._end_session(digest)
-        self._sessions[record.digest] = _Session(record, self._steady(), self._steady())
+        session = _Session(record, self._steady(), self._steady())
+        if self._held[session.holder] >= SESSIONS_EACH:
+            own = [digest for digest, one in self._sessions.items() if one.holder == session.holder]
+            for digest in own[: len(own) + 1 - SESSIONS_EACH]:
+                self._end_session(digest)
+        self._add_session(session)
 
         def step(draft: Draft) -> None:
             draft.transaction.access.sessions[record.digest] = record
@@ -275,8 +279,16 @@ class Access:
         for code in [code for code, link in self._links.items() if now > link.until]:
             del self._links[code]
 
+    def _add_session(self, session: _Session) -> None:
+        self._sessions[session.record.digest] = session
+        self._held[session.holder] += 1
+
     def _end_session(self, digest: bytes) -> None:
-        self._sessions.pop(digest, None)
+        session = self._sessions.pop(digest, None)
+        if session and self._held[session.holder] > 1:
+            self._held[session.holder] -= 1
+        elif session:
+            del self._held[session.holder]
         self._committer.enqueue(Step(lambda draft: draft.transaction.access.sessions.__setitem__(digest, None)))
         self._end_streams(lambda principal: principal.session == digest)
 

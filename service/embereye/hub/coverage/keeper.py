@@ -1,5 +1,6 @@
 """What ought to be watched and what is, kept and judged: rosters and shards' reports in, zone faults out."""
 
+import hashlib
 from collections.abc import Callable, Iterable
 
 from embereye.hub.coverage.book import NOBODY, CoverageBook, Fleet, Watched
@@ -35,6 +36,7 @@ class CoverageKeeper:
         self._work = work
         self._worked = work()
         self._listening = True
+        self._durable: dict[str, bytes] = {}  # fleet → digest of its roster, where that is stored and in force
         self.book = book
         self.ledgers = LedgerBook()
 
@@ -58,20 +60,28 @@ class CoverageKeeper:
             raise OutdatedError(
                 f"roster of {roster.fleet}: epoch {roster.epoch} is further from the one in force than anybody counts"
             )
+        digest = hashlib.blake2b(roster.SerializeToString(deterministic=True)).digest()
+        if self._durable.get(roster.fleet) == digest and not self._committer.failing:
+            return  # the operator tells it with every pass, and it may be of thousands of devices
+        self._durable.pop(roster.fleet, None)
         self.book.set_roster(roster, self._steady())
+        fleet = self.book.fleets[roster.fleet]
 
         def step(draft: Draft) -> None:
             draft.transaction.forgotten[roster.fleet] = False
-            if fleet := self.book.fleets.get(roster.fleet):
-                _store_roster(draft, fleet)
+            if known := self.book.fleets.get(roster.fleet):
+                _store_roster(draft, known)
             self._judge(draft)
 
         await self._committer.commit(step)
+        if self.book.fleets.get(roster.fleet) is fleet:  # and no other one was told meanwhile
+            self._durable[roster.fleet] = digest
 
     async def retain(self, fleets: Iterable[str]) -> None:
         """Forget every fleet that is not named. Raises StoreFailingError."""
         gone = set(self.book.fleets) - set(fleets)
         for name in gone:
+            self._durable.pop(name, None)
             self.book.forget(name)
             self.ledgers.forget(name)
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from embereye.hub.access import records
+from embereye.hub.bus import records as bus
 from embereye.hub.feeds import records as subscriptions
 from embereye.hub.overlays import records as overlays
 from embereye.hub.plans import records as plans
@@ -46,6 +47,7 @@ CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, a
     + webhooks.TABLES
     + plans.TABLES
     + overlays.TABLES
+    + bus.TABLES
 )
 
 # Version → the statements that make the tables of the version before into its own. A table that is new needs none:

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
 from embereye.hub.actions import Action, UnknownZoneError, check_action
+from embereye.hub.bus.outgoing import EvidenceBus
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.coverage.book import Watched
 from embereye.hub.databases.interface import StoreError
@@ -109,7 +110,9 @@ class Api:
         clips: ClipStore | None = None,
         hosts: AllowedHosts | None = None,
         provider: "Provider | None" = None,
+        bus: EvidenceBus | None = None,
     ) -> None:
+        self._bus = bus
         self._oidc = OidcRoutes(hub, provider)
         self._hosts = hosts or AllowedHosts()
         self._hub = hub
@@ -213,6 +216,7 @@ class Api:
             "covered": sum(zone.covered for zone in zones),
             "failing": self._hub.committer.failing,
             "clipsFailing": self._clips.failing if self._clips else "",
+            "busFailing": self._bus.failing if self._bus else "",
             "openFleets": sorted(name for name, fleet in self._hub.coverage.book.fleets.items() if fleet.open),
         }
 

@@ -8,7 +8,7 @@ import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
 import { pageName } from "./address.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
-import { refreshFleets, showFleets } from "./fleets.js";
+import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
 import { setUpHistory, showHistory } from "./history.js";
 import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
 import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
@@ -43,6 +43,7 @@ function takeZones(body) {
   page.covered = body.covered;
   page.failing = body.failing;
   page.clipsFailing = body.clipsFailing;
+  page.busFailing = body.busFailing;
   page.openFleets = body.openFleets || [];
   page.answered = Date.now();
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
@@ -146,6 +147,7 @@ function drawBanner(stale, age) {
   else if (stale && performance.now() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
   else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can act.`;
   else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected; clips wait with their shards.`;
+  else if (page.busFailing) text = `${page.busFailing[0].toUpperCase()}${page.busFailing.slice(1)}. Alarms are not affected while this hub runs and its database can be written.`;
   get("banner").hidden = !text;
   say(get("banner"), text);
 }
@@ -426,6 +428,7 @@ get("skip").onclick = (event) => { event.preventDefault(); get("main").focus(); 
 setUpAlarm();
 setUpDay();
 setUpDevices();
+setUpFleets();
 setUpHistory();
 setUpPlan();
 setUpOverlay();

@@ -4,7 +4,8 @@ import { fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } 
 
 const REFRESH_MS = 2000;
 const STALE_MS = 90000;      // after which what the operator told may no longer be so
-const list = { fleets: [], at: 0, failing: "" };
+const SHOWN = 40;           // at most; the filter finds the others
+const list = { fleets: [], total: 0, at: 0, turn: 0, failing: "" };
 
 const number = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10).toLocaleString("en-GB");
 const percent = (share) => `${Math.round(100 * share)} %`;
@@ -12,16 +13,26 @@ const ago = (ns) => `${span(hubNow() - milliseconds(ns))} ago`;
 
 async function load() {
   list.at = Date.now();
+  const turn = ++list.turn, asked = new URLSearchParams({ order: "urgent", limit: SHOWN });
+  const wanted = get("fleets-filter").value.trim();
+  if (wanted) asked.set("text", wanted);
   try {
-    list.fleets = (await fetchJson("/v1/fleets")).fleets;
+    const body = await fetchJson(`/v1/fleets?${asked}`);
+    if (turn !== list.turn) return;
+    // Those that need somebody are among the shown ones; in order of their names they stay where they were.
+    list.fleets = body.fleets.sort((one, other) => (one.fleet < other.fleet ? -1 : 1));
+    list.total = body.total;
     list.failing = "";
   } catch (error) { list.failing = problem(error); }
   draw();
 }
 
 function draw() {
-  say(get("fleets-note"), list.failing || `${list.fleets.length}`);
-  get("fleets-empty").hidden = list.fleets.length > 0;
+  const some = list.total > list.fleets.length ? `${list.fleets.length} of ${list.total}, what is not well among them` : `${list.total}`;
+  say(get("fleets-note"), list.failing || some);
+  const empty = get("fleets-empty");
+  empty.hidden = list.fleets.length > 0;
+  say(empty, get("fleets-filter").value.trim() ? "No fleet matches." : "No fleet is known.");
   sync(get("fleets"), list.fleets, (fleet) => fleet.fleet, (fleet) => {
     const item = make("li", "fleet"), [namespace, kind, name] = fleet.fleet.split("/");
     const table = make("table"), head = make("tr"), body = make("tbody"), section = make("thead");
@@ -80,6 +91,15 @@ function drawFleet(item, fleet) {
 }
 
 export const showFleets = () => load();
+
+let typed = 0;
+
+export function setUpFleets() {
+  get("fleets-filter").oninput = () => {
+    clearTimeout(typed);
+    typed = setTimeout(load, 150);
+  };
+}
 
 export function refreshFleets() {
   if (Date.now() - list.at >= REFRESH_MS) load();

@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError
 
 from embereye.hub.access import records
 from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
+from embereye.hub.bus import records as bus_records
+from embereye.hub.bus.records import Position
 from embereye.hub.coverage.ledgers import LedgerKey, Part
 from embereye.hub.databases.interface import DamagedError, Database, OwnedError, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
@@ -90,6 +92,7 @@ class Transaction:
     silences: dict[str, Silence | None] = field(default_factory=dict)  # by id; None: over
     plans: PlanChanges = field(default_factory=PlanChanges)
     overlays: dict[CameraKey, Overlay | None] = field(default_factory=dict)  # None: removed
+    consumed: Position | None = None  # of the stream that reports came by; None: no further than before
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -115,6 +118,7 @@ class StoredState:
     silences: list[Silence] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)  # without their images
     overlays: dict[CameraKey, Overlay] = field(default_factory=dict)
+    consumed: list[Position] = field(default_factory=list)  # of each stream that reports ever came by
 
 
 def lock_folder(folder: Path) -> int:
@@ -191,6 +195,7 @@ class Store:
             ),
             silences=list(self._rows("SELECT silence FROM silences", lambda row: Silence.FromString(bytes(row[0])))),
             overlays=dict(self._rows(overlay_records.QUERY, overlay_records.read)),
+            consumed=list(self._rows(bus_records.QUERY, bus_records.read)),
             plans=plan_records.assembled(
                 self._rows(plan_records.PLANS, plan_records.read_plan),
                 self._rows(plan_records.PLACES, plan_records.read_place),
@@ -255,6 +260,7 @@ class Store:
             webhook_records.write(self._db, transaction.webhooks)
             plan_records.write(self._db, transaction.plans)
             overlay_records.write(self._db, transaction.overlays)
+            bus_records.write(self._db, transaction.consumed)
         self._tried = self._stored = (0, 0)
 
     def _write_evidence(self, transaction: Transaction, events: Sequence[AlarmEvent]) -> None:

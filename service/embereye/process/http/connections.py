@@ -22,7 +22,7 @@ from embereye.process.http.pages import all_interfaces
 from embereye.process.tasks import Tasks
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.tls.folder import ServerTls
-from embereye.process.tls.listener import TlsListener
+from embereye.process.tls.listener import BACKLOG, TlsListener
 
 MAX_CONNECTIONS = 12_000
 KEPT_BACK = 512  # descriptors for gRPC, files and everything else
@@ -200,7 +200,7 @@ class LimitedSite(web.TCPSite):
     def __init__(
         self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ServerTls | None = None
     ) -> None:
-        super().__init__(runner, all_interfaces(host), port)
+        super().__init__(runner, all_interfaces(host), port, backlog=BACKLOG)
         self._tls_host = host
         self._connections = connections
         self._tls = tls

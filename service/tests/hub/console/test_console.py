@@ -15,8 +15,9 @@ from embereye.hub.actions import Action
 from embereye.hub.plans.images import make_plan_image
 from embereye.hub.plans.records import Place
 from embereye.units import SECOND
-from embereye.v1.roster_pb2 import FleetScaling, ScaleChange, ShardLoad
+from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load
+from embereye.v1.types_pb2 import Device
 
 from .browser import Browser
 from .house import ADA, CAMERAS, SENSORS, TOKEN, House
@@ -336,6 +337,28 @@ async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason
                   "Last change: from 1 to 2 shards", "1.77 to keep up", "being created", "6 of 8"):  # fmt: skip
         assert words in sensors
     await keep(browser, "fleets")
+    assert await browser.ask("axe") == []
+    assert await browser.ask("problems") == []
+
+
+async def test_of_many_fleets_those_that_are_not_well_are_shown_and_the_others_found(
+    house: House, browser: Browser
+) -> None:
+    for number in range(300):
+        devices = [Device(id="s-1", zone="hall")] if number == 277 else []
+        roster = FleetRoster(fleet=f"site/sensors/f-{number:03}", epoch=1, deadline_ns=5 * SECOND, devices=devices)
+        await house.hub.coverage.set_roster(roster)
+    shown = "[...document.querySelectorAll('.fleet .name')].map((name) => name.firstChild.textContent.trim())"
+    await browser.ask("evaluate", script="location.hash = 'fleets'")
+    await browser.until("document.querySelectorAll('.fleet').length === 40")
+    names = await browser.ask("evaluate", script=shown)
+    assert names == sorted(names)
+    assert "f-277" in names
+    assert "40 of 300" in await browser.text("#fleets-note")
+    await browser.ask("fill", selector="#fleets-filter", text="f-123")
+    await browser.until(f"{shown}.join() === 'f-123'")
+    await browser.ask("fill", selector="#fleets-filter", text="f-nowhere")
+    await browser.until("document.querySelector('#fleets-empty').innerText === 'No fleet matches.'")
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
 

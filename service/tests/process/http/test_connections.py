@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -129,3 +130,16 @@ async def test_a_long_download_is_no_idle_connection_until_nobody_reads_it(port:
         return got
 
     assert await asyncio.to_thread(drain) < CLIP
+
+
+async def test_a_crowd_that_comes_while_the_server_is_busy_is_let_in_at_once() -> None:
+    crowd = 500  # of people who sign in as an alarm sounds: whom the system turns away dials again after a second
+    if int(Path("/proc/sys/net/core/somaxconn").read_text()) < crowd:
+        pytest.skip("this system lets fewer connections wait")
+    runner = await serve_http(web.Application(), "127.0.0.1", 0, connections=http_connections.Connections())
+    with contextlib.ExitStack() as stack:
+        for _ in range(crowd):  # the event loop accepts none of them meanwhile
+            dialled = stack.enter_context(socket.socket())
+            dialled.settimeout(0.5)
+            dialled.connect(("127.0.0.1", bound_port(runner)))
+    await runner.cleanup()

@@ -1,12 +1,15 @@
 """Fleets over HTTP: what is watched, how busy their shards are, how many they need and why."""
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from aiohttp import web
 
 from embereye.hub.coverage.book import Fleet
-from embereye.hub.http.fleets.lists import Json
+from embereye.hub.http.fleets.lists import Facts, Json, SharedList, Source
 from embereye.hub.hub import Hub
 from embereye.hub.scaling import ToldScaling
 from embereye.units import SECOND
@@ -14,46 +17,64 @@ from embereye.v1.roster_pb2 import ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """What a fleet's devices come to."""
+
+    covered: int
+    shards: Mapping[str, Sequence[int]]  # of each that reports: devices, and those of them that it covers
+
+
 class FleetRoutes:
     """Routes of fleets: `routes()`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
+        self._list = SharedList("fleets", self._sources, dict)
 
     def routes(self) -> list[web.RouteDef]:
         """All of them."""
-        return [web.get("/v1/fleets", self._list)]
+        return [web.get("/v1/fleets", self._list.answer)]
 
-    async def _list(self, _: web.Request) -> web.Response:
-        fleets = self._hub.coverage.book.fleets
-        return web.json_response({"fleets": [self._listed(fleets[name]) for name in sorted(fleets)]})
+    def _sources(self) -> Iterator[Source]:
+        """The source of each fleet's entry; the most urgent have dark devices, then come shards that are not ready."""
+        for name, fleet in sorted(self._hub.coverage.book.fleets.items()):
+            told, counted = self._hub.scaling.find(name), self._count(fleet)
+            members = {one.shard: one for one in told.scaling.members} if told else dict[str, ShardLoad]()
+            dark = len(fleet.devices) - counted.covered
+            waiting = [one.why_not_ready for one in members.values() if one.why_not_ready]
+            words = (name, told.scaling.reason if told else "", *waiting, "dark" * bool(dark))
+            facts = Facts(10 * bool(dark) + bool(waiting), " ".join(words).lower())
+            yield Source(name, partial(_listed, fleet, counted, told, members), facts)
 
-    def _listed(self, fleet: Fleet) -> Json:
-        told, shards, covered = self._hub.scaling.find(fleet.name), dict[str, list[int]](), 0
+    def _count(self, fleet: Fleet) -> _Counted:
+        shards, covered = dict[str, list[int]](), 0
         for watched in fleet.devices.values():
-            good = not self._hub.coverage.darkness(fleet, watched)
-            covered += good
+            covered += not self._hub.coverage.darkness(fleet, watched)
             for shard, sighting in watched.sightings.items():
                 counts = shards.setdefault(shard, [0, 0])
                 counts[0] += 1
                 counts[1] += sighting.status.covered
-        members = {one.shard: one for one in told.scaling.members} if told else dict[str, ShardLoad]()
-        entry: Json = {
-            "fleet": fleet.name,
-            "declared": len(fleet.devices),
-            "covered": covered,
-            "shards": [
-                {
-                    "name": shard,
-                    "state": (members[shard].why_not_ready or "ready") if shard in members else "reports",
-                    "devices": shards.get(shard, [0, 0])[0],
-                    "covered": shards.get(shard, [0, 0])[1],
-                    **_loads(members.get(shard)),
-                }
-                for shard in sorted({*shards, *members})
-            ],
-        }
-        return {**entry, "scaling": _scaling(told)} if told else entry
+        return _Counted(covered, shards)
+
+
+def _listed(fleet: Fleet, counted: _Counted, told: ToldScaling | None, members: Mapping[str, ShardLoad]) -> Json:
+    entry: Json = {
+        "fleet": fleet.name,
+        "declared": len(fleet.devices),
+        "covered": counted.covered,
+        "shards": [
+            {
+                "name": shard,
+                "state": (members[shard].why_not_ready or "ready") if shard in members else "reports",
+                "devices": counted.shards.get(shard, (0, 0))[0],
+                "covered": counted.shards.get(shard, (0, 0))[1],
+                **_loads(members.get(shard)),
+            }
+            for shard in sorted({*counted.shards, *members})
+        ],
+    }
+    return {**entry, "scaling": _scaling(told)} if told else entry
 
 
 def _loads(member: ShardLoad | None) -> Json:

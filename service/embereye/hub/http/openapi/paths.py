@@ -163,6 +163,7 @@ def _access() -> Paths:
 
 def _present() -> Paths:
     devices = record({"devices": list_of(reference("Device")), "timeNs": NANOSECONDS}, next=NEXT, total=whole())
+    fleets = record({"fleets": list_of(reference("Fleet"))}, next=NEXT, total=whole())
     actuators = record({"actuators": list_of(reference("Actuator"))})
     return {
         "/v1/zones": {
@@ -184,7 +185,9 @@ def _present() -> Paths:
         "/v1/fleets": {
             "get": operation(
                 "Fleets: what is watched, how busy their shards are, how many they need and why",
-                {200: answer("by name", record({"fleets": list_of(reference("Fleet"))}))},
+                {200: answer("by name, or as was asked for", fleets)},
+                fails=[400],
+                takes=[*PAGE, *SELECTION],
             )
         },
         "/v1/canaries": {

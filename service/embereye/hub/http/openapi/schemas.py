@@ -54,6 +54,7 @@ def schemas() -> dict[str, Json]:
                 "declared": whole(), "covered": whole(),
                 "failing": {"type": "string", "description": "why nothing can be written; empty: it can"},
                 "clipsFailing": {"type": "string", "description": "why clips cannot be kept; empty: they can"},
+                "busFailing": {"type": "string", "description": "why NATS takes no reports; empty: it does"},
                 "openFleets": list_of(WORD),
             },
             next=NEXT,

@@ -1,0 +1,95 @@
+"""A real nats-server of the tests' own with JetStream, on a free port of loopback; never the system's."""
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from embereye.process.addresses import free_port
+from harness.need import NATS, nats_program
+
+USER = "hub"
+PASSWORD = "a word: with/marks?"
+
+
+class Nats:
+    """`start` it, and `stop` it and start it again on the same port and files."""
+
+    def __init__(self, folder: Path, *, login: bool = False, certificates: Path | None = None) -> None:
+        """With `login` USER alone may connect, with PASSWORD.
+
+        With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS, and clients show a certificate.
+        """
+        self.port = free_port()
+        self.folder = folder
+        self.secure = certificates is not None
+        self._server: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        # Each message is on the disk before it is acknowledged, as docs/hub-database.md asks.
+        jetstream = {"store_dir": str(folder / "data"), "sync_interval": "always"}
+        config: dict[str, object] = {"listen": f"127.0.0.1:{self.port}", "jetstream": jetstream}
+        if login:
+            config["authorization"] = {"user": USER, "password": PASSWORD}
+        if certificates:
+            config["tls"] = {"cert_file": str(certificates / "tls.crt"), "key_file": str(certificates / "tls.key"),
+                             "ca_file": str(certificates / "ca.crt"), "verify": True}  # fmt: skip
+        (folder / "nats.json").write_text(json.dumps(config))
+
+    @property
+    def address(self) -> str:
+        """Where it is, as the hub is told."""
+        return f"{'tls' if self.secure else 'nats'}://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
+        began = len(self.log())
+        with (self.folder / "log").open("ab") as log:
+            command = [str(nats_program()), "-c", str(self.folder / "nats.json")]
+            self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+        deadline = time.monotonic() + 20
+        while "Server is ready" not in self.log()[began:] or not self._answers():
+            assert time.monotonic() < deadline, self.log()
+            assert self._server.poll() is None, self.log()
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def log(self) -> str:
+        """What it has said so far."""
+        file = self.folder / "log"
+        return file.read_text() if file.exists() else ""
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it; SIGKILL ends it as a crash does."""
+        if self._server is not None:
+            self._server.send_signal(number)
+            self._server.wait(20)
+            self._server = None
+
+    def freeze(self, *, frozen: bool = True) -> None:
+        """Stop or continue it; connections stay, and nobody answers on them."""
+        assert self._server is not None
+        self._server.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def run_nats() -> Iterator[Nats]:
+    """One for as long as this is entered; skips where nats-server is missing."""
+    NATS.require()
+    with tempfile.TemporaryDirectory(prefix="embereye-nats-") as folder:
+        server = Nats(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop(signal.SIGKILL)

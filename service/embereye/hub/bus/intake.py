@@ -1,0 +1,48 @@
+"""What the hub that owns the database takes out of the stream, and how far it has come."""
+
+import logging
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from embereye.hub.bus.consumer import Delivered
+from embereye.hub.bus.records import Position
+from embereye.hub.hub import Hub
+from embereye.hub.timeline import put_on_timeline
+from embereye.v1.evidence_pb2 import ReportRequest
+
+logger = logging.getLogger(__name__)
+
+
+class StreamIntake:
+    """As `Reader`: a report that is read goes the way of one that a shard sent, and takes its position along."""
+
+    def __init__(self, hub: Hub, stream: str) -> None:
+        self._hub = hub
+        self._stream = stream
+        self.admitted: Position | None = next((one for one in hub.consumed if one.stream == stream), None)
+        self.committed = self.admitted
+
+    async def room(self) -> None:
+        """Wait until the inbox has room."""
+        while not self._hub.inbox.has_room():
+            await self._hub.inbox.wait_for_room()
+
+    def take(self, delivered: Delivered, age_ns: int | None) -> None:
+        """Have a report stored, and that it was consumed; `age_ns` as in `Reader`."""
+        position = self.admitted = Position(self._stream, delivered.sequence, delivered.message)
+        try:
+            request = ReportRequest.FromString(delivered.payload)
+        except DecodeError:
+            request = ReportRequest()
+        item = request.evidence
+        if not item.id:
+            self._hub.inbox.counters.unusable += 1
+            logger.error("message %d of the stream %s is no report: passed over", delivered.sequence, self._stream)
+            return
+        if age_ns is not None:
+            put_on_timeline(item, request.sent_ns, self._hub.timeline.now_ns() - age_ns)
+        self._hub.inbox.admit(item, partial(self._durable, position), position)
+
+    def _durable(self, position: Position, _: str) -> None:
+        self.committed = position

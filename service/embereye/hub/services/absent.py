@@ -1,0 +1,64 @@
+"""What a replica serves to shards and the operator while nobody owns the database: evidence goes into the stream."""
+
+import logging
+from typing import Any
+
+import grpc
+
+from embereye.hub.bus.outgoing import EvidenceBus, Outgoing
+from embereye.hub.services.reports import ReportServicer, Stream
+from embereye.hub.timeline import put_on_timeline
+from embereye.process.grpc_server import Service
+from embereye.process.timing.clock import now_ns
+from embereye.v1.clips_pb2_grpc import ClipsServicer, add_ClipsServicer_to_server
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
+from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
+
+logger = logging.getLogger(__name__)
+ABSENT = "no hub owns the database at the moment: dial again"
+AGAIN = "evidence can be taken again: dial again, and send what was not acknowledged"
+
+
+class EvidenceInAbsence(ReportServicer):
+    """Takes evidence for whichever replica owns the database next. What else shards say is for that one to hear."""
+
+    def __init__(self, bus: EvidenceBus) -> None:
+        super().__init__()
+        self._bus = bus
+
+    def why_again(self, stream: Stream) -> str:
+        """As `ReportServicer.why_again`."""
+        return "" if self._bus.failing else AGAIN
+
+    async def admit_report(self, stream: Stream, item: EvidenceItem, sent_ns: int) -> None:
+        """As `ReportServicer.admit_report`."""
+        if not item.id:
+            logger.warning("shard %s sent evidence without an id: ignored", stream.hello.shard)
+            return
+        put_on_timeline(item, sent_ns, now := now_ns())
+
+        def turn_away(_: EvidenceItem) -> None:
+            stream.owed = True
+
+        if not await self._bus.offer(Outgoing(item, stream.acknowledge, turn_away), now):
+            stream.owed = True
+
+
+async def _refuse(_self: object, _request: object, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, ABSENT)
+
+
+def _absent(servicer: type) -> Any:
+    """One that refuses every call, to be made again."""
+    calls = {name: _refuse for name in vars(servicer) if not name.startswith("_")}
+    return type(f"Absent{servicer.__name__}", (servicer,), calls)()
+
+
+def services(evidence: EvidenceInAbsence) -> list[Service]:
+    """What a control port serves meanwhile."""
+    return [
+        Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
+        Service(add_ClipsServicer_to_server, _absent(ClipsServicer), "embereye.v1.Clips"),
+        Service(add_RosterServicer_to_server, _absent(RosterServicer), "embereye.v1.Roster"),
+    ]

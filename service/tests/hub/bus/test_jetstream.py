@@ -1,0 +1,304 @@
+"""A hub in this process and a real nats-server: what is acknowledged by whom, and how often it counts."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from harness.need import NATS
+from harness.servers.certificates import SiteAuthority
+from harness.servers.nats import PASSWORD, USER, Nats
+from harness.stored import Stored
+
+from embereye.hub.bus import jetstream
+from embereye.hub.bus.connection import Connection, dial
+from embereye.hub.bus.intake import StreamIntake
+from embereye.hub.bus.jetstream import JetStreamBus
+from embereye.hub.bus.options import BusOptions, read_bus
+from embereye.hub.bus.outgoing import Outgoing
+from embereye.hub.bus.stream import Stream
+from embereye.hub.hub import Hub
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.process.tasks import beside
+from embereye.process.timing.clock import now_ns
+from embereye.units import MINUTE, SECOND
+from embereye.v1.evidence_pb2 import EvidenceItem
+
+pytestmark = pytest.mark.needs(NATS)
+
+
+def smoke(name: str) -> EvidenceItem:
+    now = time.time_ns()
+    return EvidenceItem(
+        id=name, episode=name, fleet="default/sensors/hall", device=name, zone=name, kind=Kind.SMOKE.wire,
+        sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+    )  # fmt: skip
+
+
+async def until(condition: Callable[[], object], seconds: float = 15) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def running(stored: Stored, options: BusOptions) -> AsyncIterator[tuple[Hub, JetStreamBus]]:
+    """A hub and its bus; both end at once, as when they are killed."""
+    threads = stored.threads()
+    hub = Hub(threads, retention_ns=10**18)
+    await hub.open()
+    bus = JetStreamBus(options, StreamIntake(hub, options.stream))
+    async with beside(hub.run(), name="hub"), beside(bus.run(), name="bus") as serving:
+        yield hub, bus
+        assert not serving.done()
+    await threads.close()
+
+
+class Sender:
+    """Publishes, and knows what became of it."""
+
+    def __init__(self, bus: JetStreamBus) -> None:
+        self._bus = bus
+        self.taken: list[str] = []
+        self.failed: list[str] = []
+
+    async def send(self, *items: EvidenceItem, at_ns: int = 0) -> bool:
+        offered = [
+            await self._bus.offer(
+                Outgoing(item, self.taken.append, lambda item: self.failed.append(item.id)), at_ns or now_ns()
+            )
+            for item in items
+        ]
+        return all(offered)
+
+
+def evidence_of(stored: Stored) -> list[str]:
+    return sorted(row[0] for row in stored.query("SELECT id FROM evidence"))
+
+
+@contextlib.asynccontextmanager
+async def connected(options: BusOptions) -> AsyncIterator[Connection]:
+    connection = await dial(options)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def options(own_nats: Nats) -> BusOptions:
+    return read_bus(own_nats.address)
+
+
+async def test_what_the_stream_has_counts_once_whatever_is_sent_and_delivered_again(
+    stored: Stored, options: BusOptions
+) -> None:
+    async with running(stored, options) as (hub, bus):
+        await until(lambda: not bus.failing)
+        sender = Sender(bus)
+        assert await sender.send(*(smoke(f"r-{n}") for n in range(50)))
+        assert await sender.send(smoke("r-7"), smoke("r-8"))  # the shard did not hear of it
+        await until(lambda: hub.feed.latest == 50)
+        await until(lambda: len(sender.taken) == 52)
+        assert sender.failed == []
+    async with running(stored, options) as (hub, bus):  # goes on behind what was committed
+        assert [(one.stream, one.sequence) for one in hub.consumed] == [("embereye", 50)]
+        await until(lambda: not bus.failing)
+        await Sender(bus).send(smoke("next"))
+        await until(lambda: hub.feed.latest == 51)
+        assert hub.inbox.counters.received == 1
+    stored.query("SELECT 1")
+    async with connected(options) as connection:
+        state = await Stream(connection, options, now_ns).state()
+        assert (state.messages, state.last) == (51, 51)
+    assert len(evidence_of(stored)) == 51
+
+
+async def test_what_was_taken_while_nobody_consumed_is_consumed_later_and_is_as_old_as_it_is(
+    stored: Stored, options: BusOptions
+) -> None:
+    publishing = JetStreamBus(options)  # a replica that owns nothing
+    async with beside(publishing.run(), name="publish"):
+        await until(lambda: not publishing.failing)
+        sender = Sender(publishing)
+        began = time.monotonic_ns()
+        await sender.send(smoke("waiting"), at_ns=now_ns())
+        await until(lambda: sender.taken == ["waiting"])
+    await asyncio.sleep(1.5)
+    taken = list[EvidenceItem]()
+    threads = stored.threads()
+    hub = Hub(threads, retention_ns=10**18)
+    await hub.open()
+    # Another day altogether by its own timeline: ages are what counts.
+    hub.timeline.resume(now_ns() + 300 * MINUTE)
+    admit = hub.inbox.admit
+    hub.inbox.admit = lambda item, *more: (taken.append(item), admit(item, *more))[1]  # type: ignore[method-assign]
+    bus = JetStreamBus(options, StreamIntake(hub, options.stream))
+    async with beside(hub.run(), name="hub"), beside(bus.run(), name="bus"):
+        await until(lambda: hub.feed.latest == 1)
+        age = hub.timeline.now_ns() - taken[0].until_ns
+        assert 0 < time.monotonic_ns() - began - age < SECOND
+    await threads.close()
+
+
+async def test_a_stream_that_was_lost_or_lost_its_end_is_read_from_its_beginning(
+    stored: Stored, options: BusOptions
+) -> None:
+    async with running(stored, options) as (hub, bus):
+        await until(lambda: not bus.failing)
+        await Sender(bus).send(smoke("a"), smoke("b"), smoke("c"))
+        await until(lambda: hub.feed.latest == 3)
+    async with connected(options) as connection:
+        await connection.call("STREAM.DELETE.embereye")
+    publishing = JetStreamBus(options)
+    async with beside(publishing.run(), name="publish"):
+        await until(lambda: not publishing.failing)
+        sender = Sender(publishing)
+        await sender.send(*map(smoke, "cdefg"))  # the sequence of the third was that of another message
+        await until(lambda: len(sender.taken) == 5)
+    async with running(stored, options) as (hub, bus):
+        await until(lambda: hub.feed.latest == 7)
+        assert hub.inbox.counters.duplicate == 1
+    assert evidence_of(stored) == list("abcdefg")
+
+
+async def test_reports_go_on_into_the_stream_while_the_database_is_away(
+    stored_apart: Stored, own_postgres: object, options: BusOptions
+) -> None:
+    from harness.servers.postgres import Postgres
+
+    assert isinstance(own_postgres, Postgres)
+    async with running(stored_apart, options) as (hub, bus):
+        await until(lambda: not bus.failing)
+        sender = Sender(bus)
+        await sender.send(smoke("before"))
+        await until(lambda: hub.feed.latest == 1)
+        await asyncio.to_thread(own_postgres.stop)
+        await sender.send(*(smoke(f"r-{n}") for n in range(20)))
+        await until(lambda: len(sender.taken) == 21)
+        await until(lambda: hub.zones.states().get(("default", "r-19")) == ZoneState.ALARM, 20)
+        assert hub.feed.latest == 1
+        await asyncio.to_thread(own_postgres.start)
+        await until(lambda: hub.feed.latest == 21, 20)
+    assert len(evidence_of(stored_apart)) == 21
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+async def test_a_report_that_nats_does_not_acknowledge_is_given_back_and_it_is_dialled_again(
+    tmp_path: Path, own_nats: Nats, options: BusOptions, fault: str
+) -> None:
+    async with running(Stored(tmp_path), options) as (hub, bus):
+        await until(lambda: not bus.failing)
+        sender = Sender(bus)
+        if fault == "killed":
+            own_nats.stop(signal.SIGKILL)
+        else:
+            own_nats.freeze()
+        if await sender.send(smoke("a")):
+            await until(lambda: sender.failed == ["a"])
+        await until(lambda: bus.failing)
+        assert not await sender.send(smoke("b")), "nobody is kept waiting"
+        if fault == "killed":
+            own_nats.start()
+        else:
+            own_nats.freeze(frozen=False)
+        await until(lambda: not bus.failing)
+        assert await sender.send(smoke("c"))
+        await until(lambda: ("default", "c") in hub.zones.states())
+        assert sender.taken[-1] == "c"
+        assert bus.failures >= 1
+
+
+async def test_a_stream_that_is_full_or_unfit_takes_nothing_and_says_why(tmp_path: Path, options: BusOptions) -> None:
+    small = replace(options, stream="small")
+    async with connected(options) as connection:
+        config = {"name": "small", "subjects": ["small.evidence"], "storage": "file", "max_msgs": 1, "discard": "new"}
+        await connection.call("STREAM.CREATE.small", config)
+        await connection.call(
+            "STREAM.CREATE.orders", {"name": "orders", "subjects": ["orders.evidence"], "storage": "memory"}
+        )
+    publishing = JetStreamBus(small)
+    async with beside(publishing.run(), name="publish"):
+        await until(lambda: not publishing.failing)
+        sender = Sender(publishing)
+        await sender.send(smoke("a"), smoke("b"))
+        await until(lambda: sender.failed == ["b"])
+        assert "maximum messages exceeded" in publishing.failing
+    async with running(Stored(tmp_path), small) as (hub, _):  # who empties it can still do so
+        await until(lambda: hub.feed.latest == 1)
+    unfit = JetStreamBus(replace(options, stream="orders"))
+    async with beside(unfit.run(), name="unfit"):
+        await until(lambda: "is kept in memory" in unfit.failing)
+
+
+async def test_what_was_consumed_is_removed_some_time_after(
+    tmp_path: Path, options: BusOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream, "TIDY_SECONDS", 0.2)
+    async with running(Stored(tmp_path), options) as (hub, bus), connected(options) as connection:
+        stream = Stream(connection, options, now_ns)
+        await until(lambda: not bus.failing)
+        await Sender(bus).send(*(smoke(f"r-{n}") for n in range(5)))
+        await until(lambda: hub.feed.latest == 5)
+        async with asyncio.timeout(10):
+            while (await stream.state()).first != 5:  # the last one shows that the stream is still the same
+                await asyncio.sleep(0.05)
+    async with running(Stored(tmp_path), options) as (hub, bus):
+        await until(lambda: not bus.failing)
+        await Sender(bus).send(smoke("next"))
+        await until(lambda: hub.feed.latest == 6)
+        assert hub.inbox.counters.received == 1
+
+
+async def test_a_picture_that_is_too_large_for_nats_is_left_out_of_its_report(
+    tmp_path: Path, options: BusOptions
+) -> None:
+    async with running(Stored(tmp_path), options) as (hub, bus):
+        await until(lambda: not bus.failing)
+        large = smoke("large")
+        large.snapshot = bytes(3 << 20)
+        sender = Sender(bus)
+        await sender.send(large)
+        await until(lambda: sender.taken == ["large"])
+        await until(lambda: hub.feed.latest == 1)
+    assert large.snapshot, "the caller's is left as it was"
+
+
+async def test_login_and_certificates_are_read_again_for_each_attempt_and_a_server_without_tls_is_told_nothing(
+    tmp_path: Path,
+) -> None:
+    authority = SiteAuthority(tmp_path / "authority")
+    shown = authority.issue("nats", alternatives=["127.0.0.1"])
+    login = tmp_path / "login"
+    login.mkdir()
+    (login / "username").write_text(USER)
+    (login / "password").write_text("wrong")
+    server, plain = Nats(tmp_path / "nats", login=True, certificates=shown.folder), Nats(tmp_path / "plain", login=True)
+    server.start()
+    plain.start()
+    try:
+        options = read_bus(server.address, credentials=login, certificates=shown.folder)
+        bus = JetStreamBus(options)
+        async with beside(bus.run(), name="bus"):
+            await until(lambda: "Authorization Violation" in bus.failing)
+            (login / "password").write_text(PASSWORD)
+            await until(lambda: not bus.failing)
+        misled = JetStreamBus(replace(options, servers=[f"tls://127.0.0.1:{plain.port}"]))
+        async with beside(misled.run(), name="misled"):
+            await until(lambda: "does not speak TLS" in misled.failing)
+    finally:
+        server.stop()
+        plain.stop()
+
+
+async def test_what_is_no_report_is_passed_over(tmp_path: Path, options: BusOptions) -> None:
+    async with running(Stored(tmp_path), options) as (hub, bus), connected(options) as connection:
+        await until(lambda: not bus.failing)
+        await connection.publish(options.subject, json.dumps({"hello": 1}).encode())
+        await connection.publish(options.subject)
+        await Sender(bus).send(smoke("a"))
+        await until(lambda: hub.feed.latest == 1)
+        assert hub.inbox.counters.unusable == 2

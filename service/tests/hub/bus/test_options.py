@@ -1,0 +1,72 @@
+"""Which NATS a hub is told of, and what is refused with a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from embereye.hub.bus.options import read_bus
+from embereye.hub.bus.stream import unfit
+
+
+def test_servers_of_one_cluster_are_named_with_commas_and_have_nats_own_port_by_default() -> None:
+    options = read_bus("nats://a, nats://[::1]:5000", stream="north-hub", copies=3)
+    assert list(options.servers) == ["nats://a:4222", "nats://[::1]:5000"]
+    assert (options.subject, options.copies, options.tls) == ("north-hub.evidence", 3, False)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "more", "sentence"),
+    [
+        (" ", {}, 'nats: " " names no server'),
+        ("http://a:4222", {}, 'nats: "http://a:4222" is not of the form nats://HOST:4222 or tls://HOST:4222'),
+        ("nats://ada:secret@a", {}, "nats: it has a user in it"),
+        ("nats://a:99999", {}, 'nats: "nats://a:99999" is no address'),
+        ("nats://a,tls://b", {}, "some servers are named with nats:// and some with tls://"),
+        ("nats://a", {"stream": "a.b"}, 'nats-stream: "a.b" is not'),
+        ("nats://a", {"copies": 0}, "nats-copies: 0 is not from 1 to 5"),
+        ("nats://a", {"certificates": Path("/tls")}, "is spoken to without TLS, and certificates are named"),
+    ],
+)
+def test_what_is_no_address_is_refused_and_no_secret_repeated(
+    addresses: str, more: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match="nats") as caught:
+        read_bus(addresses, **more)  # type: ignore[arg-type]
+    assert sentence in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_token_goes_before_user_and_password(tmp_path: Path) -> None:
+    options = read_bus("nats://a", credentials=tmp_path)
+    with pytest.raises(OSError, match="username"):
+        options.secrets()
+    (tmp_path / "username").write_text("hub\n")
+    (tmp_path / "password").write_text("a word: with/marks?\n")
+    assert options.secrets() == {"user": "hub", "password": "a word: with/marks?"}
+    (tmp_path / "token").write_text("t\n")
+    assert options.secrets() == {"token": "t"}
+
+
+FIT: dict[str, object] = {
+    "subjects": ["hub.evidence"], "storage": "file", "retention": "limits", "discard": "old", "max_age": 0,
+    "max_msgs": -1, "max_bytes": -1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, ""),
+        ({"discard": "new", "max_bytes": 10**9}, ""),
+        ({"subjects": ["orders.*"]}, "is somebody else's"),
+        ({"storage": "memory"}, "is kept in memory"),
+        ({"retention": "workqueue"}, "its retention has to be limits"),
+        ({"max_age": 10**9}, "its maximum age has to be 0"),
+        ({"max_bytes": 10**9}, "it has to discard what is new"),
+        ({"max_msgs": 10}, "it has to discard what is new"),
+    ],
+)
+def test_a_stream_that_would_lose_what_was_acknowledged_is_not_used(change: dict[str, object], why: str) -> None:
+    found = unfit({**FIT, **change}, "hub.evidence")
+    assert why in found
+    assert bool(found) == bool(why)
