@@ -13,6 +13,7 @@ from embereye.camera.replay import START_NS
 from embereye.detect import vision
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
+from embereye.detect.vision.working import cut
 from embereye.levels import Kind, Level
 from embereye.process.files import write_whole
 from embereye.sim.scenes.lookalikes import LOOKALIKES, filmed
@@ -39,14 +40,17 @@ class Day:
 def watch_film(film: Footage, network: AppearanceNetwork | None, seconds: float, day: Day) -> None:
     """Show `film` to one camera again and again, `seconds` long; its alarms are added to `day`."""
     detector, raised = Detector(), dict.fromkeys(MOST, -QUIET_S)
-    pictures = [picture for picture, _ in film.at(RATE)]
+    chosen = film.at(RATE)
     for number in range(int(seconds * RATE)):
-        second, picture = number / RATE, np.asarray(pictures[number % len(pictures)])
+        second, shown = number / RATE, chosen[number % len(chosen)]
+        picture = np.asarray(film.pictures[shown])
         time_ns = START_NS + round(second * SECOND)
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
-            whole, *others = network.logits(picture, close_ups)
+            whole, *others = network.logits(picture, close_ups, film.closer(shown) if close_ups else None)
             detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
-        for finding in detector.detect(picture, time_ns).findings:
+        place = detector.wanted_detail(time_ns) if film.jpegs else None
+        detail = cut(film.closer(shown), place) if place else None
+        for finding in detector.detect(picture, time_ns, detail=detail).findings:
             if finding.level < Level.ALARM:
                 continue
             if second - raised[finding.kind] >= QUIET_S:

@@ -1,7 +1,6 @@
 """Clips as the detectors see them: decoded once, as a shard decodes them, then kept small for them, and as JPEG."""
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,13 +41,14 @@ class Footage:
         ends: npt.NDArray[np.int64] = np.load(self.jpegs.with_suffix(".ends.npy"))
         return ends
 
-    def at(self, rate: float) -> Iterator[tuple[npt.NDArray[np.uint8], float]]:
-        """Pictures and seconds, at most `rate` of them a second."""
-        due = 0.0
-        for picture, second in zip(self.pictures, self.seconds, strict=True):
+    def at(self, rate: float) -> list[int]:
+        """The numbers of at most `rate` pictures a second."""
+        due, chosen = 0.0, []
+        for number, second in enumerate(self.seconds):
             if second >= due - 1e-6:
                 due = max(due + 1 / rate, second + 0.5 / rate)
-                yield picture, float(second)
+                chosen.append(number)
+        return chosen
 
 
 def footage(clip: LabelledClip, cache: Path) -> Footage:

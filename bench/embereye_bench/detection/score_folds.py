@@ -17,6 +17,7 @@ from embereye.detect.vision.health.health import PictureHealth
 from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.thresholds import SUGGESTED_PRIOR, FlameThresholds, suggested_weights
+from embereye.detect.vision.working import cut
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed
@@ -72,7 +73,7 @@ def play(
 ) -> Outcome:
     """Show `film` to `detector` as a camera would: RATE frames a second, every frame while a flame is suspected.
 
-    Unless `close`, the network's close-ups are cut from the few pixels that detection has.
+    Unless `close`, nothing is looked at with more pixels than detection has.
     """
     raised: dict[Kind, float] = {}
     urgent, last, moves = False, -1.0, None
@@ -84,7 +85,8 @@ def play(
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
             whole, *others = network.logits(picture, close_ups, film.closer(number) if close and close_ups else None)
             detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
-        observation = detector.detect(picture, time_ns)
+        place = detector.wanted_detail(time_ns) if close and film.jpegs else None
+        observation = detector.detect(picture, time_ns, detail=cut(film.closer(number), place) if place else None)
         urgent = observation.urgent
         if moves is None and health.due(time_ns):
             fault = health.observe(picture, time_ns, suspected=observation.suspected)

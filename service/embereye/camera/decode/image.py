@@ -11,7 +11,7 @@ import numpy.typing as npt
 import simplejpeg
 
 from embereye.detect.vision.networks.appearance import AppearanceNetwork
-from embereye.detect.vision.working import CLOSER_SIDE, reduction, shrunk, to_working_size
+from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, shrunk, to_working_size
 from embereye.units import Box
 from embereye.wire.jpeg.header import EOI
 
@@ -46,6 +46,7 @@ class DecodeOrder:
     smoothed: bool = True  # of a video: whether the edges of its blocks are, from the next key frame on
     # What the appearance network is to judge, with more pixels, beside the whole picture; None: it is not to run.
     close_ups: Sequence[Box] | None = None
+    detail: Box | None = None  # the part of it that is wanted with more pixels, if it has more
     image: bool = True  # False: nobody looks at it; that it can be decoded is to be known, or pictures after it need it
 
 
@@ -60,6 +61,7 @@ class Decoded:
     picture: bytes = b""  # of a video: JPEG, where one was wanted
     logits: tuple[float, ...] = ()  # of the appearance network: of the whole picture, then of each close-up; or none
     closer: DecodedImage | None = None  # the same with more pixels, where close-ups are wanted; it goes no further
+    detail: DecodedImage | None = None  # the part of that which is wanted
 
 
 def decode_frame(
@@ -77,13 +79,14 @@ def decode_frame(
             scale = reduction(width, height, STILL_LEAST)
             shown = image if scale == order.scale else decode(data, scale, (width, height))
             still = make_still(shown, order.still)
-        closer = None
-        if order.close_ups and (scale := reduction(width, height, CLOSER_SIDE)) < order.scale:
+        closer = detail = None
+        if (order.close_ups or order.detail) and (scale := reduction(width, height, CLOSER_SIDE)) < order.scale:
             closer = decode(data, scale, (width, height))
+            detail = cut(closer, order.detail) if order.detail else None
         image = to_working_size(image) if order.image else NO_IMAGE
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
-    return Decoded(image, still, time.thread_time() - began, closer=closer)
+    return Decoded(image, still, time.thread_time() - began, closer=closer, detail=detail)
 
 
 def judged(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | None) -> Decoded:

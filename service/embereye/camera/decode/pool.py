@@ -285,7 +285,7 @@ class DecoderPool:
 
     def _forget_stream(self, home: _Home) -> None:
         home.decoder.unsent.append(
-            ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, home.stream, 0, 0, False, False, False)
+            ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, home.stream, 0, 0, False, False, False, False)
         )
 
     def _enter(self, camera: DecodedCamera, since: float) -> None:
@@ -375,8 +375,10 @@ class DecoderPool:
             size, header.width, header.height,
             ENCODINGS.index(frame.encoding), stream, len(frame.units), order.picture_side,
             bool(frame.units) and frame.units[0].key, order.smoothed, order.image,
+            order.detail is not None,
         )  # fmt: skip
-        message += b"".join(BOX.pack(*box) for box in (*boxes, *close_ups))
+        details = (order.detail,) if order.detail else ()
+        message += b"".join(BOX.pack(*box) for box in (*boxes, *close_ups, *details))
         message += b"".join(UNIT.pack(len(unit.data), unit.number) for unit in frame.units)
         decoder.add(_Dispatched(slot, message, camera, turn))
         decoder.unsent.append(message)
@@ -418,9 +420,8 @@ class DecoderPool:
 
     def _read_reply(self, decoder: _Decoder, replies: bytes, at: int) -> int:
         """Finish the turn whose reply begins at byte `at`; returns the reply's length in bytes."""
-        slot, outcome, rows, columns, size, began, ended, cpu_seconds, further, unit, picture = REPLY.unpack_from(
-            replies, at
-        )
+        (slot, outcome, rows, columns, size, began, ended, cpu_seconds,
+         further, unit, picture, high, wide) = REPLY.unpack_from(replies, at)  # fmt: skip
         rest = replies[at + REPLY.size :][:further]
         dispatched = decoder.dispatched[0]
         decoder.remove(dispatched)
@@ -435,7 +436,8 @@ class DecoderPool:
             behind = still_in(decoder.memory, slot, rows, columns, size + picture) if size or picture else b""
             image = image_in(decoder.memory, slot, rows, columns)
             logits = tuple(logit for (logit,) in LOGIT.iter_unpack(rest))
-            turn.result = Decoded(image, behind[:size], cpu_seconds, unit, behind[size:], logits)
+            detail = image_in(decoder.memory, slot, high, wide, image.size + len(behind)) if high else None
+            turn.result = Decoded(image, behind[:size], cpu_seconds, unit, behind[size:], logits, detail=detail)
         elif outcome == HELD:
             turn.result = PictureHeldError()
         else:

@@ -22,6 +22,7 @@ from embereye.camera.decode.exchange import (
     AT_NONE,
     BOX,
     DECODED,
+    DETAIL_BYTES,
     ENCODINGS,
     FAILED,
     FORGET,
@@ -93,17 +94,20 @@ class Decoders:
     def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
         """The reply to the order that begins at byte `at`, and where the next order begins."""
         (slot, scale, count, still_wanted, look_wanted, close, size, width, height,
-         encoding, stream, units, side, fresh, smoothed, image_wanted) = ORDER.unpack_from(message, at)  # fmt: skip
+         encoding, stream, units, side, fresh, smoothed, image_wanted,
+         detail_wanted) = ORDER.unpack_from(message, at)  # fmt: skip
         at += ORDER.size
         if slot == FORGET:
             self._streams.pop(stream, None)
             return b"", at
-        boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count + close)]
-        at += (count + close) * BOX.size
+        boxes = [BOX.unpack_from(message, at + number * BOX.size) for number in range(count + close + detail_wanted)]
+        at += len(boxes) * BOX.size
+        detail = boxes.pop() if detail_wanted else None
         memory, began = self._memory, time.monotonic()
         begin, behind = slot * SLOT_BYTES, at + units * UNIT.size
         close_ups = boxes[count:] if look_wanted else None
-        order = DecodeOrder(scale, boxes[:count] if still_wanted else None, side, smoothed, close_ups, image_wanted)
+        still = boxes[:count] if still_wanted else None
+        order = DecodeOrder(scale, still, side, smoothed, close_ups, detail, image_wanted)
         try:
             if encoding:
                 coded = [UNIT.unpack_from(message, at + number * UNIT.size) for number in range(units)]
@@ -111,13 +115,13 @@ class Decoders:
                 decoded = self._decode_video(decoder, order, stream, begin, coded)
             else:
                 place = begin + FRAME_BYTES
-                room = memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES]
+                room = memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES - DETAIL_BYTES]
                 decoded = decode_frame(order, memory[begin : begin + size], width, height, room)
         except NoPictureError:
-            return REPLY.pack(slot, HELD, 0, 0, 0, began, time.monotonic(), 0.0, 0, 0, 0), behind
+            return REPLY.pack(slot, HELD, 0, 0, 0, began, time.monotonic(), 0.0, 0, 0, 0, 0, 0), behind
         except UndecodableError as error:
             why = str(error).encode()[:REASON_BYTES]
-            return REPLY.pack(slot, FAILED, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0) + why, behind
+            return REPLY.pack(slot, FAILED, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0, 0, 0) + why, behind
         return self._write(slot, judged(decoded, order, self._network), began), behind
 
     def _decoder_of(self, stream: int, encoding: str, *, fresh: bool, smoothed: bool) -> VideoDecoder:
@@ -154,10 +158,14 @@ class Decoders:
         place = slot * SLOT_BYTES + FRAME_BYTES + decoded.image.size
         behind = decoded.still + picture
         memory[place : place + len(behind)] = behind
+        high = wide = 0
+        if decoded.detail is not None and decoded.detail.size <= DETAIL_BYTES:
+            high, wide = decoded.detail.shape[:2]
+            image_in(memory, slot, high, wide, decoded.image.size + len(behind))[:] = decoded.detail
         logits = b"".join(LOGIT.pack(logit) for logit in decoded.logits)
         ended = time.monotonic()
         return REPLY.pack(slot, DECODED, rows, columns, len(decoded.still), began, ended, decoded.cpu_seconds,
-                          len(logits), decoded.unit, len(picture)) + logits  # fmt: skip
+                          len(logits), decoded.unit, len(picture), high, wide) + logits  # fmt: skip
 
 
 def fork_decoders(control: socket.socket, memory: mmap.mmap, network: AppearanceNetwork) -> None:

@@ -23,7 +23,7 @@ from embereye.camera.decode.image import (
     UndecodableError,
     make_still,
 )
-from embereye.detect.vision.working import CLOSER_SIDE, INTERPOLATED, WORKING_SIDE, WORKING_SLACK
+from embereye.detect.vision.working import CLOSER_SIDE, INTERPOLATED, WORKING_SIDE, WORKING_SLACK, cut
 from embereye.wire.jpeg.header import MAX_PIXELS
 
 PICTURE_QUALITY = 85  # of a JPEG for the fleet's own model
@@ -86,10 +86,12 @@ class VideoDecoder:
                     ".jpg", bgr(frame, order.picture_side), [cv2.IMWRITE_JPEG_QUALITY, PICTURE_QUALITY]
                 )
                 picture = coded[1].tobytes()
-            closer = bgr(frame, CLOSER_SIDE) if order.close_ups else None
+            closer = bgr(frame, CLOSER_SIDE) if order.close_ups or order.detail else None
+            more = closer is not None and closer.shape[0] > image.shape[0]
+            detail = cut(closer, order.detail) if closer is not None and order.detail and more else None
         except (cv2.error, ValueError) as error:
             raise UndecodableError(str(error)) from error
-        return Decoded(image, still, time.thread_time() - began, frame.pts or 0, picture, closer=closer)
+        return Decoded(image, still, time.thread_time() - began, frame.pts or 0, picture, closer=closer, detail=detail)
 
 
 def bgr(frame: VideoFrame, side: int, slack: float = 1.0) -> DecodedImage:

@@ -11,7 +11,7 @@ from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.health.health import PictureHealth
 from embereye.detect.vision.networks.appearance import Look
 from embereye.detect.vision.observation import Observation
-from embereye.detect.vision.working import SCALES, working_scale
+from embereye.detect.vision.working import CLOSER_SIDE, SCALES, reduction, working_scale
 from embereye.levels import Level
 from embereye.units import Box
 from embereye.wire.jpeg.header import read_header
@@ -69,11 +69,19 @@ class PictureAnalyst:
             self._close_ups = ()
         if repeats and self._close_ups is None:
             return DecodeOrder(SCALES[0], smoothed=smoothed, image=False)
+        detail = self._wanted_detail(frame, scale)
         if (shown := self._wanted) is None:
-            return DecodeOrder(scale, smoothed=smoothed, close_ups=self._close_ups)
+            return DecodeOrder(scale, smoothed=smoothed, close_ups=self._close_ups, detail=detail)
         self._wanted = None
         still = [of.box for of in shown.findings if of.box and of.level > Level.CLEAR]
-        return DecodeOrder(scale, still, smoothed=smoothed, close_ups=self._close_ups)
+        return DecodeOrder(scale, still, smoothed=smoothed, close_ups=self._close_ups, detail=detail)
+
+    def _wanted_detail(self, frame: Frame, scale: int) -> Box | None:
+        """Which part of `frame`, decoded reduced by `scale`, is looked at with more pixels; None: it has no more."""
+        if frame.lost or reduction(frame.header.width, frame.header.height, CLOSER_SIDE) >= scale:
+            return None
+        place = self.detector.wanted_detail(frame.time_ns)
+        return place if place and self.close_looks.details.allow(id(self), frame.received_ns) else None
 
     def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame:
         """What `frame`, decoded, shows, given all frames before it."""
@@ -87,7 +95,7 @@ class PictureAnalyst:
             whole, *others = decoded.logits
             self.detector.note_look(Look(frame.time_ns, whole, tuple(zip(self._close_ups, others, strict=True))))
         if looks:
-            self._seen = self.detector.detect(decoded.image, frame.time_ns, frame.lost)
+            self._seen = self.detector.detect(decoded.image, frame.time_ns, frame.lost, decoded.detail)
             if self._health_due(frame):
                 self.health.observe(decoded.image, now, suspected=self._seen.suspected)
         observation = self._seen if looks else replace(self._seen, time_ns=frame.time_ns)

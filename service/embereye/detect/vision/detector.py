@@ -8,17 +8,18 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from embereye.detect.vision.flame.detail import DetailDetector
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.networks.appearance import Look, Looks
+from embereye.detect.vision.networks.appearance import SITES, Look, Looks
 from embereye.detect.vision.observation import Finding, Observation
-from embereye.detect.vision.pixels import Planes
+from embereye.detect.vision.pixels import Picture, Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
 from embereye.detect.vision.thresholds import FlameThresholds, SmokeThresholds
 from embereye.detect.vision.working import to_working_size
 from embereye.levels import Kind, Level
-from embereye.units import Box
+from embereye.units import WHOLE, Box, PixelBox
 from embereye.v1.types_pb2 import Mask
 
 FLAME = FlameThresholds()
@@ -44,6 +45,7 @@ class Detector:
         phase: float = 0.0,
     ) -> None:
         self.flame = FlameDetector(flame, Looks(phase), familiar) if flame else None
+        self._detail = DetailDetector(self.flame) if self.flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
@@ -58,7 +60,19 @@ class Detector:
 
         None: it is not to run on that picture.
         """
-        return self.flame.wanted_look(time_ns) if self.flame else None
+        if not self.flame:
+            return None
+        flames = [self.flame, self._detail.flame] if self._detail and self._detail.flame else [self.flame]
+        interest = max(flame.interest for flame in flames)
+        if not self.flame.looks.due(time_ns, interest):
+            return None
+        # Of a detail the network has to say something: what is looked at of the whole picture is not less for that.
+        chosen = [sorted(flame.close_ups(), reverse=True) for flame in flames]
+        return tuple(box for found, most in zip(chosen, (SITES[interest], 1), strict=False) for _, box in found[:most])
+
+    def wanted_detail(self, time_ns: int) -> Box | None:
+        """Which part of the picture of `time_ns` is to be given to `detect` with more pixels as well; None: none is."""
+        return self._detail.wanted(time_ns) if self._detail else None
 
     def note_look(self, look: Look) -> None:
         """Take in what the appearance network said of a picture, before that is given to `detect`."""
@@ -69,9 +83,12 @@ class Detector:
         """Whether `detect` will say of the picture of `time_ns` what it said of the one before, without a look."""
         return self._calm and 0 <= time_ns - self._looked_ns < CALM_NS
 
-    def detect(self, frame: npt.NDArray[np.uint8], time_ns: int, lost: Iterable[Box] = ()) -> Observation:
+    def detect(
+        self, frame: Picture, time_ns: int, lost: Iterable[Box] = (), detail: Picture | None = None
+    ) -> Observation:
         """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it.
 
+        `detail` is the part of it that `wanted_detail` named, with more pixels.
         Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there. While nothing
         flickers, pictures within CALM_NS of the last that was looked at show what that one did.
         """
@@ -90,15 +107,40 @@ class Detector:
         findings = []
         if self.flame:
             flame = self.flame.observe(picture, time_ns, ignored)
-            findings.append(self._finding(FLAME_KIND, flame, self.flame.limits))
+            found = self._finding(FLAME_KIND, flame, self.flame.limits, self._share(flame.box))
+            if closer := self._look_closer(detail, time_ns):
+                found = max(found, closer, key=lambda one: (one.level, one.held_ns, one.score))
+            findings.append(found)
         if self._smoke:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
-            findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits))
+            findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits, self._share(smoke.box)))
         self._observation = Observation(time_ns=time_ns, findings=tuple(findings), motion=motion.share)
-        self._calm = not self._observation.urgent and not (self.flame and self.flame.sites)
+        watched = self.flame and (self.flame.sites or self.flame.distant)
+        self._calm = not self._observation.urgent and not watched
         return self._observation
 
-    def _finding(self, kind: Kind, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds) -> Finding:
+    def _look_closer(self, picture: Picture | None, time_ns: int) -> Finding | None:
+        """What is found in a detail, lately or now in `picture` of it; None: none is watched."""
+        if not self._detail or not self.flame:
+            return None
+        if picture is not None and self._detail.place:
+            height, width = picture.shape[:2]
+            self._detail.observe(picture, time_ns, rasterize(self._masks, width, height, self._detail.place))
+        if (seen := self._detail.seen(time_ns)) is None:
+            return None
+        flame, box = seen
+        return self._finding(FLAME_KIND, flame, self.flame.limits, box)
+
+    def _share(self, box: PixelBox | None) -> Box | None:
+        if box is None:
+            return None
+        (x, y, width, height), (rows, columns) = box, self._shape
+        return x / columns, y / rows, width / columns, height / rows
+
+    @staticmethod
+    def _finding(
+        kind: Kind, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds, box: Box | None
+    ) -> Finding:
         level: Level = CLEAR
         if seen.held_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
             level = Level.ALARM
@@ -106,10 +148,6 @@ class Detector:
             level = Level.PRE_ALARM
         if isinstance(seen, Flame) and seen.colourless:
             level = min(level, Level.PRE_ALARM)
-        box = None
-        if seen.box:
-            (x, y, w, h), (height, width) = seen.box, self._shape
-            box = (x / width, y / height, w / width, h / height)
         return Finding(kind, level, seen.score, box, seen.terms, seen.held_ns)
 
 
@@ -126,11 +164,12 @@ def without(
     return ignored if together is None else together
 
 
-def rasterize(masks: Iterable[Mask], width: int, height: int) -> npt.NDArray[np.bool_] | None:
-    """The pixels inside any of `masks`; None where there are none."""
+def rasterize(masks: Iterable[Mask], width: int, height: int, place: Box = WHOLE) -> npt.NDArray[np.bool_] | None:
+    """The pixels inside any of `masks` of a picture's part `place`, `width` x `height`; None where there are none."""
+    left, top, wide, high = place
     canvas = np.zeros((height, width), np.uint8)
     for mask in masks:
-        corners = [(x * width, y * height) for x, y in zip(mask.x, mask.y, strict=False)]
+        corners = [((x - left) / wide * width, (y - top) / high * height) for x, y in zip(mask.x, mask.y, strict=False)]
         if len(corners) >= 3:
             cv2.fillPoly(canvas, [np.array(corners).round().astype(np.int32)], 1)
     return canvas.astype(bool) if canvas.any() else None

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 Picture = npt.NDArray[np.uint8]  # height x width, with three channels (BGR) or one
+Mask = npt.NDArray[np.bool_]  # height x width
 Window = tuple[slice, slice]  # rows and columns
 Plane = TypeVar("Plane", bound=npt.NDArray[Any])
 

@@ -73,6 +73,7 @@ class SmokeDetector:
         self._learnt_ns = 0  # how long the background has been learnt
         self._held = np.zeros((rows, columns), np.float32)  # seconds
         self._lasting = np.zeros((rows, columns), np.float32)  # share of the latest looks that saw a veil
+        self._means: deque[Blocks] = deque(maxlen=4)  # of the blocks, at the last looks
         self._shares: deque[float] = deque(maxlen=4)  # of the blocks that are veiled, at the last looks
         self._result = Smoke()
 
@@ -120,6 +121,7 @@ class SmokeDetector:
         self._colour = means(frame)
         self._learnt_ns = 0
         self._shares.clear()
+        self._means.clear()
 
     def _veil(self, grey: Picture) -> _Veil | None:
         """What there is before the background; None where every block is as bright as that."""
@@ -127,6 +129,7 @@ class SmokeDetector:
         assert self._background is not None
         seen = grey.astype(np.float32)
         mean, mean_before = means(seen), means(self._background)
+        self._means.append(mean)
         shifted = np.abs(mean - mean_before) > limits.shift_min
         if not shifted.any():  # most pictures of most cameras: the rest takes as long again
             return None
@@ -176,6 +179,7 @@ class SmokeDetector:
                 "spread": float(veil.airlight[mask].std()),
                 "echo": correlation(veil.airlight[veiled], veil.before[veiled]),
                 "hue": float(own.max() - own.min()),
+                "stir": float(np.median(np.ptp([before[mask] for before in self._means], axis=0))),
             }
             odds = limits.prior + sum(weight.of(values[name]) for name, weight in limits.weights.items())
             clouds.append(_Cloud(cv2.boundingRect(mask.view(np.uint8)), mask, values, odds))  # type: ignore[arg-type]

@@ -138,6 +138,9 @@ class FlameThresholds:
     body_still: float = 0.008
     body_step_max_ns: int = 110_000_000
     area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
+    # Of the picture's longer side: what is no wider and no higher is looked at with more pixels, where there are any.
+    distant_share: float = 0.10
+    detail_doubt: float = 1.0  # log odds: of so much that is looked at so closely, less is a flame
     forget_ns: int = 6_000_000_000  # without any flame colour: six time constants, nothing is left to remember
     # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.
     disturbed_share: float = 0.30  # of the pixels that do not look like flame
@@ -169,6 +172,9 @@ class FlameThresholds:
     large_score: float = 0.8
     agreed_odds: float = 1.0  # what the network's two terms have to say for a smaller site to need as little
     alarm_large_ns: int = 2_000_000_000
+    often_ns: int = (
+        110_000_000  # between pictures, at most: of fewer, what passes once changes half of all in that time
+    )
     held_max_ns: int = 6_000_000_000  # so that an end is noticed after a few seconds
     decay: float = 0.5  # of the held time lost per time without evidence: flames dip
     decay_most: float = 1.5  # … and where there is evidence against a flame
@@ -189,6 +195,9 @@ def _smoke_weights() -> dict[str, Weight]:
         "echo": Weight(0.55, -15.0, -5.0, 0.0),
         # Smoke is grey, or a little blue or brown: largest difference of its own colour's channels, counts.
         "hue": Weight(60.0, -0.04, -2.0, 0.6),
+        # Smoke is never still. A veil that is was no veil: something that stood there while the background was learnt
+        # has gone. By how much the mean of a block changes within a second, counts.
+        "stir": Weight(1.3, 5.0, -4.0, 0.0, relative=True),
     }
 
 

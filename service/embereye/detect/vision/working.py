@@ -3,9 +3,10 @@
 import cv2
 
 from embereye.detect.vision.pixels import Picture
+from embereye.units import Box
 
 WORKING_SIDE = 160  # pixels; a flame of a hundredth of the picture's width is still a few pixels wide
-CLOSER_SIDE = 640  # pixels, at least where there are so many: of what close-ups are cut from
+CLOSER_SIDE = 640  # pixels, at least where there are so many: of what close-ups and details are cut from
 WORKING_SLACK = 0.8  # nearer than this to the working size, a picture is left as it is
 INTERPOLATED = 0.66  # of its size; 1080p comes here with 240 pixels
 SCALES = (8, 4, 2, 1)  # what a JPEG decoder can reduce by without decoding everything
@@ -24,6 +25,15 @@ def working_scale(width: int, height: int) -> int:
 def to_working_size(frame: Picture) -> Picture:
     """`frame` with a long side of WORKING_SIDE, if it is clearly longer: limits in pixels mean the same everywhere."""
     return frame if WORKING_SLACK * max(frame.shape[:2]) < WORKING_SIDE else shrunk(frame, WORKING_SIDE)
+
+
+def cut(picture: Picture, place: Box) -> Picture:
+    """The part `place` of `picture`, with a long side of at most some WORKING_SIDE."""
+    height, width = picture.shape[:2]
+    x, y, wide, high = place
+    left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
+    part = picture[top : max(top + 1, round((y + high) * height)), left : max(left + 1, round((x + wide) * width))]
+    return to_working_size(part)
 
 
 def shrunk(picture: Picture, side: int) -> Picture:

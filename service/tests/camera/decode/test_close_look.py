@@ -47,3 +47,21 @@ def test_a_look_at_the_whole_picture_alone_decodes_nothing_more():
 
 def test_a_small_picture_has_no_more_pixels_to_show():
     assert looked(160, 120, [BOX])[1] is None
+
+
+@pytest.mark.parametrize(("size", "side"), [((640, 480), 160), ((1920, 1080), 160), ((320, 240), 80)])
+def test_a_detail_is_the_wanted_part_with_the_pixels_that_close_ups_have(size, side):
+    width, height = size
+    picture = np.zeros((height, width, 3), np.uint8)
+    picture[height // 2 :, width // 2 :] = 200
+    order = DecodeOrder(working_scale(width, height), detail=(0.375, 0.375, 0.25, 0.25))
+    decoded = decode_frame(order, cv2.imencode(".jpg", picture)[1].tobytes(), width, height)
+    assert decoded.detail.shape[1] == side
+    rows, columns = decoded.detail.shape[:2]
+    assert decoded.detail[rows // 2 + 4 :, columns // 2 + 4 :].min() > 180
+    assert decoded.detail[: rows // 2 - 4].max() < 20
+
+
+def test_a_small_picture_has_no_detail():
+    data = cv2.imencode(".jpg", np.zeros((120, 160, 3), np.uint8))[1].tobytes()
+    assert decode_frame(DecodeOrder(1, detail=BOX), data, 160, 120).detail is None

@@ -139,6 +139,23 @@ async def test_what_the_appearance_network_says_comes_with_the_picture(pool):
     assert quiet.results[0].logits == ()
 
 
+async def test_a_detail_comes_with_the_picture_its_still_and_what_the_network_says(pool):
+    jpeg = noisy_jpeg(size=(480, 640))
+    order = DecodeOrder(4, [(0.1, 0.1, 0.2, 0.2)], close_ups=[(0.25, 0.25, 0.5, 0.5)], detail=(0.5, 0.25, 0.25, 0.25))
+    camera = Camera(pool, order)
+    camera.offer(1, jpeg)
+    await eventually(lambda: camera.results)
+    here = decode_frame(order, jpeg, 640, 480)
+    [there] = camera.results
+    assert here.detail is not None
+    assert here.detail.shape == (120, 160, 3)
+    assert there.detail is not None
+    assert np.array_equal(there.detail, here.detail)
+    assert np.array_equal(there.image, here.image)
+    assert there.still == here.still
+    assert len(there.logits) == 2
+
+
 @pytest.mark.parametrize(
     ("size", "scale", "still", "decoded"),
     [

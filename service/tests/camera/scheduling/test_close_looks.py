@@ -1,4 +1,4 @@
-from embereye.camera.scheduling.close_looks import BURST, RATE, CloseLooks
+from embereye.camera.scheduling.close_looks import BURST, DETAILS, FRESH_NS, RATE, TERM_NS, CloseLooks
 from embereye.units import SECOND
 
 START = 1_700_000_000 * SECOND
@@ -19,3 +19,37 @@ def test_a_clock_that_steps_back_neither_adds_looks_nor_ends_them():
     allowed(looks, START, 1.0)
     assert allowed(looks, START - 3600 * SECOND, 1.0) <= 2 * RATE
     assert allowed(looks, START - 3599 * SECOND, 5.0) > 0
+
+
+def having(details, cameras, at):
+    return {camera for camera in cameras if details.allow(camera, at)}
+
+
+def test_a_few_cameras_at_a_time_have_details_and_all_of_them_in_turn():
+    details, had = CloseLooks().details, set()
+    cameras = [f"camera-{number}" for number in range(3 * DETAILS)]
+    for step in range(60):
+        now = having(details, cameras, START + step * SECOND)
+        assert len(now) <= DETAILS
+        had |= now
+    assert had == set(cameras)
+
+
+def test_a_camera_keeps_its_details_while_nobody_waits():
+    details = CloseLooks().details
+    assert all(details.allow("a", START + step * SECOND) for step in range(3 * TERM_NS // SECOND))
+
+
+def test_what_a_camera_no_longer_asks_for_goes_to_the_next_one():
+    details = CloseLooks().details
+    cameras = [f"camera-{number}" for number in range(DETAILS)]
+    assert having(details, cameras, START) == set(cameras)
+    assert not details.allow("late", START + SECOND)
+    assert details.allow("late", START + SECOND + FRESH_NS)
+
+
+def test_a_clock_that_steps_back_takes_details_from_nobody_for_good():
+    details = CloseLooks().details
+    cameras = [f"camera-{number}" for number in range(DETAILS)]
+    having(details, cameras, START)
+    assert having(details, cameras, START - 3600 * SECOND) == set(cameras)

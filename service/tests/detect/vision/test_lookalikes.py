@@ -52,6 +52,26 @@ def test_a_flame_is_found_with_the_network_as_well(rate, network):
     assert watch(candle(24), rate, seconds=8, network=network) == Level.ALARM
 
 
+@pytest.mark.parametrize(("rate", "soonest"), [(15.0, 2.0), (6.0, 2.7)])
+def test_two_seconds_make_a_clear_flame_only_where_pictures_come_often(rate, soonest):
+    detector, needed = Detector(), set()
+    for picture, at in filmed(candle(24), rate, 8):
+        time_ns = START + int(at * 1e9)
+        if (close_ups := detector.wanted_look(time_ns)) is not None:
+            detector.note_look(Look(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
+        for finding in detector.detect(picture, time_ns).findings:
+            needed |= {term.threshold for term in finding.terms if term.name == "flame.held"}
+    assert min(needed) == pytest.approx(soonest)
+
+
+def test_what_moves_to_and_fro_for_minutes_and_goes_leaves_no_smoke_behind():
+    film = list(filmed(LOOKALIKES["a yellow jacket"], 6.0, 20))
+    detector = Detector()
+    for number in range(6 * 200):
+        seen = detector.detect(film[number % len(film)][0], START + int(number / 6.0 * 1e9))
+        assert seen.level < Level.ALARM
+
+
 @pytest.mark.parametrize("quality", [30, 60, 90])
 def test_a_flame_is_found_in_pictures_of_any_usual_quality(quality):
     assert watch(candle(24), 15.0, seconds=8, quality=quality) == Level.ALARM

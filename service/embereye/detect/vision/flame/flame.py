@@ -19,7 +19,7 @@ from embereye.detect.vision.flame.character import rest_and_unity, travel
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.periodicity import Periodicity
 from embereye.detect.vision.flame.recent import Recent
-from embereye.detect.vision.networks.appearance import SITES, Looks, close_up_of
+from embereye.detect.vision.networks.appearance import Looks, close_up_of
 from embereye.detect.vision.pixels import (
     NOTHING,
     NOWHERE,
@@ -39,7 +39,7 @@ from embereye.detect.vision.pixels import (
     window_of,
 )
 from embereye.detect.vision.thresholds import FlameThresholds
-from embereye.units import SECOND, Box, PixelBox
+from embereye.units import SECOND, WHOLE, Box, PixelBox
 from embereye.v1.types_pb2 import Term
 
 LOOKS = ("appearance", "close_up")  # what the appearance network says
@@ -241,11 +241,21 @@ def _window_of_all(patches: tuple[Patch, ...]) -> Window:
 
 
 class FlameDetector:
-    """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew."""
+    """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew.
+
+    It may be fed only a part of each frame with more pixels, the box `place`: then `whole` is fed the whole frames
+    before, whose brightness and colours hold for the part as well.
+    """
 
     def __init__(
-        self, thresholds: FlameThresholds | None = None, looks: Looks | None = None, familiar: Familiar | None = None
+        self,
+        thresholds: FlameThresholds | None = None,
+        looks: Looks | None = None,
+        familiar: Familiar | None = None,
+        place: Box = WHOLE,
+        whole: "FlameDetector | None" = None,
     ) -> None:
+        self._place, self._whole = place, whole
         self.looks = looks or Looks()
         self.familiar = familiar or Familiar()
         self.limits = limits = thresholds or FlameThresholds()
@@ -265,15 +275,17 @@ class FlameDetector:
         suspect[self._memory.window] = self._memory.held > 0
         return suspect
 
-    def wanted_look(self, time_ns: int) -> tuple[Box, ...] | None:
-        """Of which close-ups the network is to say something in the picture of `time_ns`; None: it is not needed."""
-        interest = 2 if self._holding else 1 if self.sites else 0
-        if not self.looks.due(time_ns, interest):
-            return None
-        rows, columns = self._shape
-        hopeful = [site for site in self.sites if self._decides(site)]
-        best = sorted(hopeful, key=lambda site: -site.odds)[: SITES[interest]]
-        return tuple(close_up_of(self._share(site.box), columns, rows) for site in best)
+    @property
+    def interest(self) -> int:
+        """How much the network's opinion matters now, 0 to 2."""
+        return 2 if self._holding else 1 if self.sites else 0
+
+    def close_ups(self) -> list[tuple[float, Box]]:
+        """Of which parts of the whole picture the network's opinion could make a flame, and their log odds."""
+        columns, rows = self.full_size
+        return [
+            (site.odds, close_up_of(self.share(site.box), columns, rows)) for site in self.sites if self._decides(site)
+        ]
 
     def _decides(self, site: Site) -> bool:
         """Whether a close-up could make `site` a flame until the next one: most of what flickers is far from that."""
@@ -281,16 +293,30 @@ class FlameDetector:
         best = site.odds - weight.of(site.values["close_up"]) + weight.most
         return best >= self._even - self.limits.turns_odds
 
-    def _share(self, box: PixelBox) -> Box:
-        rows, columns = self._shape
+    def share(self, box: PixelBox) -> Box:
+        """Where `box` is in the whole picture."""
+        left, top = self._place[:2]
+        columns, rows = self.full_size
         x, y, width, height = box
-        return x / columns, y / rows, width / columns, height / rows
+        return left + x / columns, top + y / rows, width / columns, height / rows
+
+    @property
+    def full_size(self) -> tuple[float, float]:
+        """(width, height) of the whole picture in the pixels of what it is fed."""
+        return self._shape[1] / self._place[2], self._shape[0] / self._place[3]
+
+    @property
+    def _full_area(self) -> float:
+        """The same, in square pixels."""
+        width, height = self.full_size
+        return width * height
 
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
         self._steps: deque[_Step] = deque(maxlen=_STEPS)
         self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
         self.sites: list[Site] = []  # as they were judged last
+        self.distant: Box | None = None  # where something flickers that is too small to be measured well
         self._memory: _Memory | None = None  # None: nothing of a flame's colour swings
         self._holding = False  # whether any pixel is held
         self._swung_ns = 0  # when anything of a flame's colour swung last
@@ -314,7 +340,7 @@ class FlameDetector:
             self.judged_ns = elapsed = 0
         self._red = picture.red
         self._adapt(elapsed)
-        if not self._colour_ns or not 0 <= time_ns - self._colour_ns < limits.colour_every_ns:
+        if not self._whole and not (self._colour_ns and 0 <= time_ns - self._colour_ns < limits.colour_every_ns):
             self._colour_ns, self._colour_spread = time_ns, colour_spread(picture)
         scale = self._white / 255.0
         step = _Step(time_ns, green, flame_coloured(picture, limits, scale), glowing(picture, limits, scale))
@@ -336,6 +362,9 @@ class FlameDetector:
 
     def _adapt(self, elapsed_ns: int) -> None:
         """Follow how bright this camera's pictures get: one that clips at 180 is judged as if it clipped at 255."""
+        if self._whole:
+            self._white, self._colour_spread = self._whole._white, self._whole._colour_spread
+            return
         fading = self._white - 255.0 * elapsed_ns / self.limits.white_memory_ns
         self._white = max(cv2.minMaxLoc(self._red)[1], fading, 255.0 * self.limits.white_least)
 
@@ -349,11 +378,11 @@ class FlameDetector:
         colours, glows = (last.colour, middle.colour, first.colour), (last.glow, middle.glow, first.glow)
         scale = self._white / 255.0
         least, strong = min(limits.swing_min * scale, limits.swing_most), limits.glow_swing_min * scale
-        if self._memory is None:
-            greens = last.green, middle.green, first.green
-            if not _stirs(greens, colours, least, FEW) and not _stirs(greens, glows, strong, FEW_GLOWING):
-                return None
-        swing = _second_difference(last.green, middle.green, first.green)
+        greens = last.green, middle.green, first.green
+        stirs = self._memory or _stirs(greens, colours, least, FEW) or _stirs(greens, glows, strong, FEW_GLOWING)
+        if not stirs:
+            return None
+        swing = _second_difference(*greens)
         # Noise swings too: half of the picture, whatever moves in the rest, tells how much there is.
         noise = median(swing[4::8, 4::8]) if swing.size > 256 else 0.0
         limit = min(max(least, limits.swing_over_noise * noise), limits.swing_most)
@@ -380,7 +409,7 @@ class FlameDetector:
         memory.learn(last.colour, last.glow, flickering, core, rate)
 
     def _forget(self) -> None:
-        self._memory, self._holding, self.judged_ns, self.sites = None, False, 0, []
+        self._memory, self._holding, self.judged_ns, self.sites, self.distant = None, False, 0, [], None
         self._forget_recent()
         self._result = Flame()
 
@@ -425,10 +454,12 @@ class FlameDetector:
     def _learn(self, sites: list[Site], time_ns: int) -> None:
         """Note where something resembles a flame, whether it is held to be one or not."""
         limits = self.limits
+        if self._whole and self._whole.sites:
+            return  # it is learnt there
         for site in sites:
             if site.odds - limits.weights["familiar"].of(site.values["familiar"]) >= limits.resembles_odds:
-                area = np.count_nonzero(site.mask) / mask_size(self._shape)
-                self.familiar.learn(self._share(site.box), area, self._since_ns / SECOND, time_ns)
+                area = np.count_nonzero(site.mask) / self._full_area
+                self.familiar.learn(self.share(site.box), area, self._since_ns / SECOND, time_ns)
 
     @property
     def _colourless(self) -> bool:
@@ -438,10 +469,13 @@ class FlameDetector:
     def _needed(self, site: Site) -> int:
         """For how long `site` has to be a flame."""
         limits = self.limits
-        large = np.count_nonzero(site.mask) >= limits.large_share * mask_size(self._shape)
+        large = np.count_nonzero(site.mask) >= limits.large_share * self._full_area
         looks = sum(limits.weights[name].of(site.values[name]) for name in LOOKS)
         clear = site.score >= limits.large_score and (large or looks >= limits.agreed_odds)
-        return limits.alarm_large_ns if clear else limits.alarm_ns
+        period = (self._steps[-1].time_ns - self._steps[0].time_ns) // max(1, len(self._steps) - 1)
+        if clear and period <= limits.often_ns:
+            return limits.alarm_large_ns
+        return limits.alarm_ns
 
     def _held_at(self, memory: _Memory, site: Site) -> float:
         return float(memory.of(memory.held, site.box)[site.mask].max()) if self._holding else 0.0
@@ -450,20 +484,28 @@ class FlameDetector:
         limits = self.limits
         seeds = memory.flicker > limits.flicker_min * ALWAYS
         if not seeds.any():
+            self.distant = None
             return []
         seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
         grown = np.asarray(cv2.dilate(seeds.view(np.uint8), _SQUARE), np.uint8)
         grown |= self._bodies(memory, grown)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
-        sites = []
+        sites: list[Site] = []
+        small: list[tuple[float, PixelBox]] = []
         rows, columns = memory.window
         for label in order:
             x, y, width, height, area = (int(value) for value in stats[label])
+            box, odds = (columns.start + x, rows.start + y, width, height), -math.inf
             if area >= limits.area_min:
                 window = (slice(y, y + height), slice(x, x + width))
-                box, mask = (columns.start + x, rows.start + y, width, height), labels[window] == label
+                mask = labels[window] == label
                 sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns))
+                odds = sites[-1].odds
+            if max(width, height) <= limits.distant_share * max(self._shape):
+                small.append((odds, box))
+        # Of those that are too small to be judged at all, the largest: it comes first.
+        self.distant = self.share(max(small, key=lambda one: one[0])[1]) if small else None
         return sites
 
     def _bodies(self, memory: _Memory, flickering: Picture) -> Picture:
@@ -513,8 +555,8 @@ class FlameDetector:
             else mean_of(memory.of(memory.colour, box), mask) / occupied,
             "border": self._border(box, mask),
             **self._appearance(box, time_ns),
-            "area": (area := np.count_nonzero(mask) / mask_size(self._shape)),
-            "familiar": self.familiar.of(self._share(box), area, time_ns),
+            "area": (area := np.count_nonzero(mask) / self._full_area),
+            "familiar": self.familiar.of(self.share(box), area, time_ns),
         }
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
         latest: list[float | None] = [None] * len(TRAITS)
@@ -526,6 +568,11 @@ class FlameDetector:
         odds += sum(limits.weights[name].of(value) for name, value in traits.items())
         values.update(traits)
         odds += self._bound_looks(values)
+        if self._whole:
+            # Something so small moves as a flame does by chance: the network has to say so, too.
+            odds = min(odds - limits.detail_doubt, values["close_up"])
+            if values["border"] > 0:  # of what comes into it nothing can be said, and what flickers is in its middle
+                odds = min(odds, limits.resembles_odds)
         return Site(box, mask, values, odds)
 
     def _bound_looks(self, values: dict[str, float]) -> float:
@@ -571,9 +618,9 @@ class FlameDetector:
 
     def _appearance(self, box: PixelBox, time_ns: int) -> dict[str, float]:
         """What the network makes of the picture, and of a close-up of `box`; the limit where it has not looked."""
-        rows, columns = self._shape
+        columns, rows = self.full_size
         whole = self.looks.whole(time_ns)
-        closely = self.looks.close_up(close_up_of(self._share(box), columns, rows), time_ns)
+        closely = self.looks.close_up(close_up_of(self.share(box), columns, rows), time_ns)
         weights = self.limits.weights
         return {
             "appearance": weights["appearance"].limit if whole is None else whole,
@@ -639,8 +686,3 @@ def colour_spread(picture: Planes) -> float:
 def mean_of(plane: npt.NDArray[np.float32], mask: npt.NDArray[np.bool_]) -> float:
     """The mean of `plane` where `mask` is set, 0 where it is nowhere: numpy takes six times as long."""
     return cv2.mean(plane, mask.view(np.uint8))[0]
-
-
-def mask_size(shape: tuple[int, ...]) -> int:
-    """PixelBox of a picture of `shape`."""
-    return shape[0] * shape[1]

@@ -97,7 +97,7 @@ class Looks:
         return _mean([value for look in lately for its, value in look.close_ups if _common(box, its) >= SAME_SITE])
 
 
-def close_up_of(box: Box, width: int, height: int) -> Box:
+def close_up_of(box: Box, width: float, height: float) -> Box:
     """What to look at to see the site `box` of a picture of `width` x `height` pixels closely: a square around it."""
     x, y, w, h = box
     longest = max(width, height)

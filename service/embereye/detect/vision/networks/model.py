@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from embereye.detect.vision.pixels import Picture
 from embereye.levels import Kind
-from embereye.units import Box
+from embereye.units import WHOLE, Box
 from embereye.v1.shard_pb2 import Model
 
 Floats = npt.NDArray[np.float32]
@@ -19,7 +19,6 @@ WARM_UPS = 2  # runs on a grey picture: the first ones allocate and choose kerne
 GREY = 114  # of the bars beside a picture that keeps its proportions: what the YOLO families are trained with
 OVERLAP = 0.45  # where the settings leave it at 0
 MOST_BOXES = 1000  # of a picture, by score, before those of one thing are made one
-WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 RUNTIMES = {Model.RUNTIME_OPENCV: "opencv", Model.RUNTIME_ONNXRUNTIME: "onnxruntime"}
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from embereye.detect.vision.networks.model import WHOLE, Detection
+from embereye.detect.vision.networks.model import Detection
 from embereye.detect.vision.observation import Finding
 from embereye.levels import Kind, Level
-from embereye.units import SECOND, Box
+from embereye.units import SECOND, WHOLE, Box
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask, Term
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from embereye.detect.vision.networks.model import WHOLE, Detection
+from embereye.detect.vision.networks.model import Detection
 from embereye.detect.vision.networks.persistence import ModelWatch, merged
 from embereye.detect.vision.observation import Finding
 from embereye.levels import Kind, Level
-from embereye.units import SECOND
+from embereye.units import SECOND, WHOLE
 from embereye.v1.shard_pb2 import Model
 from embereye.v1.types_pb2 import Mask, Term
 
