@@ -86,8 +86,9 @@ class DevicesFrom(Resource):
     config_map_ref: ConfigMapKey = described("A ConfigMap whose values are lists of devices.")
 
 
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 NETWORK = (
-    r"^(([0-9]{1,3}[.]){3}[0-9]{1,3}/([0-9]|[12][0-9]|3[0-2])"
+    rf"^(({_BYTE}[.]){{3}}{_BYTE}/([0-9]|[12][0-9]|3[0-2])"
     r"|[0-9A-Fa-f:]{0,39}:[0-9A-Fa-f:.]{0,39}/([0-9]|[1-9][0-9]|1[01][0-9]|12[0-8]))$"
 )
 

@@ -35,7 +35,15 @@ VALID = [
     ("SensorFleet", {"canary": {"interval": "0s"}}),
     ("SensorFleet", {"access": {"open": True, "tls": {"names": ["fire.example.com", "10.0.0.5", "fd00::5"]}}}),
     ("SensorFleet", {"access": {"tls": CERTIFIED}, "listen": {"tls": 9002}}),
-    ("CameraFleet", {"access": {"networks": ["10.0.0.0/8"], "tls": {"secretRef": {"name": "yard-tls"}}}}),
+    (
+        "CameraFleet",
+        {
+            "access": {
+                "networks": ["10.0.0.0/8", "255.255.255.255/32", "fd00::/8"],
+                "tls": {"secretRef": {"name": "yard-tls"}},
+            }
+        },
+    ),
     ("SensorFleet", {"expose": {}}),
     ("SensorFleet", {"expose": {"type": "NodePort", "advertisedHost": "10.0.0.1", "ports": {"tcp": 30901}}}),
     ("SensorFleet", {"expose": {"type": "NodePort", "advertisedHost": "fd00::1", "annotations": {"a/b": "c"}}}),
@@ -71,6 +79,7 @@ INVALID = [
     ("SensorFleet", {"paused": "yes"}, "spec.paused"),
     ("SensorFleet", {"queue": {"overflow": "dropNewest"}}, "spec.queue.overflow"),
     ("SensorFleet", {"queue": {"capacity": 1}}, "spec.queue.capacity"),
+    ("SensorFleet", {"access": {"networks": ["300.1.1.1/8"]}}, "spec.access.networks[0]"),
     ("SensorFleet", {"access": {}}, "spec.access"),
     ("SensorFleet", {"access": {"tls": {}}}, "spec.access"),
     ("SensorFleet", {"access": {"open": True, "tls": CERTIFIED}}, "spec.access"),
