@@ -418,7 +418,7 @@ def test_the_hub_is_told_of_its_nats_and_a_replica_that_takes_evidence_alone_is_
     options = bus_options(parser.parse_args(told))
     assert options is not None
     assert list(options.servers) == ["tls://nats-0.example:5000", "tls://nats-1.example:4222"]
-    assert (options.stream, options.copies) == (f"{NAMESPACE}-embereye-hub", 3)
+    assert (options.stream, options.copies) == (f"{NAMESPACE}_embereye-hub", 3)
     mounts = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
     assert (options.credentials, options.certificates) == (mounts["nats-credentials"], mounts["nats-tls"])
     secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if volume["name"].startswith("nats-")}

@@ -112,8 +112,8 @@ def _has_mosquitto() -> bool:
 
 
 def nats_program() -> Path:
-    """NATS' server: Debian's, or as `make peers` has built it."""
-    found = shutil.which("nats-server") or program("nats-server")
+    """NATS' server: as `make peers` has built it, or the machine's own, which may know less."""
+    found = program("nats-server") or shutil.which("nats-server")
     return Path(found) if found else Path()
 
 

@@ -20,7 +20,7 @@ PING_SECONDS = 1.0  # a server that leaves two pings without an answer is given 
 CLOSE_SECONDS = 0.5
 MISSING = {10037, 10059}  # of JetStream's errors: there is no such message, no such stream
 
-ERRORS = (nats.errors.Error, OSError, TimeoutError, UserError)
+ERRORS = (nats.errors.Error, OSError, TimeoutError, UserError, ValueError, RuntimeError)
 
 
 class BusError(Exception):

@@ -44,16 +44,14 @@ class Consumer:
         self._connection = connection
         self._options = options
         self._name = f"hub-{secrets.token_hex(6)}"
+        self._inbox = connection.new_inbox()
         self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
         self._number = 0  # of the last message that was delivered to this consumer
 
-    async def run(self, after: int, room: Callable[[], Awaitable[None]], take: Callable[[Delivered], None]) -> None:
-        """Hand the messages after sequence `after` to `take`, until cancelled or BusError.
-
-        `room` is awaited before more are asked for.
-        """
-        stream, inbox = self._options.stream, self._connection.new_inbox()
-        await self._connection.subscribe(inbox, self._arrived.put)
+    async def begin(self, after: int) -> None:
+        """Have the server ready to hand out the messages after sequence `after`; BusError."""
+        stream = self._options.stream
+        await self._connection.subscribe(self._inbox, self._arrived.put)
         config = {
             "name": self._name,
             "deliver_policy": "by_start_sequence",
@@ -68,13 +66,17 @@ class Consumer:
         }
         body = {"stream_name": stream, "config": config}
         await self._connection.call(f"CONSUMER.CREATE.{stream}.{self._name}.{self._options.subject}", body)
+
+    async def run(self, room: Callable[[], Awaitable[None]], take: Callable[[Delivered], None]) -> None:
+        """Hand them to `take`, until cancelled or BusError. `room` is awaited before more are asked for."""
+        next_ones = f"$JS.API.CONSUMER.MSG.NEXT.{self._options.stream}.{self._name}"
         ask = json.dumps({
             "batch": BATCH, "max_bytes": BATCH_BYTES, "expires": int(EXPIRES_SECONDS * SECOND),
             "idle_heartbeat": int(HEARTBEAT_SECONDS * SECOND),
         }).encode()  # fmt: skip
         while True:
             await room()
-            await self._connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{self._name}", ask, reply=inbox)
+            await self._connection.publish(next_ones, ask, reply=self._inbox)
             await self._receive(take)
 
     async def _receive(self, take: Callable[[Delivered], None]) -> None:

@@ -98,6 +98,9 @@ class JetStreamBus:
                     await connection.close()
             except (BusError, UserError) as error:
                 self._note_broken(sentence(error))
+            except Exception as error:  # alarms do not wait for NATS, whatever it says
+                logger.exception("NATS: what was not foreseen")
+                self._note_broken(sentence(error))
             await asyncio.sleep(self._backoff.next())
 
     def _note_broken(self, why: str) -> None:
@@ -109,6 +112,9 @@ class JetStreamBus:
     async def _serve(self, connection: Connection) -> None:
         stream = Stream(connection, self._options, self._clock)
         state = await stream.prepare()
+        consumer = Consumer(connection, self._options)
+        if self._reader is not None:  # what nobody can read must not be acknowledged
+            await consumer.begin(await self._begin(stream, self._reader.admitted))
         publisher = Publisher(connection, self._options, self.origin)
         await publisher.open()
         self._publisher, self._broken = publisher, ""
@@ -118,7 +124,7 @@ class JetStreamBus:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_end(connection), name="bus-lost")
                 tasks.create_task(publisher.watch(), name="bus-watch")
-                tasks.create_task(self._read(connection, stream, state), name="bus-read")
+                tasks.create_task(self._read(consumer, state), name="bus-read")
                 tasks.create_task(self._tidy(stream), name="bus-tidy")
         except BaseExceptionGroup as group:
             others = group.split(BusError)[1]
@@ -131,12 +137,11 @@ class JetStreamBus:
             self._published += publisher.published
             publisher.give_back()
 
-    async def _read(self, connection: Connection, stream: Stream, state: StreamState) -> None:
+    async def _read(self, consumer: Consumer, state: StreamState) -> None:
         reader = self._reader
         if reader is None:
             await asyncio.Event().wait()
             return
-        after = await self._begin(stream, reader.admitted)
         if state.ahead_ns is None:
             logger.info("NATS: the server does not tell its time: its clock is taken for ours")
         ahead_ns = state.ahead_ns or 0
@@ -146,7 +151,7 @@ class JetStreamBus:
             ours = delivered.origin == self.origin
             reader.take(delivered, None if ours else max(0, self._clock() + ahead_ns - delivered.time_ns))
 
-        await Consumer(connection, self._options).run(after, reader.room, take)
+        await consumer.run(reader.room, take)
 
     async def _begin(self, stream: Stream, position: Position | None) -> int:
         """The sequence after which to read on."""
@@ -169,7 +174,8 @@ class JetStreamBus:
             await asyncio.sleep(TIDY_SECONDS)
             if passed is not None:
                 try:
-                    await stream.forget_before(passed.sequence)
+                    if await stream.holds(passed):  # otherwise the number is another message's: it was made anew
+                        await stream.forget_before(passed.sequence)
                 except BusError as error:
                     if str(error) != told:
                         logger.error("NATS: what was consumed stays in the stream: %s", error)  # noqa: TRY400

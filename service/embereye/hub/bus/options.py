@@ -10,7 +10,7 @@ from embereye.process.tls.client import ClientTls
 
 SCHEMES: Mapping[str, bool] = {"nats": False, "tls": True}  # whether it is TLS
 PORT = 4222
-STREAM = re.compile(r"[A-Za-z0-9_-]{1,100}")
+STREAM = re.compile(r"[A-Za-z0-9_-]{1,200}")
 MOST_COPIES = 5  # that JetStream keeps of a stream
 
 
@@ -69,7 +69,7 @@ def read_bus(
     if len({urlsplit(one).scheme for one in servers}) > 1:
         raise ValueError("nats: some servers are named with nats:// and some with tls://: say the same of all of them")
     if not STREAM.fullmatch(stream):
-        raise ValueError(f'nats-stream: "{stream[:80]}" is not 1 to 100 letters, digits, _ and -')
+        raise ValueError(f'nats-stream: "{stream[:80]}" is not 1 to 200 letters, digits, _ and -')
     if not 1 <= copies <= MOST_COPIES:
         raise ValueError(f"nats-copies: {copies} is not from 1 to {MOST_COPIES}")
     options = BusOptions(servers, stream, copies, credentials, certificates)
@@ -83,8 +83,8 @@ def _address(text: str) -> str:
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError(f'nats: "{shown}" is no address: {error}') from error
+    except ValueError:  # whose words may have a password in them
+        raise ValueError(f'nats: "{shown}" is no address') from None
     if parts.username is not None:
         raise ValueError("nats: it has a user in it: user and password belong into files of the credentials' folder")
     if parts.scheme not in SCHEMES or not host or parts.path.strip("/") or parts.query or parts.fragment:

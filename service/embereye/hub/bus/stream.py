@@ -103,6 +103,8 @@ def unfit(config: dict[str, Any], subject: str) -> str:
         (subject not in config.get("subjects", ()), f"does not take {subject}: it is somebody else's, name another"),
         (config.get("storage") != "file", "is kept in memory, which a restart of the server loses: make it of files"),
         (config.get("retention") != "limits", "forgets by itself what was delivered: its retention has to be limits"),
+        (config.get("no_ack"), "acknowledges nothing: make it without no_ack"),
+        (config.get("deny_purge"), "cannot be kept short: make it without deny_purge"),
         (config.get("max_age"), "forgets by itself what is old: its maximum age has to be 0"),
         (
             bounded and config.get("discard") != "new",

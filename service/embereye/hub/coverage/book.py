@@ -172,17 +172,18 @@ class CoverageBook:
 
     def _derive(self, fleet: Fleet, coverage: Coverage, now: int) -> bool:
         """Make the roster of an undeclared fleet what its shards list; a device that none lists stays, and is dark."""
-        before = {(name, watched.device.zone) for name, watched in fleet.devices.items()}
+        changed = False
         for status in coverage.devices:
             known = fleet.devices.get(status.id)
             if known is None and not status.zone:
                 continue
             if known is None:
+                changed = True
                 device = Device(id=status.id, zone=status.zone)
                 fleet.devices[status.id] = Watched(device, now + fleet.deadline + MARGIN)
-            elif status.zone:
-                known.device.zone = status.zone
-        return before != {(name, watched.device.zone) for name, watched in fleet.devices.items()}
+            elif status.zone and known.device.zone != status.zone:
+                changed, known.device.zone = True, status.zone
+        return changed
 
     @staticmethod
     def _sight(

@@ -16,11 +16,13 @@ from harness.servers.nats import PASSWORD, USER, Nats
 from harness.stored import Stored
 
 from embereye.hub.bus import jetstream
-from embereye.hub.bus.connection import Connection, dial
+from embereye.hub.bus.connection import BusError, Connection, dial
+from embereye.hub.bus.consumer import Consumer, Delivered
 from embereye.hub.bus.intake import StreamIntake
 from embereye.hub.bus.jetstream import JetStreamBus
 from embereye.hub.bus.options import BusOptions, read_bus
 from embereye.hub.bus.outgoing import Outgoing
+from embereye.hub.bus.records import Position
 from embereye.hub.bus.stream import Stream
 from embereye.hub.hub import Hub
 from embereye.levels import Kind, Level, Sense, ZoneState
@@ -252,6 +254,57 @@ async def test_what_was_consumed_is_removed_some_time_after(
         await Sender(bus).send(smoke("next"))
         await until(lambda: hub.feed.latest == 6)
         assert hub.inbox.counters.received == 1
+
+
+class Stuck:
+    """A reader whose database does not know of the stream as it is now, and takes no more."""
+
+    admitted = committed = Position("embereye", 3, "of the stream that was here before")
+
+    async def room(self) -> None:
+        await asyncio.Event().wait()
+
+    def take(self, delivered: Delivered, age_ns: int | None) -> None:
+        raise AssertionError("nothing was asked for")
+
+
+async def test_what_nobody_has_consumed_stays_in_a_stream_that_was_made_anew(
+    options: BusOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jetstream, "TIDY_SECONDS", 0.1)
+    bus = JetStreamBus(options, Stuck())
+    async with beside(bus.run(), name="bus"), connected(options) as connection:
+        await until(lambda: not bus.failing)
+        sender = Sender(bus)
+        await sender.send(*(smoke(f"r-{n}") for n in range(5)))
+        await until(lambda: len(sender.taken) == 5)
+        await asyncio.sleep(0.5)
+        assert (await Stream(connection, options, now_ns).state()).messages == 5
+
+
+async def test_nothing_is_acknowledged_by_a_stream_that_cannot_be_read(
+    tmp_path: Path, options: BusOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_: Consumer, after: int) -> None:
+        raise BusError(f"nobody may read what comes after {after}")
+
+    monkeypatch.setattr(Consumer, "begin", refuse)
+    async with running(Stored(tmp_path), options) as (_, bus):
+        await until(lambda: bus.failures >= 3)
+        assert not await Sender(bus).send(smoke("a"))
+        assert "nobody may read" in bus.failing
+
+
+async def test_a_secret_that_is_no_text_ends_no_hub(tmp_path: Path, options: BusOptions) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(b"\xff\xfe\x00")
+    async with running(Stored(tmp_path), replace(options, credentials=tmp_path)) as (hub, bus):
+        await until(lambda: bus.failures >= 2)
+        assert bus.failing
+        token.write_text("a-token")
+        await until(lambda: not bus.failing)
+        assert await Sender(bus).send(smoke("a"))
+        await until(lambda: hub.feed.latest == 1)
 
 
 async def test_a_picture_that_is_too_large_for_nats_is_left_out_of_its_report(
