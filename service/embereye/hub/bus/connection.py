@@ -135,6 +135,10 @@ class Connection:
         with contextlib.suppress(*ERRORS, BusError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._client.close()
+        # The library leaves the socket open where it was waiting to be rid of what is to be sent.
+        writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
 
 
 async def dial(options: BusOptions) -> Connection:
