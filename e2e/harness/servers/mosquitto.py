@@ -1,19 +1,18 @@
 """A real Mosquitto of the tests' own, on a free port of loopback; never the system's."""
 
 import os
-import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 from embereye.process.addresses import free_port
 from harness.need import mosquitto_program
+from harness.servers.program import Program
 
 PASSWORD = "a word: with/marks?"
 
 
-class Mosquitto:
+class Mosquitto(Program):
     """`start` it, and `stop` or `kill` it and start it again on the same port. It forgets what it retained."""
 
     def __init__(
@@ -25,7 +24,6 @@ class Mosquitto:
         """
         self.port = free_port()
         self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         lines = [f"listener {self.port} 127.0.0.1", f"allow_anonymous {str(not users).lower()}", "persistence false"]
         if not os.geteuid():
@@ -58,22 +56,3 @@ class Mosquitto:
         while not self._answers():
             assert time.monotonic() < deadline, (self._folder / "log").read_text()
             time.sleep(0.02)
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it; SIGKILL ends it as a crash does."""
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(10)
-            self._process = None
-
-    def freeze(self, *, frozen: bool = True) -> None:
-        """Stop or continue it; connections stay, and nobody answers on them."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -12,12 +11,13 @@ from pathlib import Path
 
 from embereye.process.addresses import free_port
 from harness.need import NATS, nats_program
+from harness.servers.program import Program
 
 USER = "hub"
 PASSWORD = "a word: with/marks?"
 
 
-class Nats:
+class Nats(Program):
     """`start` it, and `stop` it and start it again on the same port and files."""
 
     def __init__(
@@ -30,7 +30,6 @@ class Nats:
         self.port = free_port()
         self.folder = folder
         self.secure = certificates is not None
-        self._server: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         # Each message is on the disk before it is acknowledged, as docs/hub-database.md asks.
         jetstream = {"store_dir": str(folder / "data"), "sync_interval": "always"}
@@ -56,36 +55,17 @@ class Nats:
         began = len(self.log())
         with (self.folder / "log").open("ab") as log:
             command = [str(nats_program()), "-c", str(self.folder / "nats.json")]
-            self._server = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         deadline = time.monotonic() + 20
         while "Server is ready" not in self.log()[began:] or not self._answers():
             assert time.monotonic() < deadline, self.log()
-            assert self._server.poll() is None, self.log()
+            assert self._process.poll() is None, self.log()
             time.sleep(0.02)
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
 
     def log(self) -> str:
         """What it has said so far."""
         file = self.folder / "log"
         return file.read_text() if file.exists() else ""
-
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it; SIGKILL ends it as a crash does."""
-        if self._server is not None:
-            self._server.send_signal(number)
-            self._server.wait(20)
-            self._server = None
-
-    def freeze(self, *, frozen: bool = True) -> None:
-        """Stop or continue it; connections stay, and nobody answers on them."""
-        assert self._server is not None
-        self._server.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
 
 @contextlib.contextmanager

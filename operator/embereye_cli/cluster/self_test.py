@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SensorReading, SerialNumber
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.hub.access import sentence
-from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.token import add_hub_options, hub_tls, token_for
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.runtime.kubernetes.client.client import Target, connected
 from embereye_operator.runtime.kubernetes.client.resources import FLEETS
@@ -47,10 +46,7 @@ FIRE = SensorReading(NAME, smoke_adc=3600, flame_adc=1300, gas_adc=400)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_target_arguments(parser)
-    hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
-    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
-    add_token_option(parser)
-    add_hub_tls_options(parser)
+    add_hub_options(parser, json=False)
     parser.add_argument(
         "--labels", default="", metavar="KEY=VALUE,…", help="of the fleet, where the operator has a --fleet-selector"
     )

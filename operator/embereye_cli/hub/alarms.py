@@ -44,7 +44,7 @@ from embereye.zone.false_alarms import summary
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
-from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.token import add_hub_options, hub_tls, token_for
 from embereye_cli.values import duration
 
 if TYPE_CHECKING:
@@ -74,11 +74,7 @@ EVENT_WORDS = {
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
-    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port [EMBEREYE_HUB]")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
-    add_token_option(parser)
-    add_hub_tls_options(parser)
+    add_hub_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="every zone as it is now")
     watch = actions.add_parser("watch", help="what happens, as it happens (default)")

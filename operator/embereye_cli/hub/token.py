@@ -31,11 +31,12 @@ def add_hub_tls_options(parser: ArgumentParser) -> None:
                         help="a name in the hub's certificate; default: --hub's host [EMBEREYE_HUB_NAME]")  # fmt: skip
 
 
-def add_hub_options(parser: ArgumentParser) -> None:
-    """Declare --hub, --json, and how the hub is asked: all that a command of several actions needs."""
+def add_hub_options(parser: ArgumentParser, *, json: bool = True) -> None:
+    """Declare --hub, --json where there is such output, and how the hub is asked."""
     hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
     parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port (%(default)s) [EMBEREYE_HUB]")
-    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    if json:
+        parser.add_argument("--json", action="store_true", help="one JSON object per line")
     add_token_option(parser)
     add_hub_tls_options(parser)
 

@@ -106,11 +106,10 @@ def bus_options(arguments: Namespace) -> BusOptions | None:
     """The NATS that the options name, if any; UserError where that is none."""
     if not arguments.nats:
         return None
-    credentials, tls = (Path(one) if one else None for one in (arguments.nats_credentials, arguments.nats_tls))
     try:
         return read_bus(
             arguments.nats, stream=arguments.nats_stream, copies=arguments.nats_copies,
-            credentials=credentials, certificates=tls,
+            credentials=arguments.nats_credentials, certificates=arguments.nats_tls,
         )  # fmt: skip
     except ValueError as error:
         raise UserError(f"--{error}") from error
@@ -138,11 +137,10 @@ def broker_options(arguments: Namespace) -> MqttOptions | None:
     """The broker that the options name, if any; UserError where that is none."""
     if not arguments.mqtt_broker:
         return None
-    credentials, tls = (Path(one) if one else None for one in (arguments.mqtt_credentials, arguments.mqtt_tls))
     try:
         return read_broker(
             arguments.mqtt_broker, prefix=arguments.mqtt_prefix, discovery=arguments.mqtt_discovery,
-            credentials=credentials, certificates=tls,
+            credentials=arguments.mqtt_credentials, certificates=arguments.mqtt_tls,
         )  # fmt: skip
     except ValueError as error:
         raise UserError(f"--mqtt-{error}") from error

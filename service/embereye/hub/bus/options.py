@@ -46,12 +46,7 @@ class BusOptions:
 
     def client_tls(self) -> ClientTls:
         """Whom to trust, and what to show."""
-        folder = self.certificates
-        if folder is None:
-            return ClientTls()
-        ca, certificate = folder / "ca.crt", folder / "tls.crt"
-        shown = (certificate, folder / "tls.key") if certificate.exists() else (None, None)
-        return ClientTls(ca if ca.exists() else None, *shown)
+        return ClientTls.in_folder(self.certificates)
 
 
 def read_bus(

@@ -47,12 +47,7 @@ class MqttOptions:
 
     def client_tls(self) -> ClientTls:
         """Whom to trust, and what to show."""
-        folder = self.certificates
-        if folder is None:
-            return ClientTls()
-        ca, certificate = folder / "ca.crt", folder / "tls.crt"
-        shown = (certificate, folder / "tls.key") if certificate.exists() else (None, None)
-        return ClientTls(ca if ca.exists() else None, *shown)
+        return ClientTls.in_folder(self.certificates)
 
 
 def read_broker(
@@ -68,8 +63,8 @@ def read_broker(
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError(f'broker: "{shown}" is no address: {error}') from error
+    except ValueError:  # whose words may have a password in them
+        raise ValueError(f'broker: "{shown}" is no address') from None
     if parts.scheme not in PORTS or not host or parts.path.strip("/") or parts.query or parts.fragment:
         raise ValueError(f'broker: "{shown}" is not of the form mqtt://HOST:1883 or mqtts://HOST:8883')
     if parts.username is not None:

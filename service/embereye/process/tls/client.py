@@ -21,6 +21,15 @@ class ClientTls:
     key: Path | None = None  # PEM file
     server_name: str = ""  # that the server's certificate has to have; '': the host that is dialled first
 
+    @classmethod
+    def in_folder(cls, folder: Path | None) -> "ClientTls":
+        """With ca.crt, tls.crt and tls.key of `folder`, as Secrets have them, as far as they are there; None: none."""
+        if folder is None:
+            return cls()
+        ca, certificate = folder / "ca.crt", folder / "tls.crt"
+        shown = (certificate, folder / "tls.key") if certificate.exists() else (None, None)
+        return cls(ca if ca.exists() else None, *shown)
+
     def check(self) -> None:
         """Raise UserError where a file cannot be used."""
         self.context()
