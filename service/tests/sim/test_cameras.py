@@ -128,3 +128,13 @@ async def test_no_frame_is_shown_twice_although_a_sleep_ends_early(monkeypatch):
                 break
     assert len(set(moments)) == 20
     assert moments == sorted(moments)
+
+
+async def test_cameras_do_not_all_take_their_pictures_at_once():
+    names = ["a", "b", "c", "d"]
+    cameras = await prepare([CameraSpec(name) for name in names], fps=10, size=(64, 64))
+    due = []
+    for name in names:
+        async with contextlib.aclosing(cameras.moments(name)) as shown:
+            due.append(await anext(shown) * 10 % 1)
+    assert due == pytest.approx([0, 0.25, 0.5, 0.75])

@@ -44,7 +44,10 @@ class Film:
 
 @dataclass
 class Cameras:
-    """The films of a set of cameras, and the clock they share."""
+    """The films of a set of cameras, and the clock they share.
+
+    Their frames are due one after another: cameras that know nothing of each other do not all take a picture at once.
+    """
 
     specs: Sequence[CameraSpec]
     films: dict[str, Film] = field(default_factory=dict)
@@ -60,13 +63,19 @@ class Cameras:
     async def moments(self, camera: str) -> AsyncGenerator[float]:
         """The seconds after the start at which a frame of `camera` is due, each when it has come."""
         film = self.films[camera]
+        late = self._share(camera) / film.rate
         number = 0
         while True:
-            now = time.monotonic() - self.started
+            now = time.monotonic() - self.started - late
             number = max(number, int(now * film.rate)) + 1  # a sleep may end a little early
             await asyncio.sleep(number / film.rate - now)
             self.sent += 1
-            yield number / film.rate
+            yield number / film.rate + late
+
+    def _share(self, camera: str) -> float:
+        """0..1 of the time between two frames by which those of `camera` come later than those of the first camera."""
+        place = next((number for number, spec in enumerate(self.specs) if spec.id == camera), 0)
+        return place / max(1, len(self.specs))
 
 
 def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float, phase: float) -> Film:
