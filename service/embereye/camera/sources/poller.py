@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.004  # between two polls while sockets are busy: the packets of a picture come close together
+# Between two polls while sockets are busy: the packets of a picture come close together, and the pictures of many
+# cameras that are handled together find code and data in the caches.
+POLL_SECONDS = 0.008
 QUIET_SECONDS = 0.016  # without data, after which one picture that comes is probably alone
 DATAGRAM = 65_536  # bytes of the largest datagram, and of the most that the kernel joins
 
