@@ -1,0 +1,79 @@
+"""A small flame far away in a video: it is looked at with the pixels that the video has."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import cv2
+import numpy as np
+import pytest
+from av.codec.context import CodecContext
+from av.video.frame import VideoFrame
+
+from embereye.camera.decode.image import judged
+from embereye.levels import Level
+from embereye.sim.scenes.lookalikes import ROOM, candle, filmed
+from embereye.units import SECOND
+from embereye.wire.video.access_unit import AccessUnit
+
+from .test_passed_frames import Hall
+
+RATE, SECONDS = 15, 14.0
+SMALL = 14  # pixels high: 3.5 of those that detection has
+SIZE = 640, 480
+MIDDLE = slice(180, 300), slice(240, 400)
+
+
+class Agrees:
+    """A network to which whatever it looks at closely looks like fire."""
+
+    def logits(self, picture, close_ups, closer=None):
+        return (0.0, *(2.0 for _ in close_ups))
+
+
+@pytest.fixture(scope="module")
+def film():
+    """The access units of a camera that sees a candle in a sixteenth of its picture."""
+    context = CodecContext.create("libx264", "w")
+    context.width, context.height, context.pix_fmt = *SIZE, "yuv420p"
+    context.framerate, context.time_base, context.gop_size = Fraction(RATE), Fraction(1, RATE), 2 * RATE
+    context.options = {"preset": "veryfast", "tune": "zerolatency", "threads": "1", "crf": "18"}
+    units, far = [], cv2.resize(0.6 * ROOM, SIZE).astype(np.uint8)
+    for number, (picture, _) in enumerate(filmed(candle(SMALL), RATE, SECONDS)):
+        whole = far.copy()
+        whole[MIDDLE] = picture
+        frame = VideoFrame.from_ndarray(whole, "bgr24")
+        frame.pts = number
+        units += [
+            AccessUnit(bytes(packet), number * 90_000 // RATE, SIZE, key=packet.is_keyframe)
+            for packet in context.encode(frame)
+        ]
+    return units
+
+
+def watched(film, *, detailed):
+    """The shapes of the details of `film`, and the highest level that was told; without details where not `detailed`."""
+    shapes = []
+
+    def decode(order, frame):
+        decoded = judged(hall.decode_video(order, frame), order, Agrees())
+        if decoded.detail is not None:
+            shapes.append(decoded.detail.shape[:2])
+        return decoded if detailed else replace(decoded, detail=None)
+
+    hall = Hall(decode)
+    for unit in film:
+        hall.show(unit, SECOND // RATE)
+    assert hall.ledger.analysed >= len(film) - 2, "none is lost; the last may wait for the next one"
+    return shapes, max(seen.level for seen in hall.seen)
+
+
+def test_a_small_flame_in_a_video_is_looked_at_with_the_pixels_of_the_larger_size(film):
+    shapes, level = watched(film, detailed=True)
+    assert len(shapes) > 5 * RATE
+    assert set(shapes) == {(160, 160)}, "a quarter of 640 pixels, none of them reduced"
+    assert level == Level.ALARM
+
+
+def test_without_those_pixels_it_is_too_small_to_be_alarmed(film):
+    _, level = watched(film, detailed=False)
+    assert level < Level.ALARM
