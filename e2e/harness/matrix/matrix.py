@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.matrix.fault import B, Building, Fault, together
+from harness.matrix.rules import CALM
 from harness.records.probers import EvidenceProber
 
 ALONE_SECONDS, PAIR_SECONDS = 30.0, 60.0  # within which a site has recovered from a fault, from two
@@ -110,11 +111,14 @@ class Alerts:
         )
 
     async def _calm(self, watch: AlertsWatched) -> frozenset[str]:
-        """Wait until no alert fires or is about to that did not before; those that still do."""
-        deadline = time.monotonic() + RESOLVE_SECONDS
-        while (left := await self._active(watch) - self._before) and time.monotonic() < deadline:
+        """Wait until for a while no alert fires or is about to that did not before; those that still do."""
+        deadline, since = time.monotonic() + RESOLVE_SECONDS, time.monotonic()
+        while True:
+            left, now = await self._active(watch) - self._before, time.monotonic()
+            since = now if left else since
+            if now > deadline or now - since >= CALM:
+                return left
             await asyncio.sleep(0.5)
-        return left
 
     async def end(self, faults: Sequence[Fault[Any]]) -> dict[str, Any]:
         """Wait until all is calm again; what became of them, as fields of an Outcome."""
@@ -134,7 +138,7 @@ class Alerts:
             "alerts_missing": tuple(sorted(missing)),
             "alerts_foreign": tuple(sorted(seen - own - besides)),
             "alerts_left": tuple(sorted(left)),
-            "resolved": round(time.monotonic() - well, 1),
+            "resolved": round(max(0.0, time.monotonic() - well - CALM), 1),
         }
 
 
