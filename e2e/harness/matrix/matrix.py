@@ -21,6 +21,8 @@ SETTLE_SECONDS = 1.5  # for what might come twice
 RESOLVE_SECONDS = 120.0  # for all alerts, after everything is well again
 
 
+BUSY = 0.4  # pressure, beyond which a machine is slow by itself, and is right to say so
+SLOW = frozenset({"EventLoopSlow"})
 LISTS = ("faults", "alerts", "alerts_missing", "alerts_foreign", "alerts_left")  # fields of an Outcome
 
 
@@ -120,8 +122,11 @@ class Alerts:
                 return left
             await asyncio.sleep(0.5)
 
-    async def end(self, faults: Sequence[Fault[Any]]) -> dict[str, Any]:
-        """Wait until all is calm again; what became of them, as fields of an Outcome."""
+    async def end(self, faults: Sequence[Fault[Any]], pressure: float = 0.0) -> dict[str, Any]:
+        """Wait until all is calm again; what became of them, as fields of an Outcome.
+
+        `pressure` is the share of the time for which some process of this machine waited for a processor.
+        """
         if not (self._watch and self._looking):
             return {}
         well = time.monotonic()
@@ -130,7 +135,7 @@ class Alerts:
         await asyncio.wait([self._looking])
         seen = self._seen - self._before
         own = frozenset[str]().union(*(fault.alerts for fault in faults))
-        besides = frozenset[str]().union(*(fault.besides for fault in faults))
+        besides = frozenset[str]().union(*(fault.besides for fault in faults), SLOW if pressure > BUSY else ())
         # Of a pair one fault may hide the other: who does not run is not scraped.
         missing = own - seen - self._before if len(faults) == 1 else frozenset[str]()
         return {
@@ -185,7 +190,7 @@ async def try_faults(
     ended = time.monotonic()
     await asyncio.sleep(SETTLE_SECONDS)
     busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
-    fired = await alerts.end(faults)
+    fired = await alerts.end(faults, busy)
     outcome = _judge(site, prober, faults, problem=problem, recovery=recovery, recovery_limit=limit, burning=burning,
                   gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
     return replace(outcome, **fired, pressure=round(min(busy, 1.0), 2))

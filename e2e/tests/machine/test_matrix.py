@@ -91,7 +91,7 @@ class Rules:
         return self.states
 
 
-async def watched(fault: Fault[Any], *steps: dict[str, str]) -> dict[str, Any]:
+async def watched(fault: Fault[Any], *steps: dict[str, str], pressure: float = 0.0) -> dict[str, Any]:
     """What is told of a fault during which rules are in these states, one after the other."""
     rules = Rules()
     alerts = Alerts(rules)
@@ -99,7 +99,7 @@ async def watched(fault: Fault[Any], *steps: dict[str, str]) -> dict[str, Any]:
     for step in steps:
         rules.states = {f"EmberEye{name}": state for name, state in step.items()}
         await asyncio.sleep(0.6)
-    told = asyncio.ensure_future(alerts.end([fault]))
+    told = asyncio.ensure_future(alerts.end([fault], pressure))
     await asyncio.sleep(0.6)
     rules.states = {}
     return await told
@@ -116,6 +116,12 @@ async def test_a_fault_has_to_fire_its_own_alerts_and_no_others() -> None:
     other = await watched(hub, {"DevicesDark": "firing"})
     assert other["alerts_missing"] == ("HubDown",)
     assert other["alerts_foreign"] == ("DevicesDark",)
+
+
+async def test_a_machine_that_is_busy_otherwise_may_say_that_it_is_slow() -> None:
+    slow = {"EventLoopSlow": "firing"}
+    assert (await watched(FAULTS["planned move"], slow))["alerts_foreign"] == ("EventLoopSlow",)
+    assert (await watched(FAULTS["planned move"], slow, pressure=0.9))["alerts_foreign"] == ()
 
 
 async def test_what_is_about_to_fire_when_all_is_well_again_is_the_fault_s_as_well() -> None:
