@@ -79,14 +79,19 @@ class Samples:
 
 
 def role_of(command: str) -> str:
-    """Which process of the product this is, by its command."""
+    """Which process of the product this is, by its command; what is not known by it, by all of it."""
     words = command.split()
-    for name in ("up", "hub"):
-        if name in words[:6]:
-            return "operator" if name == "up" else "hub"
-    if "--shard" in words:
-        return f"shard {words[words.index('--shard') + 1]}"
-    return "decoder"
+    if "embereye.camera.decode.process" in words:
+        return "decoder"
+    if "embereye_cli" in words:
+        match words[words.index("embereye_cli") + 1 :]:
+            case ["up", *_]:
+                return "operator"
+            case ["shard", kind, *_]:
+                return f"{kind} shard"
+            case [name, *_]:
+                return name
+    return command
 
 
 @dataclass

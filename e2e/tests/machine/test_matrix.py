@@ -228,11 +228,15 @@ def test_the_load_is_played_by_commands_that_exist_to_devices_that_are_declared(
     [
         ("python -m embereye_cli up fleets.yaml --json", "operator"),
         ("python -m embereye_cli hub --host 127.0.0.1", "hub"),
-        ("python -m embereye_cli shard sensor --shard hall-sensors-0", "shard hall-sensors-0"),
-        ("python -c from multiprocessing.spawn import spawn_main", "decoder"),
+        ("python -m embereye_cli shard sensor", "sensor shard"),
+        ("python -m embereye.camera.decode.process 39 34", "decoder"),
+        (
+            "python -c from multiprocessing.spawn import spawn_main",
+            "python -c from multiprocessing.spawn import spawn_main",
+        ),
     ],
 )
-def test_processes_are_known_by_their_commands(command: str, role: str) -> None:
+def test_processes_are_known_by_their_commands_and_none_is_taken_for_another(command: str, role: str) -> None:
     assert role_of(command) == role
 
 
