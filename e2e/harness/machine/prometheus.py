@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from embereye.process.addresses import free_port
-from harness.matrix.rules import CALM, lapsed_rules, states
+from harness.matrix.rules import Standing, lapsed_rules, states
 from harness.need import PROMETHEUS
 
 
@@ -22,22 +22,29 @@ class Prometheus:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self.standing = Standing()
 
     async def alerts(self) -> Mapping[str, str]:
-        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer."""
+        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer.
+
+        Those that stood before anything began are left out.
+        """
+        return self.standing.without(await self._alerts())
+
+    async def _alerts(self) -> Mapping[str, str]:
         with contextlib.suppress(OSError, ValueError):
             return states((await asyncio.to_thread(self._get, "/api/v1/alerts"))["data"]["alerts"])
         return {}
 
     async def begun(self) -> None:
-        """Wait until it has scraped every process and evaluated every rule, or a minute has gone by."""
-        deadline, calm = time.monotonic() + 60, 0
-        while calm < CALM and time.monotonic() < deadline:
+        """Wait until it has scraped every process and knows which alerts stand anyway, or a minute has gone by."""
+        deadline, well = time.monotonic() + 60, False
+        while not well and time.monotonic() < deadline:
             await asyncio.sleep(1)
             with contextlib.suppress(OSError, ValueError):
                 targets = (await asyncio.to_thread(self._get, "/api/v1/targets"))["data"]["activeTargets"]
-                well = bool(targets) and all(one["health"] == "up" for one in targets)
-                calm = calm + 1 if well and not await self.alerts() else 0
+                up = bool(targets) and all(one["health"] == "up" for one in targets)
+                well = up and self.standing.settled(await self._alerts())
 
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self._address}{path}", timeout=3) as answer:

@@ -6,7 +6,7 @@ from typing import Any
 
 from embereye_operator.monitoring.rules import SECONDS, prometheus_rules
 
-CALM = 3  # seconds in a row without an alert, before anything begins
+CALM = 3  # seconds in a row without a change, before anything begins
 LAPSE = 30  # a second of a run stands for so many of a rule's
 
 
@@ -25,6 +25,25 @@ def lapsed_rules() -> dict[str, Any]:
 def _lapsed(duration: str, least: int) -> int:
     """So many seconds, of "5m"; a rate takes at least two samples, which are a second apart."""
     return max(least, round(int(duration[:-1]) * SECONDS[duration[-1]] / LAPSE))
+
+
+class Standing:
+    """Which alerts fire before anything is done to a site: the machine's own, such as for its disk."""
+
+    def __init__(self) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._same = 0
+
+    def settled(self, alerts: Mapping[str, str]) -> bool:
+        """Whether `alerts`, asked for once a second, are those that fire and have been for a while."""
+        firing = frozenset(name for name, state in alerts.items() if state == "firing")
+        self._same = self._same + 1 if firing == self.names and len(alerts) == len(firing) else 0
+        self.names = firing
+        return self._same >= CALM + 2 * bool(firing) * CALM
+
+    def without(self, alerts: Mapping[str, str]) -> dict[str, str]:
+        """`alerts`, but for those."""
+        return {name: state for name, state in alerts.items() if name not in self.names}
 
 
 def states(alerts: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -27,11 +27,12 @@ from harness.machine.soak import (
     role_of,
 )
 from harness.machine.soak_page import write_soak_page
+from harness.matrix import matrix
 from harness.matrix.edits import DEFINITIONS, VERSION, edits, merged
 from harness.matrix.fault import Fault
 from harness.matrix.matrix import Alerts, Outcome, choose_pairs, read_outcomes, write_outcomes
 from harness.matrix.reliability import page
-from harness.matrix.rules import lapsed_rules, states
+from harness.matrix.rules import CALM, Standing, lapsed_rules, states
 
 from embereye_cli.main import COMMANDS
 from embereye_operator.api.fleets import parse_fleet
@@ -81,6 +82,12 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
     assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
 
 
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is calm for a moment is calm."""
+    monkeypatch.setattr(matrix, "CALM", 0.2)
+
+
 class Rules:
     """A Prometheus, of which a test says which alerts are pending or fire; it takes no time."""
 
@@ -105,6 +112,7 @@ async def watched(fault: Fault[Any], *steps: dict[str, str], pressure: float = 0
     return await told
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_fault_has_to_fire_its_own_alerts_and_no_others() -> None:
     hub = replace(FAULTS["hub frozen"], alerts=frozenset({"HubDown"}), besides=frozenset({"HubNotReached"}))
     both = await watched(hub, {"HubDown": "pending"}, {"HubDown": "firing", "HubNotReached": "firing"})
@@ -118,12 +126,14 @@ async def test_a_fault_has_to_fire_its_own_alerts_and_no_others() -> None:
     assert other["alerts_foreign"] == ("DevicesDark",)
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_a_machine_that_is_busy_otherwise_may_say_that_it_is_slow() -> None:
     slow = {"EventLoopSlow": "firing"}
     assert (await watched(FAULTS["planned move"], slow))["alerts_foreign"] == ("EventLoopSlow",)
     assert (await watched(FAULTS["planned move"], slow, pressure=0.9))["alerts_foreign"] == ()
 
 
+@pytest.mark.usefixtures("hasty")
 async def test_what_is_about_to_fire_when_all_is_well_again_is_the_fault_s_as_well() -> None:
     late = await watched(FAULTS["planned move"], {"CoverageBurnsSlowly": "pending"})
     assert late["resolved"] >= 0.5, "it was waited for"
@@ -143,6 +153,17 @@ def test_of_several_alerts_with_one_name_those_that_fire_count() -> None:
     assert states(found) == {"A": "firing"}
     assert states(found[:1]) == {"A": "pending"}
     assert states([]) == {}
+
+
+def test_an_alert_that_stands_before_anything_is_done_is_no_fault_s() -> None:
+    standing = Standing()
+    full = {"EmberEyeDiskFilling": "firing"}
+    assert not standing.settled({"EmberEyeDiskFilling": "pending"}), "it may be about to fire"
+    assert [standing.settled(full) for _ in range(12)].index(True) > CALM
+    assert standing.without({**full, "EmberEyeHubDown": "firing"}) == {"EmberEyeHubDown": "firing"}
+    calm = Standing()
+    assert [calm.settled({}) for _ in range(CALM)][-1]
+    assert calm.without(full) == full
 
 
 @pytest.mark.parametrize("kind", DEFINITIONS)
