@@ -10,6 +10,7 @@ from av.codec.context import CodecContext
 from av.video.frame import VideoFrame
 
 from embereye.camera.decode.image import judged
+from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.levels import Level
 from embereye.sim.scenes.lookalikes import ROOM, candle, filmed
 from embereye.units import SECOND
@@ -23,8 +24,11 @@ SIZE = 640, 480
 MIDDLE = slice(180, 300), slice(240, 400)
 
 
-class Agrees:
+class Agrees(AppearanceNetwork):
     """A network to which whatever it looks at closely looks like fire."""
+
+    def __init__(self):
+        pass
 
     def logits(self, picture, close_ups, closer=None):
         return (0.0, *(2.0 for _ in close_ups))
@@ -51,7 +55,7 @@ def film():
 
 
 def watched(film, *, detailed):
-    """The shapes of the details of `film`, and the highest level that was told; without details where not `detailed`."""
+    """The shapes of the details of `film`, and the highest level told; without their pixels where not `detailed`."""
     shapes = []
 
     def decode(order, frame):
