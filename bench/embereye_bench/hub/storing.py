@@ -39,7 +39,7 @@ def _through_hub(hub: OwnHub, size: int) -> Begin:
                 under_way += 1
                 data[8:24] = number.to_bytes(8, "big") + count.to_bytes(8, "big")
                 clip = Clip(sha256=hashlib.sha256(data).hexdigest(), media=Clip.MEDIA_STILL, bytes=size, device="bench")
-                link.send(StoreRequest(clip=clip, data=bytes(data)))
+                link.send_with(StoreRequest(clip=clip), StoreRequest.DATA_FIELD_NUMBER, data)
             if not under_way:
                 return 0
             answer = link.receive(StoreResponse)

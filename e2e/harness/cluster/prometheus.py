@@ -4,14 +4,17 @@ It takes monitors and rules of every namespace that carry the label of its own r
 """
 
 import asyncio
+import contextlib
 import json
 import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from harness.cluster.cluster import Cluster, Json, node_ports, script, until
+from harness.matrix.rules import Standing, states
 
 MONITORING = "monitoring"  # its namespace
 LABELS = {"release": "stack"}
@@ -112,6 +115,7 @@ class Prometheus:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self.standing = Standing()
 
     async def get(self, path: str, **query: str) -> Any:
         host, _, port = self._address.partition(":")
@@ -135,7 +139,33 @@ class Prometheus:
         found = await self.query("sum by (job) (up)")
         return {row["metric"].get("job", ""): int(row["value"][1]) for row in found}
 
-    async def alerts(self, state: str = "firing") -> set[str]:
-        """Names of our alerts in that state."""
-        found = (await self.get("alerts"))["alerts"]
-        return {alert["labels"]["alertname"] for alert in found if alert["state"] == state}
+    async def alerts(self) -> Mapping[str, str]:
+        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer.
+
+        Those that stood before anything began are left out.
+        """
+        return self.standing.without(await self._alerts())
+
+    async def _alerts(self) -> Mapping[str, str]:
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            return states((await self.get("alerts"))["alerts"])
+        return {}
+
+    async def follow(self, cluster: Cluster, rules: Json) -> None:
+        """Evaluate `rules`; returns once it scrapes everything and knows which alerts stand anyway."""
+        metadata = {"name": "lapsed", "namespace": MONITORING, "labels": LABELS}
+        rule = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": metadata, "spec": rules}
+        await cluster.apply(rule)
+
+        async def well() -> bool:
+            try:
+                known = (await self.get("rules"))["groups"]
+                targets = (await self.get("targets"))["activeTargets"]
+            except (OSError, ValueError, TimeoutError):
+                return False
+            up = len(targets) > 1 and all(target["health"] == "up" for target in targets)
+            return bool(known) and up and self.standing.settled(await self._alerts())
+
+        await until(well, bool, "Prometheus scrapes everything and its alerts stay as they are", 240)
+        if self.standing.names:
+            cluster.diary.note("alerts", f"stand before anything is done: {', '.join(sorted(self.standing.names))}")

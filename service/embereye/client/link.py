@@ -14,7 +14,15 @@ from google.protobuf.message import DecodeError, Message
 from embereye.process.tls.client import ClientTls
 from embereye.units import SECOND, split_address
 from embereye.v1.association_pb2 import Associate, Associated
-from embereye.wire.delimited import DelimitedError, DelimitedReader, delimited
+from embereye.wire.delimited import (
+    LENGTH_DELIMITED,
+    LONG,
+    Buffer,
+    DelimitedError,
+    DelimitedReader,
+    delimited,
+    varint,
+)
 
 M = TypeVar("M", bound=Message)
 VERSION = 1
@@ -87,7 +95,18 @@ class Link:
         self.sent = len(data)
         self.send_bytes(data)
 
-    def send_bytes(self, data: bytes) -> None:
+    def send_with(self, message: Message, field: int, data: Buffer) -> None:
+        """Send `message` with `data` as its bytes field of number `field`, which is copied nowhere."""
+        head = message.SerializeToString() + varint(field << 3 | LENGTH_DELIMITED) + varint(len(data))
+        head = varint(len(head) + len(data)) + head
+        self.sent = len(head) + len(data)
+        if len(data) < LONG:  # a copy takes less than another call of the system
+            self.send_bytes(head + data)
+        else:
+            self.send_bytes(head)
+            self.send_bytes(data)
+
+    def send_bytes(self, data: Buffer) -> None:
         """Send what has its length in front already."""
         rest = memoryview(data)
         deadline = 0.0

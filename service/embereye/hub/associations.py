@@ -5,6 +5,7 @@ counted from their first packet on.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -25,7 +26,7 @@ from embereye.process.tasks import Tasks
 from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.listener import TlsListener
 from embereye.v1.association_pb2 import Associate, Associated, Released
-from embereye.wire.delimited import DelimitedError, DelimitedReader, delimited
+from embereye.wire.delimited import Buffers, DelimitedBuffers, DelimitedError, DelimitedReader, delimited
 
 logger = logging.getLogger(__name__)
 VERSION = 1
@@ -34,6 +35,7 @@ MAX_ASSOCIATIONS = 512
 MAX_STRANGERS = 128  # of them, that have not said who they are
 STRANGER_SECONDS = 5.0  # that they have for it
 IDLE_SECONDS = 120.0  # without a byte
+UNEXPECTED = "what arrived is not the message that was expected"
 LOOK_SECONDS = 0.5
 LINGER_SECONDS = 1.0  # for a peer to read why it is released
 UNSENT = 256 * 1024  # bytes that wait for a peer to read them, from which on it is not read either
@@ -47,8 +49,11 @@ class ReleasedError(Exception):
 class Stream(Protocol):
     """What the messages of an association are for."""
 
-    def receive(self, messages: Sequence[bytes]) -> None:
-        """Take up those that came together, in order. ReleasedError, or DecodeError, ends the association."""
+    def receive(self, messages: Sequence[Any]) -> None:
+        """Take up those that came together, in order. ReleasedError, or DecodeError, ends the association.
+
+        Each is bytes or, where the call has buffers, perhaps a memoryview of one, to be put back there.
+        """
         ...
 
     def close(self) -> None:
@@ -64,6 +69,7 @@ class Call:
     response: type[Message]  # has `released`
     role: Role
     max_message: int = 64 * 1024  # bytes
+    buffers: Buffers | None = None  # of those whose messages are long
 
 
 class Associations:
@@ -225,19 +231,34 @@ class Association(asyncio.Protocol):
             return
         self.heard = asyncio.get_running_loop().time()
         try:
-            messages = self._reader.receive(data)
+            messages: list[Any] = self._reader.receive(data)
             if self._stream is None and messages:
-                self._associate(Associate.FromString(messages.pop(0)))
+                messages += self._associate(Associate.FromString(messages.pop(0)))
             if self._stream is not None and messages:
                 self._stream.receive(messages)
         except DecodeError:
-            self.release("what arrived is not the message that was expected")
+            self.release(UNEXPECTED)
+        except (ReleasedError, DelimitedError) as error:
+            self.release(str(error))
+
+    def data_filled(self, reader: DelimitedBuffers, count: int) -> None:
+        """The same of long messages, once the next `count` bytes are in the `reader`'s space."""
+        if self._over:
+            return
+        self.heard = asyncio.get_running_loop().time()
+        try:
+            messages = reader.filled(count)
+            if self._stream is not None and messages:
+                self._stream.receive(messages)
+        except DecodeError:
+            self.release(UNEXPECTED)
         except (ReleasedError, DelimitedError) as error:
             self.release(str(error))
 
     # Who is it?
 
-    def _associate(self, request: Associate) -> None:
+    def _associate(self, request: Associate) -> Sequence[bytes | memoryview]:
+        """Open the stream; its first messages, where they are here already and not read yet."""
         access = self._associations.access
         if request.version != VERSION:
             raise ReleasedError(f"version {request.version} is not spoken here: this hub speaks {VERSION}")
@@ -256,6 +277,19 @@ class Association(asyncio.Protocol):
         self.send(Associated(name=who.name, max_message=call.max_message))
         self._stream = call.open(self)
         self._associations.tasks.start(self._last(who), name="association")
+        return [] if call.buffers is None else self._receive_into(DelimitedBuffers(call.max_message, call.buffers))
+
+    def _receive_into(self, reader: DelimitedBuffers) -> Sequence[bytes | memoryview]:
+        """From now on receive into where the reader says; what was whole before."""
+        assert self._transport is not None
+        rest, found = self._reader.take_rest(), list[bytes | memoryview]()
+        while rest:
+            space = reader.space()
+            count = min(len(space), len(rest))
+            space[:count], rest = rest[:count], rest[count:]
+            found += reader.filled(count)
+        self._transport.set_protocol(_LongMessages(self, reader))
+        return found
 
     async def _last(self, who: Principal) -> None:
         """End it when the token that it was opened with is revoked."""
@@ -311,7 +345,8 @@ class Association(asyncio.Protocol):
             self._stream = None
         # Closed while something is unread, the system would take the reason back from the peer.
         if self._transport.can_write_eof():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the peer has gone, which the loop has not heard yet
+                self._transport.write_eof()
             asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
         else:
             self._transport.close()
@@ -322,3 +357,22 @@ class Association(asyncio.Protocol):
             self.release(f"who calls was not said within {STRANGER_SECONDS:g} s")
         elif now - self.heard > IDLE_SECONDS:
             self.release(f"nothing was heard for {IDLE_SECONDS:g} s")
+
+
+class _LongMessages(asyncio.BufferedProtocol):
+    """An association's connection from when on its messages are received into where they stay."""
+
+    def __init__(self, association: Association, reader: DelimitedBuffers) -> None:
+        self._reader = reader
+        self._association = association
+        self.pause_writing = association.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = association.resume_writing  # type: ignore[method-assign]
+        self.connection_lost = association.connection_lost  # type: ignore[method-assign]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._reader.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """They are there."""
+        self._association.data_filled(self._reader, nbytes)

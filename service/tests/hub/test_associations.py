@@ -295,7 +295,9 @@ async def test_each_of_many_requests_on_many_streams_is_answered_once_and_in_ord
 ) -> None:
     clients, each = 16, (10_000 if debugged else 50_000) // 16
     monkeypatch.setattr(associated_module, "AHEAD", 2_000)  # bytes: connections are left unread again and again
-    served.associations.calls["x/Echo"] = associated(echo_slowly, EchoRequest, EchoResponse, Role.VIEWER, 1 << 16)
+    served.associations.calls["x/Echo"] = associated(
+        echo_slowly, EchoRequest.FromString, EchoResponse, Role.VIEWER, 1 << 16
+    )
 
     def converse(number: int) -> list[int]:
         dice, sent, found = random.Random(number), 0, list[int]()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embereye.v1.types_pb2 import Term
-from embereye.wire.delimited import DelimitedError, DelimitedReader, delimited
+from embereye.wire.delimited import LONG, Buffers, DelimitedBuffers, DelimitedError, DelimitedReader, delimited
 
 LENGTHS = (0, 1, 126, 127, 128, 129, 16_382, 16_383, 16_384, 70_000)
 
@@ -33,6 +33,65 @@ def test_however_they_are_cut_the_same_messages_are_read(lengths: list[int], cut
         found += reader.receive(data[start:end])
     assert found == messages
     assert reader.pending == 0
+
+
+def _received(reader: DelimitedBuffers, data: bytes) -> list[bytes | memoryview]:
+    found = list[bytes | memoryview]()
+    while data:
+        space = reader.space()
+        count = min(len(space), len(data))
+        space[:count], data = data[:count], data[count:]
+        found += reader.filled(count)
+    return found
+
+
+@given(st.lists(st.sampled_from(LENGTHS), max_size=6), st.lists(st.integers(0, 200_000), max_size=8))
+def test_received_into_buffers_they_are_the_same(lengths: list[int], cuts: list[int]) -> None:
+    messages = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
+    data = b"".join(map(delimited, messages))
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    buffers, found = Buffers(3 * LONG), list[bytes]()
+    reader = DelimitedBuffers(100_000, buffers)
+    for start, end in itertools.pairwise(places):
+        for message in _received(reader, data[start:end]):
+            found.append(bytes(message))
+            buffers.put_back(message)
+    assert found == messages
+    assert buffers.kept <= 3 * LONG
+
+
+def test_a_buffer_is_used_again_once_it_is_put_back_and_never_by_two() -> None:
+    buffers = Buffers(4 * LONG)
+    first = buffers.take(LONG + 1)
+    assert buffers.take(LONG + 1).obj is not first.obj
+    buffers.put_back(first[5:])
+    buffers.put_back(first)
+    again = buffers.take(LONG + 2)
+    assert again.obj is first.obj
+    assert buffers.take(LONG + 2).obj is not first.obj
+    buffers.put_back(memoryview(bytearray(2 * LONG)))
+    buffers.put_back(b"x" * 2 * LONG)
+    assert buffers.kept == 0
+
+
+def test_no_more_is_kept_than_was_asked_for_and_what_is_wanted_now_goes_before_what_was() -> None:
+    buffers = Buffers(4 * LONG)
+    small, large = [buffers.take(LONG) for _ in range(6)], buffers.take(3 * LONG)
+    for one in small:
+        buffers.put_back(one)
+    assert buffers.kept <= 4 * LONG
+    buffers.put_back(large)
+    assert buffers.take(3 * LONG).obj is large.obj
+    huge = buffers.take(5 * LONG)
+    buffers.put_back(huge)
+    assert buffers.take(5 * LONG).obj is not huge.obj
+
+
+def test_received_into_buffers_what_is_too_long_or_no_length_is_refused() -> None:
+    with pytest.raises(DelimitedError, match="a message of 200 bytes is too long: at most 128"):
+        _received(DelimitedBuffers(128, Buffers(0)), delimited(bytes(200)))
+    with pytest.raises(DelimitedError, match="no message with its length in front"):
+        _received(DelimitedBuffers(128, Buffers(0)), b"\xff" * 5)
 
 
 @pytest.mark.parametrize("length", [129, 20_000, 1 << 20, 1 << 34])

@@ -3,26 +3,32 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
 from embereye.hub.access.roles import CALLER, Role
 from embereye.hub.associations import Association, Call
+from embereye.wire.delimited import Buffers
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R")
 AHEAD = 8 * 1024 * 1024  # bytes of requests that wait, from which on the connection is not read
 
 
 def associated(
-    serve: Callable[[AsyncIterator[Any]], AsyncIterator[Message]],
-    request: type[Message],
+    serve: Callable[[AsyncIterator[R]], AsyncIterator[Message]],
+    parse: Callable[[Any], R],
     response: type[Message],
     role: Role,
     max_message: int,
+    buffers: Buffers | None = None,
 ) -> Call:
-    """The stream that `serve` makes of requests; it runs as the one who proved to call."""
-    return Call(lambda association: _Served(association, serve, request), response, role, max_message)
+    """The stream that `serve` makes of requests, which `parse` makes of messages; it runs as whoever proved to call.
+
+    With `buffers` some messages are memoryviews of those, for `serve` to put back.
+    """
+    return Call(lambda association: _Served(association, serve, parse), response, role, max_message, buffers)
 
 
 class _Served:
@@ -30,20 +36,20 @@ class _Served:
         self,
         association: Association,
         serve: Callable[[AsyncIterator[Any]], AsyncIterator[Message]],
-        kind: type[Message],
+        parse: Callable[[Any], Any],
     ) -> None:
         self._association = association
         self._serve = serve
-        self._kind = kind
-        self._waiting: list[Message] = []
+        self._parse = parse
+        self._waiting: list[Any] = []
         self._sizes = 0
         self._more = asyncio.Event()
         self._paused = False
         self._task = association.start(self._run())
 
-    def receive(self, messages: Sequence[bytes]) -> None:
+    def receive(self, messages: Sequence[bytes | memoryview]) -> None:
         """Requests, in order."""
-        self._waiting += map(self._kind.FromString, messages)
+        self._waiting += map(self._parse, messages)
         self._sizes += sum(map(len, messages))
         self._more.set()
         if self._sizes > AHEAD and not self._paused:
@@ -54,7 +60,7 @@ class _Served:
         """The connection is gone."""
         self._task.cancel()
 
-    async def _requests(self) -> AsyncIterator[Message]:
+    async def _requests(self) -> AsyncIterator[Any]:
         while True:
             while not self._waiting:
                 self._more.clear()

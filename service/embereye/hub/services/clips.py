@@ -11,7 +11,7 @@ from embereye.hub.associations import Call
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.services.associated import associated
-from embereye.hub.services.store import Storing
+from embereye.hub.services.store import Part, Storing, part_of
 from embereye.hub.storage.clip_store import ClipRefusedError, ClipStore, NoRoomError
 from embereye.process.identity.guard import caller
 from embereye.v1.clips_pb2 import (
@@ -25,9 +25,11 @@ from embereye.v1.clips_pb2 import (
     StoreResponse,
 )
 from embereye.v1.clips_pb2_grpc import ClipsServicer
+from embereye.wire.delimited import Buffers
 
 STORE = "embereye.v1.Clips/Store"
 MAX_STORE_MESSAGE = 1024 * 1024 + 8 * 1024  # bytes
+BUFFERED = 16 * 1024 * 1024  # bytes of memory that is kept for what is stored next
 CHUNK = 256 * 1024  # bytes
 DEFAULT_LIST = 100
 MAX_LIST = 1_000
@@ -91,17 +93,19 @@ class ClipsService(ClipsServicer):
         self, request_iterator: AsyncIterator[StoreRequest], context: AnyContext
     ) -> AsyncIterator[StoreResponse]:
         """Stills and clips of a program's own."""
-        async for response in Storing(self._clips).responses(request_iterator):
+        async for response in Storing(self._clips).responses(Part(one, one.data) async for one in request_iterator):
             yield response
 
     def call(self) -> Call:
         """Store as a stream of associations."""
+        buffers = Buffers(BUFFERED)
         return associated(
-            lambda requests: Storing(self._clips).responses(requests),
-            StoreRequest,
+            lambda parts: Storing(self._clips, buffers).responses(parts),
+            part_of,
             StoreResponse,
             Role.OPERATOR,
             MAX_STORE_MESSAGE,
+            buffers,
         )
 
     async def List(self, request: ListClipsRequest, context: AnyContext) -> ListClipsResponse:

@@ -1,24 +1,42 @@
 """Clips/Store: stills and clips that programs keep at the hub, those that wait together made durable together."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from embereye.hub.access.roles import CALLER
 from embereye.hub.storage.clip_store import ClipRefusedError, ClipStore, NoRoomError
-from embereye.process.tasks import beside
+from embereye.process.tasks import Tasks, beside
 from embereye.v1.clips_pb2 import Clip, StoreRequest, StoreResponse
+from embereye.wire.delimited import Buffer, Buffers
+from embereye.wire.fields import split_field
 
 STORE_BYTES = 16 * 1024 * 1024  # of one still or clip
 WAITING_BYTES = 8 * 1024 * 1024  # of one client, from which on it is not read
 TOGETHER = 64  # that are made durable together
+UNDER_WAY = 4  # times that: some are received, others checked and written, and others wait for the disk
+
+
+@dataclass(frozen=True)
+class Part:
+    """A request whose data is beside it."""
+
+    request: StoreRequest
+    data: Buffer
+
+
+def part_of(message: Buffer) -> Part:
+    """The part that a StoreRequest's bytes are, its data left where it is. DecodeError: they are none."""
+    rest, data = split_field(message, StoreRequest.DATA_FIELD_NUMBER)
+    return Part(StoreRequest.FromString(rest), data)
 
 
 @dataclass(frozen=True)
 class _Waiting:
     clip: Clip
     offset: int
-    data: bytes
+    data: Buffer
     begins: bool
 
     @property
@@ -30,40 +48,54 @@ class _Waiting:
 class Storing:
     """One client's requests, in order."""
 
-    def __init__(self, clips: ClipStore) -> None:
+    def __init__(self, clips: ClipStore, buffers: Buffers | None = None) -> None:
+        """`buffers` has the memory of what comes, where that is to be put back."""
         self._clips = clips
+        self._buffers = buffers
         self._who = CALLER.get().name
-        self._waiting: list[_Waiting] = []
-        self._bytes = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._under_way: deque[asyncio.Task[list[StoreResponse]]] = deque()
+        self._bytes = 0  # of what waits and is under way
         self._more = asyncio.Event()
         self._less = asyncio.Event()
         self._over = False
         self._skipped = ""  # the one whose further data is of no use: it is here already, or was refused
 
-    async def responses(self, requests: AsyncIterator[StoreRequest]) -> AsyncIterator[StoreResponse]:
+    async def responses(self, parts: AsyncIterator[Part]) -> AsyncIterator[StoreResponse]:
         """An answer to each that begins, once it is whole; to a question at once."""
-        async with beside(self._read(requests), name="store-read"):
+        async with Tasks() as tasks, beside(self._read(parts), name="store-read"):
             while True:
-                while not self._waiting and not self._over:
+                while self._waiting and self._waiting[0].whole and len(self._under_way) < UNDER_WAY:
+                    task = tasks.start(self._store(self._together()), name="store-batch")
+                    task.add_done_callback(lambda _: self._more.set())
+                    self._under_way.append(task)
+                if self._under_way:
+                    answered = self._under_way.popleft().result() if self._under_way[0].done() else None
+                elif self._waiting:
+                    answered = await self._step(self._waiting.popleft())
+                elif self._over:
+                    return
+                else:
+                    answered = None
+                if answered is None:
                     self._more.clear()
                     await self._more.wait()
-                if not self._waiting:
-                    return
-                batch = self._together()
-                for response in await (self._store(batch) if batch[0].whole else self._step(batch[0])):
+                    continue
+                for response in answered:
                     yield response
 
-    async def _read(self, requests: AsyncIterator[StoreRequest]) -> None:
+    async def _read(self, parts: AsyncIterator[Part]) -> None:
         clip = Clip()
         try:
-            async for request in requests:
+            async for part in parts:
+                request = part.request
                 begins = request.HasField("clip")
                 if begins:
                     clip = Clip()
                     clip.CopyFrom(request.clip)
                     clip.stored_by = self._who
-                self._waiting.append(_Waiting(clip, request.offset, request.data, begins))
-                self._bytes += len(request.data)
+                self._waiting.append(_Waiting(clip, request.offset, part.data, begins))
+                self._bytes += len(part.data)
                 self._more.set()
                 while self._bytes > WAITING_BYTES:
                     self._less.clear()
@@ -73,21 +105,26 @@ class Storing:
             self._more.set()
 
     def _together(self) -> list[_Waiting]:
-        """The next one, and of those that are whole all that follow it."""
-        count = 1
-        if self._waiting[0].whole:
-            while count < min(len(self._waiting), TOGETHER) and self._waiting[count].whole:
-                count += 1
-        batch, self._waiting = self._waiting[:count], self._waiting[count:]
-        self._bytes -= sum(len(one.data) for one in batch)
-        self._less.set()
+        """Of those that are whole the next ones."""
+        batch = [self._waiting.popleft()]
+        while len(batch) < TOGETHER and self._waiting and self._waiting[0].whole:
+            batch.append(self._waiting.popleft())
         return batch
+
+    def _done_with(self, one: _Waiting) -> None:
+        """Nothing reads its data any more. Not told of what is broken off: a thread may read that still."""
+        self._bytes -= len(one.data)
+        self._less.set()
+        if self._buffers is not None:
+            self._buffers.put_back(one.data)
 
     async def _store(self, batch: list[_Waiting]) -> list[StoreResponse]:
         try:
             found = await self._clips.store([(one.clip, one.data) for one in batch])
         except NoRoomError as error:
-            return [_refused(one.clip, error) for one in batch]
+            found = [error] * len(batch)
+        for one in batch:
+            self._done_with(one)
         return [
             _refused(one.clip, why) if why else StoreResponse(sha256=one.clip.sha256, bytes=one.clip.bytes, whole=True)
             for one, why in zip(batch, found, strict=True)
@@ -95,6 +132,11 @@ class Storing:
 
     async def _step(self, one: _Waiting) -> list[StoreResponse]:
         """A question, or a part of one that comes in parts."""
+        answered = await self._go_on(one)
+        self._done_with(one)
+        return answered
+
+    async def _go_on(self, one: _Waiting) -> list[StoreResponse]:
         clip = one.clip
         if one.begins:
             self._skipped = ""

@@ -2,22 +2,25 @@
 
 import asyncio
 import hashlib
+import itertools
 import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from google.protobuf import json_format
 
 from embereye.process.files import sync_file, sync_folder, write_whole
+from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns
 from embereye.units import DAY
 from embereye.v1.clips_pb2 import Clip
+from embereye.wire.delimited import Buffer
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -44,18 +47,37 @@ class NoRoomError(Exception):
 Answer = ClipRefusedError | NoRoomError | None  # why a content is not kept; None: it is
 
 
+@dataclass(frozen=True)
+class _Draft:
+    """A content that is on the disk, checked and synced, and is not kept yet."""
+
+    kept: Clip
+    path: Path
+
+    @property
+    def description(self) -> Path:
+        return self.path.with_suffix(".json")
+
+    def discard(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.description.unlink(missing_ok=True)
+
+
 @dataclass(eq=False)
 class _Waiting:
-    """What one caller wants to be kept."""
+    """What one caller has on the disk to be kept."""
 
-    items: Sequence[tuple[Clip, bytes]]
-    answers: list[Answer] = field(default_factory=list)
-    failure: NoRoomError | None = None
+    drafts: Sequence[_Draft]
+    failure: BaseException | None = None
     over: bool = False
 
 
 class ClipStore:
-    """Everything about clips is known in memory; content is written and read by one thread."""
+    """Everything about clips is known in memory.
+
+    One thread keeps and removes them, and writes those that come in parts. Whole ones are checked and written by
+    several, as drafts of their own, whatever the others do.
+    """
 
     def __init__(self, folder: Path, *, capacity: int = DEFAULT_BYTES, clock: Callable[[], int] = now_ns) -> None:
         """`clock` is one that nobody sets, in nanoseconds since the Unix epoch."""
@@ -64,9 +86,13 @@ class ClipStore:
         self._capacity = capacity
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hub-clips")
+        self._drafting = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-draft")
         self._syncing = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-sync")
-        self._turn = asyncio.Lock()  # of whoever writes what waits
+        self._storing: set[asyncio.Task[list[Answer]]] = set()
+        self._turn = asyncio.Lock()  # of whoever keeps what waits
         self._waiting: list[_Waiting] = []
+        self._numbers = itertools.count()  # of drafts
+        self._folders = set[Path]()  # that outlive a power cut
         self._clips: dict[str, Clip] = {}
         self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
         self.bytes = 0
@@ -97,7 +123,10 @@ class ClipStore:
 
     async def close(self) -> None:
         """Finish what is under way."""
+        if self._storing:
+            await asyncio.wait(self._storing)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        self._drafting.shutdown()
         self._syncing.shutdown()
 
     async def _run(self, work: Callable[[], R]) -> R:
@@ -144,7 +173,7 @@ class ClipStore:
         await self._guarded(partial(self._check_room, clip.bytes))
         return await self._run(partial(self._partial_size, clip.sha256)), False
 
-    async def write(self, clip: Clip, offset: int, data: bytes) -> None:
+    async def write(self, clip: Clip, offset: int, data: Buffer) -> None:
         """Add `data` at `offset`; NoRoomError, or ClipRefusedError where that is not where the content ends."""
         await self._guarded(partial(self._append, clip, offset, data))
 
@@ -152,45 +181,70 @@ class ClipStore:
         """Verify what was written and keep it; ClipRefusedError where it is not what its name says."""
         await self._guarded(partial(self._keep, clip))
 
-    async def store(self, items: Sequence[tuple[Clip, bytes]]) -> list[Answer]:
+    async def store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer]:
         """Keep whole contents, durable on return: for each, why it is not kept, or None.
 
-        What several callers have waits for the disk together. NoRoomError where nothing can be written.
+        What several callers have waits for the disk together. NoRoomError where nothing can be written. Cancelled, it
+        goes on without its caller, and reads the contents still.
         """
-        mine = _Waiting(items)
+        task = start_task(self._store(items), name="clips-store")
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
+        return await asyncio.shield(task)
+
+    async def _store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer]:
+        shares = min(SYNCING, len(items))
+        loop = asyncio.get_running_loop()
+        work = (partial(self._draft, items[number::shares]) for number in range(shares))
+        drafted = await asyncio.gather(
+            *(loop.run_in_executor(self._drafting, one) for one in work), return_exceptions=True
+        )
+        found = [one for share in drafted if not isinstance(share, BaseException) for one in share]
+        mine = _Waiting([one for one in found if isinstance(one, _Draft)])
+        for share in drafted:
+            if isinstance(share, BaseException):
+                await self._run(partial(_discard, mine.drafts))
+                self._raise_failure(share)
+        if mine.drafts:
+            await self._keep_drafts(mine)
+        self._set_failing("")
+        answers: list[Answer] = [None] * len(items)
+        for number, share in enumerate(drafted):
+            assert not isinstance(share, BaseException)
+            answers[number::shares] = [None if isinstance(one, _Draft) else one for one in share]
+        return answers
+
+    async def _keep_drafts(self, mine: _Waiting) -> None:
         self._waiting.append(mine)
         async with self._turn:
             if not mine.over:  # nobody has taken it along
-                await self._store_waiting(mine)
+                batch, self._waiting = self._waiting, []
+                drafts = [draft for one in batch for draft in one.drafts]
+                try:
+                    await self._run(partial(self._keep_together, drafts))
+                except Exception as error:
+                    for one in batch:
+                        one.failure = error
+                for one in batch:
+                    one.over = True
         if mine.failure is not None:
-            raise mine.failure
-        return mine.answers
-
-    async def _store_waiting(self, mine: "_Waiting") -> None:
-        batch, self._waiting = self._waiting, []
-        answers: list[Answer] = []
-        failure: NoRoomError | None = None
-        try:
-            await self._guarded(partial(self._store_together, [item for one in batch for item in one.items], answers))
-        except NoRoomError as error:
-            failure = error
-        except BaseException:  # cancelled: whoever has the next turn takes the others along, once more
-            self._waiting[:0] = [one for one in batch if one is not mine]
-            raise
-        for one in batch:
-            one.over, one.failure = True, failure
-            one.answers, answers = answers[: len(one.items)], answers[len(one.items) :]
+            self._raise_failure(mine.failure)
 
     async def _guarded(self, work: Callable[[], None]) -> None:
         try:
             await self._run(work)
-        except OSError as error:
+        except (OSError, NoRoomError) as error:
+            self._raise_failure(error)
+        self._set_failing("")
+
+    def _raise_failure(self, error: BaseException) -> NoReturn:
+        """Raise `error`, as NoRoomError where the disk is the reason."""
+        if isinstance(error, NoRoomError):
+            self._set_failing(str(error))
+        elif isinstance(error, OSError):
             self._set_failing(f"clips cannot be written: {error.strerror or error}")
             raise NoRoomError(self.failing) from error
-        except NoRoomError as error:
-            self._set_failing(str(error))
-            raise
-        self._set_failing("")
+        raise error
 
     def _set_failing(self, failing: str) -> None:
         if bool(failing) != bool(self.failing):
@@ -215,7 +269,11 @@ class ClipStore:
         for path in self._folder.glob("??/*"):
             if path.stem not in self._clips:
                 path.unlink(missing_ok=True)
-        self._partials = dict.fromkeys((path.name for path in self._partial.iterdir()), self._clock())
+        for path in self._partial.iterdir():
+            if DIGEST.fullmatch(path.name):
+                self._partials[path.name] = self._clock()
+            else:  # a draft, of what was never acknowledged
+                path.unlink()
 
     def _partial_size(self, name: str) -> int:
         try:
@@ -227,7 +285,7 @@ class ClipStore:
         if shutil.disk_usage(self._folder).free < FREE_BYTES + size:
             raise NoRoomError(f"no clip is taken: less than {FREE_BYTES >> 20} MB are free on the hub's disk")
 
-    def _append(self, clip: Clip, offset: int, data: bytes) -> None:
+    def _append(self, clip: Clip, offset: int, data: Buffer) -> None:
         self._check_room(len(data))
         if offset != self._partial_size(clip.sha256) or offset + len(data) > clip.bytes:
             raise ClipRefusedError(f"offset {offset}: {self._partial_size(clip.sha256)} of {clip.bytes} bytes are here")
@@ -258,44 +316,37 @@ class ClipStore:
         self.bytes += clip.bytes
         self._prune()
 
-    def _store_together(self, items: Sequence[tuple[Clip, bytes]], answers: "list[Answer]") -> None:
-        """What is written together waits for the disk together."""
-        drafts: dict[str, Clip] = {}
-        for clip, data in items:
-            try:
-                _check(clip)
-                if clip.sha256 not in self._clips and clip.sha256 not in drafts:
-                    self._check_room(len(data))
-                    if hashlib.sha256(data).hexdigest() != clip.sha256:
-                        raise ClipRefusedError(f"what arrived has another SHA-256 than {clip.sha256[:12]}…")
-                    (self._partial / clip.sha256).write_bytes(data)
-                    drafts[clip.sha256] = clip
-                answers.append(None)
-            except (ClipRefusedError, NoRoomError) as error:
-                answers.append(error)
-        if not drafts:
-            return
-        files, folders = [self._partial / name for name in drafts], {self._folder}
-        for name, clip in drafts.items():
-            path = self.path(clip)
-            path.parent.mkdir(exist_ok=True)
-            folders.add(path.parent)
-            kept = Clip()
-            kept.CopyFrom(clip)
-            kept.kept_ns = self._clock()
-            described = path.with_suffix(".json")
-            described.write_bytes(json_format.MessageToJson(kept).encode())
-            files.append(described)
-            drafts[name] = kept
-        self._sync(sync_file, files)
-        for name, clip in drafts.items():
+    def _keep_together(self, drafts: Sequence[_Draft]) -> None:
+        try:
+            self._name_together(drafts)
+        except OSError:
+            _discard(drafts)  # those that have no name yet
+            raise
+
+    def _name_together(self, drafts: Sequence[_Draft]) -> None:
+        """Give what is on the disk its names there, and have them outlive a power cut, all together."""
+        named: dict[str, Clip] = {}
+        folders = set[Path]()
+        for draft in drafts:
+            kept = draft.kept
+            if kept.sha256 in self._clips or kept.sha256 in named:
+                draft.discard()
+                continue
+            path = self.path(kept)
+            if path.parent not in self._folders:
+                path.parent.mkdir(exist_ok=True)
+                folders.add(self._folder)
+            draft.description.replace(path.with_suffix(".json"))
             # Last: a description without its content is forgotten when the hub starts.
-            (self._partial / name).replace(self.path(clip))
-            self._partials.pop(name, None)
+            draft.path.replace(path)
+            folders.add(path.parent)
+            named[kept.sha256] = kept
         self._sync(sync_folder, folders)
-        for name, clip in drafts.items():
-            self._clips[name] = clip
-            self.bytes += clip.bytes
+        self._folders |= folders
+        for name, kept in named.items():
+            self._abandon(name)  # a part of it that came before
+            self._clips[name] = kept
+            self.bytes += kept.bytes
         if self.bytes > self._capacity:
             self._prune()
 
@@ -303,6 +354,48 @@ class ClipStore:
         """Have all of `paths` outlive a power cut; OSError where one cannot."""
         for _ in self._syncing.map(sync, paths):
             pass
+
+    # On several
+
+    def _draft(self, items: Sequence[tuple[Clip, Buffer]]) -> "list[_Draft | Answer]":
+        """Check contents and write them to the disk; for each why not, None where it is known already."""
+        found = list[_Draft | Answer]()
+        written = list[_Draft]()
+        try:
+            for clip, data in items:
+                try:
+                    found.append(self._written(clip, data))
+                except (ClipRefusedError, NoRoomError) as error:
+                    found.append(error)
+            written = [one for one in found if isinstance(one, _Draft)]
+            for draft in written:
+                sync_file(draft.path)
+                sync_file(draft.description)
+        except OSError:
+            _discard([one for one in found if isinstance(one, _Draft)])
+            raise
+        return found
+
+    def _written(self, clip: Clip, data: Buffer) -> _Draft | None:
+        _check(clip)
+        if clip.sha256 in self._clips:
+            return None
+        self._check_room(len(data))
+        if hashlib.sha256(data).hexdigest() != clip.sha256:
+            raise ClipRefusedError(f"what arrived has another SHA-256 than {clip.sha256[:12]}…")
+        kept = Clip()
+        kept.CopyFrom(clip)
+        kept.kept_ns = self._clock()
+        draft = _Draft(kept, self._partial / f"{clip.sha256}-{next(self._numbers)}")
+        try:
+            draft.description.write_bytes(json_format.MessageToJson(kept).encode())
+            draft.path.write_bytes(data)
+        except OSError:
+            draft.discard()
+            raise
+        return draft
+
+    # On the thread again
 
     def _prune(self) -> None:
         now = self._clock()
@@ -329,6 +422,11 @@ class ClipStore:
         self.removed += 1
         self.path(clip).with_suffix(".json").unlink(missing_ok=True)
         self.path(clip).unlink(missing_ok=True)
+
+
+def _discard(drafts: Iterable[_Draft]) -> None:
+    for draft in drafts:
+        draft.discard()
 
 
 def _check(clip: Clip) -> None:

@@ -1,7 +1,9 @@
 """Clips/Store by associations and over gRPC: what is acknowledged is there, whole, after whatever happens."""
 
 import asyncio
+import errno
 import hashlib
+import itertools
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,10 +21,13 @@ from embereye.hub.services.clips import STORE, ClipsService
 from embereye.hub.storage import clip_store
 from embereye.hub.storage.clip_store import ClipStore
 from embereye.hub.storage.store import StoreThreads
+from embereye.process.files import sync_file
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.tasks import Tasks
+from embereye.v1.association_pb2 import Associate
 from embereye.v1.clips_pb2 import Clip, StoreRequest, StoreResponse
 from embereye.v1.clips_pb2_grpc import ClipsStub, add_ClipsServicer_to_server
+from embereye.wire.delimited import DelimitedReader, delimited
 
 TOKEN = "an-admins-token-of-forty-characters-or-so"
 ADMIN = Principal("admin", Role.ADMIN, "admin")
@@ -103,13 +108,93 @@ async def test_many_under_way_are_all_kept_and_known_again_after_a_restart(serve
 async def test_what_several_store_at_once_is_kept_also_where_one_of_them_goes(served: Served) -> None:
     contents = [os.urandom(5_000) for _ in range(16)]
     storing = [asyncio.ensure_future(served.clips.store([(still(data), data)])) for data in contents]
-    await storing[0]  # the others waited for it, and the next one writes what all of them have
+    await asyncio.sleep(0)
     storing[1].cancel()
     ended = await asyncio.wait_for(asyncio.gather(*storing, return_exceptions=True), 20)
     assert isinstance(ended[1], asyncio.CancelledError)
     assert [ended[0], *ended[2:]] == [[None]] * 15
     known = await served.loaded_anew()
     assert all(known.find(still(data).sha256) for data in [contents[0], *contents[2:]])
+
+
+@pytest.mark.parametrize("size", [70_000, 300_000, PART])
+async def test_long_ones_of_several_clients_are_kept_to_the_byte(served: Served, size: int) -> None:
+    contents = [[os.urandom(size - number) for number in range(12)] for _ in range(4)]
+
+    def store(mine: list[bytes]) -> list[bool]:
+        with served.link() as link:
+            for data in mine:
+                link.send_with(StoreRequest(clip=still(data)), StoreRequest.DATA_FIELD_NUMBER, bytearray(data))
+            return [link.receive(StoreResponse).whole for _ in mine]
+
+    answers = await asyncio.gather(*(away(lambda mine=mine: store(mine)) for mine in contents))
+    assert answers == [[True] * 12] * 4
+    known = await served.loaded_anew()
+    for data in itertools.chain(*contents):
+        assert known.path(still(data)).read_bytes() == data
+    assert list((served.folder / "partial").iterdir()) == []
+
+
+async def test_the_first_still_may_be_sent_before_the_hub_has_said_who_it_is(served: Served) -> None:
+    data = os.urandom(2_000)
+    host, _, port = served.address.rpartition(":")
+    associate = Associate(version=1, token=TOKEN, call=STORE).SerializeToString()
+    request = delimited(StoreRequest(clip=still(data), data=data).SerializeToString())
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(delimited(associate) + request + request[:1_000])
+    messages, read = list[bytes](), DelimitedReader(1 << 16)
+    while len(messages) < 2:
+        messages += read.receive(await asyncio.wait_for(reader.read(1 << 16), 20))
+    writer.write(request[1_000:])
+    while len(messages) < 3:
+        messages += read.receive(await asyncio.wait_for(reader.read(1 << 16), 20))
+    writer.close()
+    assert [StoreResponse.FromString(one).whole for one in messages[1:]] == [True, True]
+
+
+async def test_the_same_content_of_several_at_once_is_kept_once(served: Served) -> None:
+    data = os.urandom(200_000)
+    assert await asyncio.gather(*(served.clips.store([(still(data), data)] * 3) for _ in range(8))) == [[None] * 3] * 8
+    assert (len(served.clips), served.clips.bytes) == (1, len(data))
+    assert list((served.folder / "partial").iterdir()) == []
+    assert (await served.loaded_anew()).path(still(data)).read_bytes() == data
+
+
+async def test_where_the_disk_fails_nothing_is_acknowledged_and_nothing_is_left_lying(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = [os.urandom(1_000) for _ in range(20)]
+    items = [(still(data), data) for data in contents]
+    synced = itertools.count()
+
+    def failing(path: Path) -> None:
+        if next(synced) == 13:
+            raise OSError(errno.EIO, "Input/output error")
+        sync_file(path)
+
+    monkeypatch.setattr(clip_store, "sync_file", failing)
+    with pytest.raises(clip_store.NoRoomError, match="clips cannot be written: Input/output error"):
+        await served.clips.store(items)
+    assert "Input/output error" in served.clips.failing
+    assert len(served.clips) == 0
+    assert list((served.folder / "partial").iterdir()) == []
+    monkeypatch.setattr(clip_store, "sync_folder", failing)
+    synced = itertools.count(13)
+    monkeypatch.setattr(clip_store, "sync_file", sync_file)
+    with pytest.raises(clip_store.NoRoomError, match="clips cannot be written: Input/output error"):
+        await served.clips.store(items)
+    assert len(served.clips) == 0
+    monkeypatch.undo()
+    assert await served.clips.store(items) == [None] * 20
+    assert (served.clips.failing, len(await served.loaded_anew())) == ("", 20)
+
+
+async def test_a_draft_that_a_crash_left_is_removed_when_the_hub_starts(served: Served) -> None:
+    (served.folder / "partial" / f"{'0' * 64}-7").write_bytes(b"half")
+    (served.folder / "partial" / f"{'0' * 64}-7.json").write_bytes(b"{}")
+    (served.folder / "partial" / ("1" * 64)).write_bytes(b"a part that is gone on with")
+    await served.loaded_anew()
+    assert [path.name for path in (served.folder / "partial").iterdir()] == ["1" * 64]
 
 
 async def test_what_is_broken_off_is_gone_on_with(served: Served) -> None:
