@@ -27,18 +27,19 @@ from embereye.camera.decode.image import DecodedImage, decode
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.recording import Settings, watch
 from embereye.camera.replay import START_NS
+from embereye.camera.scheduling.close_looks import DETAILS
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.networks.appearance import Look
 from embereye.detect.vision.observation import Observation
-from embereye.detect.vision.working import CLOSER_SIDE, reduction, to_working_size, working_scale
+from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, to_working_size, working_scale
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_bench.detection import distant
 from embereye_bench.detection.day import detection_digest, results_of, watch_day
 from embereye_bench.detection.folds import LabelledClip, labelled_clips
-from embereye_bench.detection.score_folds import load_networks, score_folds
+from embereye_bench.detection.score_folds import RATE, load_networks, score_folds
 from embereye_bench.report import Result, results_table
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.placement.assignments import build_camera_settings
@@ -48,9 +49,10 @@ FOLDER = DATA / "video"
 CACHE = Path(__file__).parents[3] / ".cache" / "detection"
 WITHIN = 5.0  # seconds from onset in which a fire is to be found
 # Of detection and the network's looks per frame, beyond decoding: where nothing is suspected and at most QUIET_MOTION
-# of the picture moves; where more of it does (traffic, crowds, cloth before the lens); where fire is suspected. In
-# costs of the floor, as milliseconds depend on what else the machine does: 0.25, 0.35, 1.0 ms where that takes 12.5 µs.
-COSTS = {"quiet": 20.0, "busy": 28.0, "suspect": 80.0}
+# of the picture moves; where more of it does (traffic, crowds, cloth before the lens); where fire is suspected; where
+# flames are looked for in a detail as well, which is as much as a second suspicion. In costs of the floor, as
+# milliseconds depend on what else the machine does: 0.25, 0.35, 1.0, 2.0 ms where that takes 12.5 µs.
+COSTS = {"quiet": 20.0, "busy": 28.0, "suspect": 80.0, "detail": 160.0}
 QUIET_MOTION = 0.02
 QUICK_SECONDS = 8.0
 COST_FRAMES = 150  # of each clip
@@ -64,7 +66,8 @@ class Cost:
 
     frames: int = 0
     decode: float = 0.0
-    detect: float = 0.0  # the network's looks, and the decoding that they need, among it
+    detect: float = 0.0  # the network's looks among it
+    closer: float = 0.0  # decoding with more pixels, for close-ups and details
     floor: float = 0.0
 
     def add(self, other: "Cost") -> None:
@@ -72,6 +75,7 @@ class Cost:
         self.frames += other.frames
         self.decode += other.decode
         self.detect += other.detect
+        self.closer += other.closer
         self.floor += other.floor
 
     def per_frame(self, seconds: float) -> float:
@@ -172,12 +176,12 @@ def _score_cost(labels: list[LabelledClip], *, as_json: bool) -> int:
 
 
 def sampled(film: Iterable[tuple[bytes, float]]) -> list[tuple[bytes, float]]:
-    """The first COST_FRAMES of `film`, as a camera of 15 frames/s sends them."""
+    """The first COST_FRAMES of `film`, as a camera of RATE frames/s sends them."""
     sample: list[tuple[bytes, float]] = []
     for data, seconds in film:
         if len(sample) == COST_FRAMES:
             break
-        if not sample or seconds - sample[-1][1] >= 0.9 / 15:
+        if not sample or seconds - sample[-1][1] >= 0.9 / RATE:
             sample.append((data, seconds))
     return sample
 
@@ -276,16 +280,30 @@ def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cos
         decoded = time.thread_time()
         grey = floor(to_working_size(picture), grey)
         floored = time.thread_time()
-        if (close_ups := detector.wanted_look(time_ns)) is not None:
-            closer = decode(data, closer_scale) if close_ups and closer_scale < scale else None
+        close_ups = detector.wanted_look(time_ns)
+        place = detector.wanted_detail(time_ns) if closer_scale < scale else None
+        asked = time.thread_time()
+        closer = decode(data, closer_scale) if (close_ups or place) and closer_scale < scale else None
+        closed = time.thread_time()
+        if close_ups is not None:
             whole, *others = network.logits(picture, close_ups, closer)
             detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
-        observation = detector.detect(picture, time_ns)
-        cost = Cost(1, decoded - began, time.thread_time() - floored, floored - decoded)
-        still = "quiet" if observation.motion <= QUIET_MOTION else "busy"
-        for sums in (total, costs["suspect" if observation.suspected else still]):
+        detail = cut(closer, place) if closer is not None and place else None
+        observation = detector.detect(picture, time_ns, detail=detail)
+        detecting = asked - floored + time.thread_time() - closed
+        cost = Cost(1, decoded - began, detecting, closed - asked, floored - decoded)
+        for sums in (total, costs[_occasion(observation, detailed=detail is not None)]):
             sums.add(cost)
     return total
+
+
+def _occasion(observation: Observation, *, detailed: bool) -> str:
+    """Which of COSTS a picture belongs to."""
+    if detailed:
+        return "detail"
+    if observation.suspected:
+        return "suspect"
+    return "quiet" if observation.motion <= QUIET_MOTION else "busy"
 
 
 def floor(picture: DecodedImage, before: DecodedImage | None) -> DecodedImage:
@@ -327,8 +345,15 @@ def cost_results(costs: Mapping[str, Cost]) -> list[Result]:
         cost = costs[name]
         value, baseline = cost.per_frame(cost.detect), cost.per_frame(cost.floor)
         ratio = value / baseline if baseline else 0.0
-        unit = f"ms/frame of {cost.frames}, {cost.per_frame(cost.decode):.2f} to decode it; floor"
+        unit = (
+            f"ms/frame of {cost.frames}, {cost.per_frame(cost.decode):.2f} to decode it, "
+            f"{cost.per_frame(cost.closer):.2f} with more pixels; floor"
+        )
         results.append(Result(f"cost-{name}", value, unit, baseline, ratio, f"≤ {most:g} x the floor", ratio <= most))
+    if (detail := costs["detail"]).frames:
+        share = DETAILS * RATE * (detail.detect + detail.closer) / detail.frames
+        unit = f"% of a core, of {DETAILS} cameras with details, all that a shard allows at a time"
+        results.append(Result("details-of-a-shard", 100 * share, unit, 0.0, 0.0, "told, not required", True))
     return results
 
 

@@ -50,8 +50,10 @@ def test_a_labelled_folder_is_scored(folder, capsys):
 def test_what_detection_costs_is_measured_alone(folder, capsys):
     main(["bench", "detection", str(folder), "--cost", "--json"])
     told = {result["name"]: result for result in json.loads(capsys.readouterr().out)["results"]}
-    assert set(told) == {"cost-quiet", "cost-busy", "cost-suspect"}
-    assert all(result["value"] > result["baseline"] > 0 for result in (told["cost-quiet"], told["cost-suspect"]))
+    assert set(told) == {"cost-quiet", "cost-busy", "cost-suspect", "cost-detail", "details-of-a-shard"}
+    measured = (told["cost-quiet"], told["cost-detail"])
+    assert all(result["value"] > result["baseline"] > 0 for result in measured)
+    assert told["details-of-a-shard"]["value"] > 0, "the fire of one.avi is small enough for a detail"
 
 
 @pytest.mark.parametrize("suffix", [".html", ".png"])

@@ -129,6 +129,7 @@ class FlameThresholds:
     frame_max_ns: int = 300_000_000  # one frame never counts for more time than this
     # Over-exposed, a flame is clipped inside and flickers at its rim: where enough of that does, both are one site.
     body_green_min: int = 235
+    body_tinted_min: int = 240  # red and blue, both: a white balance that is off leaves clipped white pink
     body_occupancy_min: float = 0.5  # share of the time
     body_area_min: int = 24  # pixels
     body_rim_min: float = 0.20  # share of the rim: furniture may hide the rest; a window that something passes has less
@@ -136,6 +137,9 @@ class FlameThresholds:
     # at most. Seen in fewer pictures, it may be still by chance.
     body_still_min: float = 0.4
     body_still: float = 0.008
+    # What is clipped shows no change: pixels of a site with such a body that rest brighter than this, in counts of
+    # green, say nothing of rest. A white wall before which people move is no such body.
+    body_rest_max: float = 215.0
     body_step_max_ns: int = 110_000_000
     area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
     # Of the picture's longer side: what is no wider and no higher is looked at with more pixels, where there are any.

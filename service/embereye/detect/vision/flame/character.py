@@ -14,6 +14,7 @@ FEWEST_FRAMES = 6
 FEWEST_PIXELS = 6
 MOST_PIXELS = 150  # of a region that are looked at
 NEAR = 0.4  # standard deviations from the median that count as rest: 31 % of noise, 38 to 45 % of flames
+SHOWN_LEAST = 0.5  # of the pixels, that are not clipped, to speak for all of them
 STEPS = 4  # of the power iteration
 
 
@@ -39,12 +40,13 @@ def travel(earlier: Grey, later: Grey, box: PixelBox, pixels: npt.NDArray[np.boo
 
 
 def rest_and_unity(
-    recent: Recent, box: PixelBox, pixels: npt.NDArray[np.bool_], time_ns: int
+    recent: Recent, box: PixelBox, pixels: npt.NDArray[np.bool_], time_ns: int, shown_max: float = 255.0
 ) -> tuple[float, float] | None:
     """(rest, unity) of `pixels` inside `box` over the last seconds, both 0..1; None where too little is known.
 
     Rest: the share of the time that a pixel is where it always is; things that pass leave it where it was. Unity:
     the share of all change that is one common rise and fall, as of a lamp or of the exposure.
+    What rests brighter than `shown_max`, clipped, shows no change and says nothing of rest, where enough is left.
     """
     x, y = box[:2]
     chosen = pixels[y % 2 :: 2, x % 2 :: 2]
@@ -62,6 +64,9 @@ def rest_and_unity(
     resting = np.abs(series - median)
     series -= series.mean(axis=0)
     deviation = np.sqrt(np.einsum("ij,ij->j", series, series) / len(series)).mean()
+    shown = median <= shown_max
+    if SHOWN_LEAST * shown.size <= np.count_nonzero(shown) < shown.size:
+        resting = resting[:, shown]
     rest = np.count_nonzero(resting < NEAR * deviation) / resting.size
     products = series @ series.T
     total = float(np.trace(products))

@@ -315,6 +315,7 @@ class FlameDetector:
         self._shape = shape
         self._steps: deque[_Step] = deque(maxlen=_STEPS)
         self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
+        self._blue: Picture = self._red
         self.sites: list[Site] = []  # as they were judged last
         self.distant: Box | None = None  # where something flickers that is too small to be measured well
         self._memory: _Memory | None = None  # None: nothing of a flame's colour swings
@@ -338,7 +339,7 @@ class FlameDetector:
             self._steps.clear()
             self._forget_recent()
             self.judged_ns = elapsed = 0
-        self._red = picture.red
+        self._red, self._blue = picture.red, picture.blue
         self._adapt(elapsed)
         if not self._whole and not (self._colour_ns and 0 <= time_ns - self._colour_ns < limits.colour_every_ns):
             self._colour_ns, self._colour_spread = time_ns, colour_spread(picture)
@@ -488,7 +489,7 @@ class FlameDetector:
             return []
         seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
         grown = np.asarray(cv2.dilate(seeds.view(np.uint8), _SQUARE), np.uint8)
-        grown |= self._bodies(memory, grown)
+        grown |= (bodies := self._bodies(memory, grown))
         count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
         order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
         sites: list[Site] = []
@@ -500,7 +501,8 @@ class FlameDetector:
             if area >= limits.area_min:
                 window = (slice(y, y + height), slice(x, x + width))
                 mask = labels[window] == label
-                sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns))
+                exposed = bool(bodies[window][mask].any())
+                sites.append(self._site(memory, box, mask, seeds[window] & mask, time_ns, exposed=exposed))
                 odds = sites[-1].odds
             if max(width, height) <= limits.distant_share * max(self._shape):
                 small.append((odds, box))
@@ -518,7 +520,7 @@ class FlameDetector:
         bodies = np.zeros_like(flickering)
         if steps[-1].time_ns - steps[0].time_ns > limits.body_step_max_ns * (len(steps) - 1):
             return bodies
-        bright = at_least(steps[-1].green[memory.window], limits.body_green_min * self._white / 255.0)
+        bright = self._clipped(memory.window)
         lasting = cv2.compare(memory.occupancy, limits.body_occupancy_min * ALWAYS, cv2.CMP_GT)  # type: ignore[call-overload]
         bright &= lasting
         if cv2.countNonZero(bright) < limits.body_area_min:
@@ -541,10 +543,27 @@ class FlameDetector:
                 bodies[window] |= body
         return bodies
 
+    def _clipped(self, window: Window) -> Picture:
+        """255 where the latest picture is over-exposed in `window`: in green, or where white is pink in the others."""
+        limits, scale = self.limits, self._white / 255.0
+        red, green, blue = self._red[window], self._steps[-1].green[window], self._blue[window]
+        pink = both(at_least(red, limits.body_tinted_min * scale), at_least(blue, limits.body_tinted_min * scale))
+        pink = both(pink, at_least(green, limits.glow_green_min * scale))
+        return at_least(green, limits.body_green_min * scale) | pink
+
     def _site(
-        self, memory: _Memory, box: PixelBox, mask: npt.NDArray[np.bool_], seeds: npt.NDArray[np.bool_], time_ns: int
+        self,
+        memory: _Memory,
+        box: PixelBox,
+        mask: npt.NDArray[np.bool_],
+        seeds: npt.NDArray[np.bool_],
+        time_ns: int,
+        *,
+        exposed: bool,
     ) -> Site:
+        """What is measured of `mask` inside `box`, of which `seeds` flicker; `exposed`: it has an over-exposed body."""
         limits = self.limits
+        shown_max = limits.body_rest_max * self._white / 255.0 if exposed else ALWAYS
         occupied = max(1e-6, mean_of(memory.of(memory.occupancy, box), mask))
         values = {
             "flicker": mean_of(memory.of(memory.flicker, box), seeds) / ALWAYS,
@@ -561,7 +580,7 @@ class FlameDetector:
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
         latest: list[float | None] = [None] * len(TRAITS)
         if odds + self._hope >= self._even:
-            rest, unity = rest_and_unity(self._recent, box, seeds, time_ns) or (None, None)
+            rest, unity = rest_and_unity(self._recent, box, seeds, time_ns, shown_max) or (None, None)
             repetition = max(0.0, self._periodicity.of(box, time_ns))
             latest = [self._travelled(box, mask, time_ns), rest, unity, repetition]
         traits = self._lately(memory.of(memory.traits, box), mask, latest)
