@@ -105,7 +105,7 @@ def render_film() -> Film:
 
     rate = 15.0
     loops = render(640, 480, 7, rate)
-    return Film(rate, list(loops.quiet), list(loops.growth), list(loops.blaze))  # drawn now, not while showing
+    return Film.of(loops, rate)
 
 
 async def test_every_sensor_fire_is_alarmed_once_and_at_once(site: Site) -> None:

@@ -7,8 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import cv2
 import grpc
+import numpy as np
 
+from embereye.sim.scenes.scene import Loops
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesStub
 from harness.records.diary import Diary
@@ -36,6 +39,7 @@ class TextDevice:
     period: float = 0.5  # seconds between readings
     values: dict[str, int] = field(default_factory=lambda: dict(REST))
     connections: int = 0
+    silent: bool = False  # it keeps its connection and says nothing
     _lines: int = 0
     _writer: asyncio.StreamWriter | None = None
     _connected: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,7 +84,7 @@ class TextDevice:
         self.values = dict(REST)
 
     def _send(self) -> None:
-        if self._writer:
+        if self._writer and not self.silent:
             self._lines += 1
             noise = self._lines % 2  # what reads exactly the same for half an hour is taken for broken
             said = ",".join(f"{key}={value + noise}" for key, value in self.values.items())
@@ -136,6 +140,17 @@ class Film:
     quiet: Sequence[bytes]
     growth: Sequence[bytes]
     blaze: Sequence[bytes]
+    covered: bytes  # what is seen with something before the lens
+
+    @classmethod
+    def of(cls, loops: Loops, rate: float = 10.0) -> "Film":
+        """All of it coded now, not while it is shown."""
+        quiet = list(loops.quiet)
+        picture = cv2.imdecode(np.frombuffer(quiet[0], np.uint8), cv2.IMREAD_GRAYSCALE)
+        assert picture is not None
+        height, width = picture.shape
+        black = cv2.imencode(".jpg", np.full((height, width), 6, np.uint8))[1].tobytes()
+        return cls(rate, quiet, list(loops.growth), list(loops.blaze), black)
 
 
 @dataclass
@@ -149,6 +164,9 @@ class PushCamera:
     diary: Diary
     analysed: int = 0
     frozen: bool = False  # it sends the same picture over and over
+    covered: bool = False  # something is before its lens
+    silent: bool = False  # it stays connected and sends nothing
+    speed: float = 1.0  # times the film's frame rate
     flame_ns: int = 0  # when the first frame with a flame was written; 0: none yet
     _burning: int = -1  # frames of flame shown
     _written: asyncio.Event = field(default_factory=asyncio.Event)
@@ -193,15 +211,20 @@ class PushCamera:
         return ""
 
     async def _send(self, call: "grpc.aio.StreamStreamCall[PushRequest, PushResponse]") -> None:
-        began, sequence = time.monotonic(), 0
+        due, sequence = time.monotonic(), 0
         while True:
+            due = max(due + 1 / (self.film.rate * self.speed), time.monotonic() - 1)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if self.silent:
+                continue
             sequence += 1
-            await asyncio.sleep(max(0.0, began + sequence / self.film.rate - time.monotonic()))
             await call.write(
                 PushRequest(camera=self.id, sequence=sequence, time_ns=time.time_ns(), image=self._frame(sequence))
             )
 
     def _frame(self, sequence: int) -> bytes:
+        if self.covered:
+            return self.film.covered
         if self.frozen:
             return self.film.quiet[0]
         if self._burning < 0:

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from harness.cluster.cluster import Cluster, Json, until
+from harness.cluster.prometheus import LABELS, Prometheus, install_prometheus
 from harness.cluster.site import CAMERAS, SENSORS, SITE, VOLUME, Site
 from harness.devices import Film, PushCamera, TextDevice, fire_id
+from harness.matrix.rules import lapsed_rules
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
 from harness.records.witness import Witness
@@ -18,6 +20,11 @@ COVERED_SECONDS = 120.0
 CAMERA = "watched"
 PORTS = {"tcp": 31901, "grpc": 31051, "shards": 31100}  # of every node: where a fleet that is applied again is, too
 BETA = "embereye.dev/v1beta1"
+# Scraped by the Prometheus of this run, which has rules of its own.
+MONITORED = (
+    "monitoring.enabled=true", "monitoring.interval=1s", "monitoring.rules.enabled=false",
+    *(f"monitoring.labels.{key}={value}" for key, value in LABELS.items()),
+)  # fmt: skip
 
 
 class Release:
@@ -30,6 +37,7 @@ class Release:
         self.diary: Diary = site.diary
         self.witness: Witness
         self.prober: EvidenceProber
+        self.prometheus: Prometheus
         self.struck = 0.0
         self.shards = SHARDS
         self._fires = fires
@@ -75,7 +83,7 @@ class Release:
     async def begin(self, film: Film) -> None:
         """Install it, and start devices, probers and the witness; returns once all of them are well."""
         site = self.site
-        await site.install(f"hub.persistence.storageClass={VOLUME}")
+        await site.install(f"hub.persistence.storageClass={VOLUME}", *MONITORED)
         await site.apply_fleets(self.sensor_fleet(), self.camera_fleet())
         self.witness = site.witness = Witness(await site.hub(), self.diary, token=site.token)
         site.start(self.witness.run(), "witness")
@@ -129,9 +137,13 @@ async def running_release(diary: Diary, fires: int, film: Film) -> AsyncIterator
         await site.clean()
         await site.prepare()
     try:
+        release = Release(site, fires)
+        with diary.step("the real Prometheus Operator"):
+            release.prometheus = await install_prometheus(site.cluster)
         with diary.step("installed, fleets covered, devices well"):
-            release = Release(site, fires)
             await release.begin(film)
+        with diary.step("everything is scraped, and no alert fires"):
+            await release.prometheus.follow(site.cluster, lapsed_rules())
         yield release
     finally:
         await site.stop()

@@ -4,14 +4,17 @@ It takes monitors and rules of every namespace that carry the label of its own r
 """
 
 import asyncio
+import contextlib
 import json
 import urllib.parse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from harness.cluster.cluster import Cluster, Json, node_ports, script, until
+from harness.matrix.rules import CALM, states
 
 MONITORING = "monitoring"  # its namespace
 LABELS = {"release": "stack"}
@@ -135,7 +138,28 @@ class Prometheus:
         found = await self.query("sum by (job) (up)")
         return {row["metric"].get("job", ""): int(row["value"][1]) for row in found}
 
-    async def alerts(self, state: str = "firing") -> set[str]:
-        """Names of our alerts in that state."""
-        found = (await self.get("alerts"))["alerts"]
-        return {alert["labels"]["alertname"] for alert in found if alert["state"] == state}
+    async def alerts(self) -> Mapping[str, str]:
+        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer."""
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            return states((await self.get("alerts"))["alerts"])
+        return {}
+
+    async def follow(self, cluster: Cluster, rules: Json) -> None:
+        """Evaluate `rules`; returns once it scrapes everything and nothing has been wrong for a while."""
+        metadata = {"name": "lapsed", "namespace": MONITORING, "labels": LABELS}
+        rule = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": metadata, "spec": rules}
+        await cluster.apply(rule)
+        calm = 0
+
+        async def well() -> int:
+            nonlocal calm
+            try:
+                known = (await self.get("rules"))["groups"]
+                targets = (await self.get("targets"))["activeTargets"]
+            except (OSError, ValueError, TimeoutError):
+                known = targets = []
+            up = len(targets) > 1 and all(target["health"] == "up" for target in targets)
+            calm = calm + 1 if known and up and not await self.alerts() else 0
+            return calm
+
+        await until(well, lambda times: times >= CALM, "Prometheus scrapes everything and no alert fires", 240)

@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from harness.machine.local_site import HOST, LocalSite
-from harness.matrix.fault import Fault
+from harness.machine.local_site import HOST, START_SECONDS, LocalSite
+from harness.matrix.edits import DEFINITIONS, edits
+from harness.matrix.fault import HOLD_SECONDS, Fault
 
 
 def _kill(site: LocalSite, *words: str) -> None:
@@ -174,36 +175,111 @@ async def sensor_lies(site: LocalSite) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def camera_frozen(site: LocalSite) -> AsyncIterator[None]:
-    """A camera shows one picture over and over."""
-    for camera in site.cameras:
-        camera.frozen = True
+async def sensor_silent(site: LocalSite) -> AsyncIterator[None]:
+    """A sensor keeps its connection and says nothing more."""
+    site.texts["victim"].silent = True
     try:
         yield
     finally:
-        for camera in site.cameras:
-            camera.frozen = False
+        site.texts["victim"].silent = False
+
+
+def camera_that(**does: float) -> Callable[[LocalSite], AbstractAsyncContextManager[None]]:
+    """A camera does what it should not, by its attributes."""
+
+    @asynccontextmanager
+    async def do(site: LocalSite) -> AsyncIterator[None]:
+        camera = site.cameras[0]
+        before = {name: getattr(camera, name) for name in does}
+        vars(camera).update(does)
+        try:
+            yield
+        finally:
+            vars(camera).update(before)
+
+    return do
+
+
+@asynccontextmanager
+async def scaled_far(site: LocalSite) -> AsyncIterator[None]:
+    """Eight sensor shards are asked for, and two again as soon as they are there."""
+    site.write_manifest(8)
+    deadline = time.monotonic() + START_SECONDS
+    while len(site.pids("shard", "sensor")) < 8 and time.monotonic() < deadline:
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(HOLD_SECONDS)
+    try:
+        yield
+    finally:
+        site.write_manifest(2)
+
+
+@asynccontextmanager
+async def fields_edited(site: LocalSite) -> AsyncIterator[None]:
+    """Every field of both fleets that has a default is changed, one after the other, and changed back."""
+    todo = [(kind, *edit) for kind in DEFINITIONS for edit in edits(kind)]
+    try:
+        for kind, field, spec in todo:
+            site.diary.note_change("somebody", f"edits {field} of the {kind}")
+            site.edited = {kind: spec}
+            site.write_manifest(site.shards)
+            await asyncio.sleep(EDIT_SECONDS)
+        yield
+    finally:
+        site.edited = {}
+        site.write_manifest(site.shards)
 
 
 HOUR = 3600.0
+EDIT_SECONDS = 0.4  # between two edits
+# A second stands for half a minute of what rules wait for: what no longer burns after three still burns too fast.
+DARK = frozenset({"DevicesDark"})
+BURNS = frozenset({"CoverageBurnsFast", "CoverageBurnsSlowly"})
+SHARD_GONE = DARK | BURNS | {"ShardDown", "FleetNotReady", "FleetDegraded", "ScalingBlind", "ScalingStuck",
+                             "ShardMetricsMissing"}  # fmt: skip
+HUB_GONE = frozenset({"HubDown", "HubNotReached", "CanaryNotTold", "FleetDegraded"})
+OPERATOR_GONE = frozenset({"OperatorAbsent", "FleetNotReconciled"})
 FAULTS: dict[str, Fault[LocalSite]] = {
     fault.name: fault
     for fault in (
         Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True),
-        Fault("shard killed", "a sensor shard is killed (-9)", 10.0, sensor_shard_killed, at_once=True),
-        Fault("shard frozen", "a sensor shard stands still (SIGSTOP) and goes on", 10.0, sensor_shard_frozen),
-        Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True),
-        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True),
-        Fault("hub frozen", "the hub stands still (SIGSTOP) and goes on", 1.5, hub_frozen),
-        Fault("operator frozen", "the operator stands still (SIGSTOP) during a hand-over", 1.5, operator_frozen),
+        Fault("scaled far", "eight sensor shards are asked for, and two again", 1.5, scaled_far,
+              besides=frozenset({"FleetNotReady", "ScalingStuck", "ShardDown", "EventLoopSlow"})),
+        Fault("fields edited", "every field of both fleets that has a default is changed, and changed back", 1.5,
+              fields_edited),
+        Fault("shard killed", "a sensor shard is killed (-9)", 10.0, sensor_shard_killed, at_once=True,
+              besides=SHARD_GONE),
+        Fault("shard frozen", "a sensor shard stands still (SIGSTOP) and goes on", 10.0, sensor_shard_frozen, hold=8.0,
+              alerts=frozenset({"ShardDown"}), besides=SHARD_GONE),
+        Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
+              besides=SHARD_GONE),
+        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
+        Fault("hub frozen", "the hub stands still (SIGSTOP) and goes on", 1.5, hub_frozen, hold=8.0,
+              alerts=frozenset({"HubDown"}), besides=HUB_GONE | {"EvidenceWaiting"}),
+        Fault("operator frozen", "the operator stands still (SIGSTOP) during a hand-over", 1.5, operator_frozen,
+              hold=10.0, alerts=frozenset({"OperatorAbsent"}), besides=OPERATOR_GONE),
         Fault("operator killed", "operator, hub and shards are killed (-9) during a hand-over, and started again", 45.0,
-              operator_killed, at_once=True),
-        Fault("disk full", "not a byte is left under the hub's history and the spools", 1.5, disk_full),
-        Fault("clock ahead", "the wall clock of every process is set an hour ahead", 1.5, clock_stepped(HOUR)),
-        Fault("clock back", "the wall clock of every process is set an hour back", 1.5, clock_stepped(-HOUR)),
-        Fault("sensor floods", "a declared sensor sends as much as it can", 1.5, sensor_floods),
+              operator_killed, at_once=True, alerts=frozenset({"HubDown", "OperatorAbsent"}),
+              besides=SHARD_GONE | HUB_GONE | OPERATOR_GONE),
+        Fault("disk full", "not a byte is left under the hub's history and the spools", 1.5, disk_full, hold=14.0,
+              alerts=frozenset({"DiskFilling", "HubStoreFailing"}), besides=frozenset({"EvidenceWaiting"})),
+        Fault("clock ahead", "the wall clock of every process is set an hour ahead", 1.5, clock_stepped(HOUR),
+              besides=DARK | BURNS),
+        Fault("clock back", "the wall clock of every process is set an hour back", 1.5, clock_stepped(-HOUR),
+              besides=DARK | BURNS),
+        Fault("sensor floods", "a declared sensor sends as much as it can", 1.5, sensor_floods, hold=14.0,
+              besides=frozenset({"SensorsShedding", "Compacting", "EventLoopSlow", "FleetAtMaximum"})),
         Fault("sensor duplicated", "another device says that it is a sensor that is there", 1.5, sensor_duplicated),
         Fault("sensor lies", "a sensor sends what none measures, and no lines at all", 1.5, sensor_lies),
-        Fault("camera frozen", "a camera shows one picture over and over", 1.5, camera_frozen),
+        Fault("sensor silent", "a sensor keeps its connection and says nothing", 1.5, sensor_silent, hold=12.0,
+              alerts=DARK, besides=BURNS),
+        Fault("camera frozen", "a camera shows one picture over and over", 1.5, camera_that(frozen=True), hold=25.0,
+              alerts=DARK, besides=BURNS),
+        Fault("camera covered", "something is put before a camera's lens", 1.5, camera_that(covered=True), hold=12.0,
+              alerts=DARK, besides=BURNS),
+        Fault("camera silent", "a camera stays connected and sends nothing", 1.5, camera_that(silent=True), hold=12.0,
+              alerts=DARK, besides=BURNS),
+        Fault("camera floods", "a camera sends fifty times as many pictures as it should", 1.5,
+              camera_that(speed=50.0), hold=12.0, besides=frozenset({"CamerasShedding", "EventLoopSlow"})),
     )
 }  # fmt: skip

@@ -24,6 +24,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.telemetry.usage import Usage, usage_of_trees
 from harness.devices import Film, PushCamera, TextDevice, fire_id
 from harness.machine.disk import Disk, can_mount, own_disk
+from harness.matrix.edits import VERSION, merged
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
 from harness.records.witness import Witness
@@ -64,6 +65,7 @@ class LocalSite:
         self.step = folder / "clock-step"
         self.ports = dict(zip(("tcp", "grpc", "push", "console", "hub"), free_ports(5), strict=True))
         self.shards = layout.shards
+        self.edited: dict[str, dict[str, Any]] = {}  # kind of fleet → what somebody has changed of its spec
         self.process: asyncio.subprocess.Process | None = None
         self.endpoints: dict[str, Any] = {}
         self.witness: Witness
@@ -177,6 +179,8 @@ class LocalSite:
                 _fleet("CameraFleet", CAMERAS, cameras=listed, listen={"grpc": self.ports["push"]}, shards=1,
                        autoscaling={"mode": "none"}, fps={"target": 10, "min": 3}, access={"open": True})
             )  # fmt: skip
+        for document in documents:
+            document["spec"] = merged(document["spec"], self.edited.get(document["kind"], {}))
         partial = self.manifest.with_suffix(".partial")
         partial.write_text(yaml.safe_dump_all(documents))
         partial.replace(self.manifest)
@@ -275,4 +279,4 @@ async def running_site(
 
 
 def _fleet(kind: str, name: str, **spec: Any) -> dict[str, Any]:
-    return {"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": f"embereye.dev/{VERSION}", "kind": kind, "metadata": {"name": name}, "spec": spec}

@@ -1,10 +1,11 @@
-"""A real Prometheus beside a site, with our alert rules in a hurry: which alerts a fault fires."""
+"""A real Prometheus beside a site, with our alert rules in time lapse: which alerts a fault fires."""
 
 import asyncio
 import contextlib
 import json
+import time
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,8 @@ from typing import Any
 import yaml
 
 from embereye.process.addresses import free_port
-from embereye_operator.monitoring.rules import prometheus_rules
+from harness.matrix.rules import CALM, lapsed_rules, states
 from harness.need import PROMETHEUS
-
-FOR = "2s"  # instead of minutes: how long a condition has to hold
 
 
 class Prometheus:
@@ -24,27 +23,25 @@ class Prometheus:
     def __init__(self, address: str) -> None:
         self._address = address
 
-    async def firing(self) -> frozenset[str]:
-        """The names of all alerts that fire now; none where it does not answer."""
+    async def alerts(self) -> Mapping[str, str]:
+        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer."""
         with contextlib.suppress(OSError, ValueError):
-            alerts = (await asyncio.to_thread(self._get, "/api/v1/alerts"))["data"]["alerts"]
-            return frozenset(one["labels"]["alertname"] for one in alerts if one["state"] == "firing")
-        return frozenset()
+            return states((await asyncio.to_thread(self._get, "/api/v1/alerts"))["data"]["alerts"])
+        return {}
+
+    async def begun(self) -> None:
+        """Wait until it has scraped every process and evaluated every rule, or a minute has gone by."""
+        deadline, calm = time.monotonic() + 60, 0
+        while calm < CALM and time.monotonic() < deadline:
+            await asyncio.sleep(1)
+            with contextlib.suppress(OSError, ValueError):
+                targets = (await asyncio.to_thread(self._get, "/api/v1/targets"))["data"]["activeTargets"]
+                well = bool(targets) and all(one["health"] == "up" for one in targets)
+                calm = calm + 1 if well and not await self.alerts() else 0
 
     def _get(self, path: str) -> Any:
         with urllib.request.urlopen(f"{self._address}{path}", timeout=3) as answer:
             return json.load(answer)
-
-
-def hurried_rules() -> dict[str, Any]:
-    """Our rules, evaluated every second, whose conditions have to hold for hardly a moment."""
-    rules = prometheus_rules()
-    for group in rules["groups"]:
-        group["interval"] = "1s"
-        for rule in group["rules"]:
-            if "alert" in rule:
-                rule["for"] = FOR
-    return rules
 
 
 @asynccontextmanager
@@ -54,7 +51,7 @@ async def watching(folder: Path, targets: Path) -> AsyncIterator[Prometheus | No
         yield None
         return
     port = free_port()
-    (folder / "rules.yaml").write_text(yaml.safe_dump(hurried_rules()))
+    (folder / "rules.yaml").write_text(yaml.safe_dump(lapsed_rules()))
     jobs = [{"job_name": "embereye", "honor_labels": True,
              "file_sd_configs": [{"files": [str(targets)], "refresh_interval": "1s"}]}]  # fmt: skip
     every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
@@ -65,8 +62,10 @@ async def watching(folder: Path, targets: Path) -> AsyncIterator[Prometheus | No
             "prometheus", f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'tsdb'}",
             f"--web.listen-address=127.0.0.1:{port}", stdout=log, stderr=log,
         )  # fmt: skip
+    prometheus = Prometheus(f"http://127.0.0.1:{port}")
     try:
-        yield Prometheus(f"http://127.0.0.1:{port}")
+        await prometheus.begun()
+        yield prometheus
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from harness.machine.faults import FAULTS
@@ -18,7 +19,8 @@ from harness.matrix.matrix import Outcome, try_faults
 from harness.records.probers import EvidenceProber
 
 SAMPLE_SECONDS = 10.0
-WARM_SECONDS = 300.0  # of a process's life that say nothing about leaks
+WARM_SECONDS = 1200.0  # of a process's life that say nothing about leaks: until then its heap is finding its size
+BLOCK_SECONDS = 120.0  # of which one sample stands for all: what a process uses is hardly another 10 s later
 MEASURES = {"memory_mb": "MB", "descriptors": "descriptors", "threads": "threads"}
 FIRE_SECONDS = 60.0  # between two fires, on average
 
@@ -67,20 +69,29 @@ class Samples:
         column = 1 + list(MEASURES).index(measure)
         by_role: dict[str, list[tuple[list[float], list[float]]]] = defaultdict(list)
         for (role, _), rows in self.rows.items():
-            warm = [row for row in rows if row[0] - rows[0][0] >= WARM_SECONDS]
-            by_role[role].append(([row[0] for row in warm], [float(row[column]) for row in warm]))
+            blocks: dict[int, list[tuple[float, float]]] = defaultdict(list)
+            for row in rows:
+                if (age := row[0] - rows[0][0]) >= WARM_SECONDS:
+                    blocks[int(age // BLOCK_SECONDS)].append((row[0], float(row[column])))
+            middles = [tuple(map(median, zip(*block, strict=True))) for block in blocks.values()]
+            by_role[role].append(([at for at, _ in middles], [value for _, value in middles]))
         return {role: found for role, segments in sorted(by_role.items()) if (found := slope(segments))}
 
 
 def role_of(command: str) -> str:
-    """Which process of the product this is, by its command."""
+    """Which process of the product this is, by its command; what is not known by it, by all of it."""
     words = command.split()
-    for name in ("up", "hub"):
-        if name in words[:6]:
-            return "operator" if name == "up" else "hub"
-    if "--shard" in words:
-        return f"shard {words[words.index('--shard') + 1]}"
-    return "decoder"
+    if "embereye.camera.decode.process" in words:
+        return "decoder"
+    if "embereye_cli" in words:
+        match words[words.index("embereye_cli") + 1 :]:
+            case ["up", *_]:
+                return "operator"
+            case ["shard", kind, *_]:
+                return f"{kind} shard"
+            case [name, *_]:
+                return name
+    return command
 
 
 @dataclass

@@ -47,6 +47,8 @@ class Fault(Generic[B]):
     harm: Callable[[B], AbstractAsyncContextManager[None]]
     at_once: bool = False  # it is over as soon as it is done: what follows is recovery
     hold: float = HOLD_SECONDS
+    alerts: frozenset[str] = frozenset()  # that it has to fire, without "EmberEye"
+    besides: frozenset[str] = frozenset()  # that are true as well while it lasts, and may fire
 
 
 @asynccontextmanager

@@ -4,20 +4,26 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from harness.machine.prometheus import Prometheus
 from harness.matrix.fault import B, Building, Fault, together
+from harness.matrix.rules import CALM
 from harness.records.probers import EvidenceProber
 
 ALONE_SECONDS, PAIR_SECONDS = 30.0, 60.0  # within which a site has recovered from a fault, from two
 AGAIN_SECONDS = 60.0  # within which everything has to be well again, or the run ends
 ALARM_SECONDS = 20.0  # for the alarm of a fire after everything is mended
 SETTLE_SECONDS = 1.5  # for what might come twice
+RESOLVE_SECONDS = 120.0  # for all alerts, after everything is well again
+
+
+BUSY = 0.4  # pressure, beyond which a machine is slow by itself, and is right to say so
+SLOW = frozenset({"EventLoopSlow"})
+LISTS = ("faults", "alerts", "alerts_missing", "alerts_foreign", "alerts_left")  # fields of an Outcome
 
 
 @dataclass(frozen=True)
@@ -40,17 +46,29 @@ class Outcome:
     problem: str = ""  # why the run ended here
     pressure: float = 0.0  # share of the time for which some process of the machine waited for a processor
     alerts: tuple[str, ...] = ()  # that began to fire meanwhile, where a Prometheus looked on
+    alerts_missing: tuple[str, ...] = ()  # that had to
+    alerts_foreign: tuple[str, ...] = ()  # that should not have
+    alerts_left: tuple[str, ...] = ()  # that still fired RESOLVE_SECONDS after everything was well again
+    resolved: float = 0.0  # seconds from then until none fired any more
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost or doubled, and all came back in time."""
+        """Whether nothing was lost or doubled, all came back in time, and exactly its own alerts fired."""
         lost = self.evidence_lost + self.evidence_doubled + self.alarms_lost + self.alarms_doubled + self.taken_back
-        return not self.problem and not lost and self.gap <= self.gap_limit and self.recovery <= self.recovery_limit
+        in_time = self.gap <= self.gap_limit and self.recovery <= self.recovery_limit
+        return not self.problem and not lost and in_time and not self.alerts_wrong
+
+    @property
+    def alerts_wrong(self) -> str:
+        """What is wrong with the alerts that fired."""
+        wrong = {"missing": self.alerts_missing, "foreign": self.alerts_foreign, "do not resolve": self.alerts_left}
+        return "; ".join(f"{what}: {', '.join(names)}" for what, names in wrong.items() if names)
 
     def text(self) -> str:
         """For the progress line."""
         lost, doubled = self.evidence_lost + self.alarms_lost, self.evidence_doubled + self.alarms_doubled
-        return f"gap {self.gap:g} s, recovery {self.recovery:g} s, {lost} lost, {doubled} doubled"
+        alerts = f"; alerts {self.alerts_wrong}" if self.alerts_wrong else ""
+        return f"gap {self.gap:g} s, recovery {self.recovery:g} s, {lost} lost, {doubled} doubled{alerts}"
 
 
 def choose_pairs(names: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
@@ -59,36 +77,78 @@ def choose_pairs(names: Sequence[str], count: int, seed: int) -> list[tuple[str,
     return sorted(random.Random(seed).sample(pairs, min(count, len(pairs))))
 
 
-class Alerts:
-    """The alerts that begin to fire between two moments."""
+class AlertsWatched(Protocol):
+    """A Prometheus."""
 
-    def __init__(self, prometheus: Prometheus | None) -> None:
-        self._prometheus = prometheus
+    async def alerts(self) -> Mapping[str, str]:
+        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer."""
+
+
+class Alerts:
+    """The alerts that begin to fire between two moments, against those that should."""
+
+    def __init__(self, watch: AlertsWatched | None) -> None:
+        self._watch = watch
         self._before: frozenset[str] = frozenset()
         self._seen: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """From now on."""
-        if self._prometheus:
-            self._before = await self._prometheus.firing()
-            self._looking = asyncio.get_running_loop().create_task(self._look(self._prometheus), name="alerts")
+        """From now on; first what came before has its time to end."""
+        if self._watch:
+            await self._calm(self._watch)
+            self._before = await self._active(self._watch)
+            self._looking = asyncio.get_running_loop().create_task(self._look(self._watch), name="alerts")
 
-    async def _look(self, prometheus: Prometheus) -> None:
+    async def _look(self, watch: AlertsWatched) -> None:
         while True:
-            self._seen |= await prometheus.firing()
+            self._seen |= await self._active(watch, "firing")
             await asyncio.sleep(0.5)
 
-    async def end(self) -> tuple[str, ...]:
-        """Their names."""
-        if self._looking:
-            self._looking.cancel()
-            await asyncio.wait([self._looking])
-        return tuple(sorted(self._seen - self._before))
+    @staticmethod
+    async def _active(watch: AlertsWatched, *states: str) -> frozenset[str]:
+        alerts = await watch.alerts()
+        return frozenset(
+            name.removeprefix("EmberEye") for name, state in alerts.items() if state in states or not states
+        )
+
+    async def _calm(self, watch: AlertsWatched) -> frozenset[str]:
+        """Wait until for a while no alert fires or is about to that did not before; those that still do."""
+        deadline, since = time.monotonic() + RESOLVE_SECONDS, time.monotonic()
+        while True:
+            left, now = await self._active(watch) - self._before, time.monotonic()
+            since = now if left else since
+            if now > deadline or now - since >= CALM:
+                return left
+            await asyncio.sleep(0.5)
+
+    async def end(self, faults: Sequence[Fault[Any]], pressure: float = 0.0) -> dict[str, Any]:
+        """Wait until all is calm again; what became of them, as fields of an Outcome.
+
+        `pressure` is the share of the time for which some process of this machine waited for a processor.
+        """
+        if not (self._watch and self._looking):
+            return {}
+        well = time.monotonic()
+        left = await self._calm(self._watch)
+        self._looking.cancel()
+        await asyncio.wait([self._looking])
+        seen = self._seen - self._before
+        own = frozenset[str]().union(*(fault.alerts for fault in faults))
+        besides = frozenset[str]().union(*(fault.besides for fault in faults), SLOW if pressure > BUSY else ())
+        # Of a pair one fault may hide the other: who does not run is not scraped.
+        missing = own - seen - self._before if len(faults) == 1 else frozenset[str]()
+        return {
+            "alerts": tuple(sorted(seen)),
+            "alerts_missing": tuple(sorted(missing)),
+            "alerts_foreign": tuple(sorted(seen - own - besides)),
+            "alerts_left": tuple(sorted(left)),
+            "resolved": round(max(0.0, time.monotonic() - well - CALM), 1),
+        }
 
 
 async def try_faults(
-    site: B, prober: EvidenceProber, faults: Sequence[Fault[B]], prometheus: Prometheus | None = None
+    site: B, prober: EvidenceProber, faults: Sequence[Fault[B]], watch: AlertsWatched | None = None
 ) -> Outcome:
     """Do harm while it burns, mend it, and look at the books."""
     limit = ALONE_SECONDS if len(faults) == 1 else PAIR_SECONDS
@@ -110,7 +170,7 @@ async def try_faults(
                 await site.witness.alarmed(zone, ALARM_SECONDS)
         return time.monotonic() - since
 
-    alerts, waited = Alerts(prometheus), waited_seconds()
+    alerts, waited = Alerts(watch), waited_seconds()
     await alerts.begin()
     fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in (0.2, hold / 2)]
     try:
@@ -129,11 +189,11 @@ async def try_faults(
             fire.cancel()
     ended = time.monotonic()
     await asyncio.sleep(SETTLE_SECONDS)
-    fired = await alerts.end()
+    busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
+    fired = await alerts.end(faults, busy)
     outcome = _judge(site, prober, faults, problem=problem, recovery=recovery, recovery_limit=limit, burning=burning,
                   gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
-    busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
-    return replace(outcome, alerts=fired, pressure=round(min(busy, 1.0), 2))
+    return replace(outcome, **fired, pressure=round(min(busy, 1.0), 2))
 
 
 def waited_seconds() -> float:
@@ -188,5 +248,5 @@ def read_outcomes(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
     names = {field.name for field in fields(Outcome)}
     known = [{key: value for key, value in row.items() if key in names} for row in rows]
     for row in known:
-        row |= {name: tuple(row.get(name, ())) for name in ("faults", "alerts")}
+        row |= {name: tuple(row.get(name, ())) for name in LISTS}
     return about, [Outcome(**row) for row in known]

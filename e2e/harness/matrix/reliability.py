@@ -6,6 +6,7 @@ from typing import Any
 
 from harness.matrix.fault import HOLD_SECONDS
 from harness.matrix.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
+from harness.matrix.rules import LAPSE
 
 
 def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, str], folder: Path) -> str:
@@ -21,7 +22,7 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, 
     text = head.format(
         hold=HOLD_SECONDS, at=about["at"], seed=about["seed"], commit=about["commit"][:8], cores=machine["cores"],
         cpu=machine["cpu"], memory=machine["memoryGb"], python=machine["python"],
-        pressure=_pressure(outcomes),
+        pressure=_pressure(outcomes), lapse=LAPSE,
         evidence=max((one.evidence for one in outcomes), default=0),
         evidence_lost=max((one.evidence_lost for one in outcomes), default=0),
         evidence_doubled=max((one.evidence_doubled for one in outcomes), default=0),
@@ -61,8 +62,11 @@ def _table(outcomes: Sequence[Outcome], said: Mapping[str, str]) -> str:
     lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
     for one in outcomes:
         name = " and ".join(said[fault] if len(one.faults) == 1 else fault for fault in one.faults)
-        verdict = "kept" if one.ok else f"**not kept**{': ' if one.problem else ''}{one.problem}"
+        wrong = "; ".join(filter(None, (one.problem, one.alerts_wrong)))
+        verdict = "kept" if one.ok else f"**not kept**{': ' if wrong else ''}{wrong}"
         alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
+        if alerts and not one.alerts_left:
+            alerts += f"; none after {one.resolved:.0f} s"
         lines.append(
             f"| {name} | {one.gap:g} s | {one.recovery:g} s | {one.slowest:g} s | {one.evidence_lost}, "
             f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | "

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 async def test_a_killed_shard_a_killed_hub_and_both_lose_and_double_nothing(tmp_path: Path) -> None:
     loops = render(160, 120, 7, 10.0)
-    film = Film(10.0, list(loops.quiet), list(loops.growth), list(loops.blaze))
+    film = Film.of(loops)
     diary = Diary(tmp_path / "results", print)
     async with running_site(tmp_path, diary, Layout(fires=16), film) as site:
         prober = EvidenceProber(site.hub_control, "default", diary, site.prober_credentials(), rate=5.0)

@@ -1,11 +1,13 @@
 """The matrix of faults and soaks: what they choose, how they judge, what they write."""
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,10 +27,14 @@ from harness.machine.soak import (
     role_of,
 )
 from harness.machine.soak_page import write_soak_page
-from harness.matrix.matrix import Outcome, choose_pairs, read_outcomes, write_outcomes
+from harness.matrix.edits import DEFINITIONS, VERSION, edits, merged
+from harness.matrix.fault import Fault
+from harness.matrix.matrix import Alerts, Outcome, choose_pairs, read_outcomes, write_outcomes
 from harness.matrix.reliability import page
+from harness.matrix.rules import lapsed_rules, states
 
 from embereye_cli.main import COMMANDS
+from embereye_operator.api.fleets import parse_fleet
 
 FINE = Outcome(
     faults=("hub killed",), gap=0.2, gap_limit=1.5, recovery=2.0, recovery_limit=30.0, evidence=40, evidence_lost=0,
@@ -53,7 +59,8 @@ def test_pairs_follow_from_the_seed_and_none_comes_twice() -> None:
     "change",
     [
         {"evidence_lost": 1}, {"evidence_doubled": 1}, {"alarms_lost": 1}, {"alarms_doubled": 1}, {"taken_back": 1},
-        {"gap": 1.6}, {"recovery": 30.1}, {"problem": "it hung"},
+        {"gap": 1.6}, {"recovery": 30.1}, {"problem": "it hung"}, {"alerts_missing": ("HubDown",)},
+        {"alerts_foreign": ("DevicesDark",)}, {"alerts_left": ("HubDown",)},
     ],
 )  # fmt: skip
 def test_anything_lost_doubled_or_late_fails(change: dict[str, object]) -> None:
@@ -72,6 +79,92 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
     assert "| the hub is killed (-9) | 0.2 s |" in text
     assert "**not kept**: no alarm" in text
     assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
+
+
+class Rules:
+    """A Prometheus, of which a test says which alerts are pending or fire; it takes no time."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+
+    async def alerts(self) -> dict[str, str]:
+        return self.states
+
+
+async def watched(fault: Fault[Any], *steps: dict[str, str], pressure: float = 0.0) -> dict[str, Any]:
+    """What is told of a fault during which rules are in these states, one after the other."""
+    rules = Rules()
+    alerts = Alerts(rules)
+    await alerts.begin()
+    for step in steps:
+        rules.states = {f"EmberEye{name}": state for name, state in step.items()}
+        await asyncio.sleep(0.6)
+    told = asyncio.ensure_future(alerts.end([fault], pressure))
+    await asyncio.sleep(0.6)
+    rules.states = {}
+    return await told
+
+
+async def test_a_fault_has_to_fire_its_own_alerts_and_no_others() -> None:
+    hub = replace(FAULTS["hub frozen"], alerts=frozenset({"HubDown"}), besides=frozenset({"HubNotReached"}))
+    both = await watched(hub, {"HubDown": "pending"}, {"HubDown": "firing", "HubNotReached": "firing"})
+    assert both["alerts"] == ("HubDown", "HubNotReached")
+    assert not both["alerts_missing"]
+    assert not both["alerts_foreign"]
+    assert not both["alerts_left"]
+    assert both["resolved"] > 0
+    other = await watched(hub, {"DevicesDark": "firing"})
+    assert other["alerts_missing"] == ("HubDown",)
+    assert other["alerts_foreign"] == ("DevicesDark",)
+
+
+async def test_a_machine_that_is_busy_otherwise_may_say_that_it_is_slow() -> None:
+    slow = {"EventLoopSlow": "firing"}
+    assert (await watched(FAULTS["planned move"], slow))["alerts_foreign"] == ("EventLoopSlow",)
+    assert (await watched(FAULTS["planned move"], slow, pressure=0.9))["alerts_foreign"] == ()
+
+
+async def test_what_is_about_to_fire_when_all_is_well_again_is_the_fault_s_as_well() -> None:
+    late = await watched(FAULTS["planned move"], {"CoverageBurnsSlowly": "pending"})
+    assert late["resolved"] >= 0.5, "it was waited for"
+    assert late["alerts"] == (), "it never fired"
+
+
+def test_rules_in_time_lapse_keep_their_proportions() -> None:
+    rules = {rule["alert"]: rule for group in lapsed_rules()["groups"] for rule in group["rules"] if "alert" in rule}
+    assert rules["EmberEyeHubDown"]["for"] == "2s", "a minute"
+    assert rules["EmberEyeFleetNotReady"]["for"] == "10s", "five minutes"
+    assert "[120s]" in rules["EmberEyeCoverageBurnsFast"]["expr"], "an hour"
+    assert "[10s]" in rules["EmberEyeCoverageBurnsFast"]["expr"], "five minutes"
+
+
+def test_of_several_alerts_with_one_name_those_that_fire_count() -> None:
+    found = [{"labels": {"alertname": "A"}, "state": state} for state in ("pending", "firing", "pending")]
+    assert states(found) == {"A": "firing"}
+    assert states(found[:1]) == {"A": "pending"}
+    assert states([]) == {}
+
+
+@pytest.mark.parametrize("kind", DEFINITIONS)
+def test_every_field_with_a_default_is_edited_to_another_value_that_the_schema_allows(kind: str) -> None:
+    found = edits(kind)
+    names = [name for name, _ in found]
+    assert len(names) == len(set(names)) >= 20
+    assert {"deadline", "canary.within", "autoscaling.catchUp"} <= set(names)
+    devices = (
+        {"sensors": [{"id": "a", "zone": "a"}]}
+        if kind == "SensorFleet"
+        else {"cameras": [{"id": "a", "zone": "a", "source": "push"}]}
+    )
+    plain = {
+        "apiVersion": f"embereye.dev/{VERSION}",
+        "kind": kind,
+        "metadata": {"name": "x", "namespace": "y"},
+        "spec": devices,
+    }
+    before = parse_fleet(plain)
+    for name, spec in found:
+        assert parse_fleet(merged(plain, {"spec": spec}), old=plain).spec != before.spec, name
 
 
 def test_the_page_of_a_cluster_says_how_it_is_made() -> None:
@@ -135,11 +228,15 @@ def test_the_load_is_played_by_commands_that_exist_to_devices_that_are_declared(
     [
         ("python -m embereye_cli up fleets.yaml --json", "operator"),
         ("python -m embereye_cli hub --host 127.0.0.1", "hub"),
-        ("python -m embereye_cli shard sensor --shard hall-sensors-0", "shard hall-sensors-0"),
-        ("python -c from multiprocessing.spawn import spawn_main", "decoder"),
+        ("python -m embereye_cli shard sensor", "sensor shard"),
+        ("python -m embereye.camera.decode.process 39 34", "decoder"),
+        (
+            "python -c from multiprocessing.spawn import spawn_main",
+            "python -c from multiprocessing.spawn import spawn_main",
+        ),
     ],
 )
-def test_processes_are_known_by_their_commands(command: str, role: str) -> None:
+def test_processes_are_known_by_their_commands_and_none_is_taken_for_another(command: str, role: str) -> None:
     assert role_of(command) == role
 
 

@@ -39,6 +39,8 @@ SPOOL_BYTES = 64 * MIB  # that wait for the hub
 BEFORE_NS = 60 * SECOND  # before a sign began
 AFTER_NS = 10 * SECOND  # after it was last stronger
 LONGEST_NS = 60 * SECOND  # after it began
+KEPT_NS = BEFORE_NS + LONGEST_NS + 30 * SECOND  # no recording asks for what is older
+TIDY_CALLS = 60  # of `end_overdue`, in which every device is relieved of what is older
 OF_ONE_DEVICE = 12  # recordings in an hour: a sensor whose sign comes and goes must not take the room of all others
 REMEMBERED = 1_000  # episodes of which is known how strong they were when they were recorded
 
@@ -68,6 +70,8 @@ class LineRecorder:
         self._begun: dict[str, deque[int]] = {}  # by device: when its latest recordings began
         self._delivery = Delivery(context.links, self)
         self._spool: KeptSpool
+        self._recent: Sequence[RecentData] = ()
+        self._tidied = 0  # of them, so far
         self.share = DEVICE_BYTES  # of a device that is not recorded
         self.failing = ""  # why nothing can be written; empty: it can
         self.made = 0
@@ -87,6 +91,7 @@ class LineRecorder:
 
     def share_among(self, devices: Sequence[RecentData]) -> None:
         """These are all: each may keep as much as the others."""
+        self._recent, self._tidied = devices, 0
         self.share = min(DEVICE_BYTES, RECENT_BYTES // max(1, len(devices)))
         recorded = {id(recording.recent) for recording in self._open.values()}
         for recent in devices:
@@ -126,10 +131,14 @@ class LineRecorder:
             recent.limit = RECORDED_BYTES
 
     def end_overdue(self, now_ns: int) -> None:
-        """End recordings that are over; call it every second or so."""
+        """End recordings that are over, and let go of what is too old for one; call it every second or so."""
         for key, recording in list(self._open.items()):
             if now_ns >= recording.ends_ns:
                 self._end(key)
+        first = self._tidied if self._tidied < len(self._recent) else 0
+        self._tidied = first + len(self._recent) // TIDY_CALLS + 1
+        for recent in self._recent[first : self._tidied]:
+            recent.expire(now_ns - KEPT_NS)
 
     def end(self, devices: Collection[str]) -> None:
         """End the recordings of devices that another shard owns now."""

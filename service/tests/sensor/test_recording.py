@@ -13,7 +13,7 @@ from embereye.levels import Kind, Level
 from embereye.process.tasks import Tasks
 from embereye.sensor.device.recent import HEAD, Piece, RecentData, What
 from embereye.sensor.device.sensor import SensorDevice
-from embereye.sensor.recorder import RECORDED_BYTES, LineRecorder
+from embereye.sensor.recorder import KEPT_NS, RECORDED_BYTES, TIDY_CALLS, LineRecorder
 from embereye.sensor.recording import Judged, RecordingError, read_recording, write_recording
 from embereye.sensor.replay import LineReplay
 from embereye.sensor.tick import TickBatcher
@@ -72,6 +72,25 @@ def test_a_calibration_is_known_although_it_came_before_what_is_kept() -> None:
     for number in range(3, 40):
         recent.add(What.FRAME, bytes(1_000), number)
     assert recent.cut(0)[0] == b"second"
+
+
+def test_what_is_older_than_any_recording_asks_for_takes_no_memory_and_the_calibration_stays_known() -> None:
+    recent = RecentData()
+    recent.limit = 100_000
+    recent.add(What.EEPROM, b"words", 1)
+    for number in range(2, 40):
+        recent.add(What.FRAME, bytes(1_000), number)
+        recent.short.append((number, b"#Sensor:ADC1=1!\r\n"))
+    before = len(recent)
+    recent.expire(38)
+    eeprom, pieces = recent.cut(0)
+    assert eeprom == b"words"
+    assert [piece.time_ns for piece in pieces] == [38, 38, 39, 39]
+    assert len(recent) < before / 10
+    recent.expire(100)
+    assert recent.cut(0) == (b"words", [])
+    assert len(recent) == 0
+    recent.expire(200)
 
 
 def test_of_many_readings_only_as_many_are_copied_as_there_is_room_for() -> None:
@@ -141,10 +160,30 @@ def test_a_line_that_is_no_moment_is_named() -> None:
         list(moments)
 
 
-async def test_a_sensor_whose_sign_comes_and_goes_takes_no_room_of_the_others(tmp_path: Path) -> None:
-    options = ShardOptions("s", Path("none"), "", tmp_path, "127.0.0.1", 0, 0, 0, 0, 0)
+def recorder_context(folder: Path, tasks: Tasks) -> ShardContext:
+    """Of a shard that reaches no hub."""
+    options = ShardOptions("s", Path("none"), "", folder, "127.0.0.1", 0, 0, 0, 0, 0)
+    return ShardContext(options, tasks, lambda _: None, lambda: None)
+
+
+async def test_a_recorder_lets_go_of_what_is_too_old_for_any_recording(tmp_path: Path) -> None:
+    many = [RecentData() for _ in range(100)]
     async with Tasks() as tasks:
-        recorder = await LineRecorder.start(ShardContext(options, tasks, lambda _: None, lambda: None))
+        recorder = await LineRecorder.start(recorder_context(tmp_path, tasks))
+        recorder.share_among(many)
+        now_ns = 1_000 * SECOND
+        for recent in many:
+            recent.add(What.LINES, b"long ago", now_ns - KEPT_NS - 1)
+            recent.add(What.LINES, b"lately", now_ns - KEPT_NS + SECOND)
+        for _ in range(TIDY_CALLS):
+            recorder.end_overdue(now_ns)
+        assert all([piece.data for piece in recent.cut(0)[1]] == [b"lately"] for recent in many)
+        recorder.close()
+
+
+async def test_a_sensor_whose_sign_comes_and_goes_takes_no_room_of_the_others(tmp_path: Path) -> None:
+    async with Tasks() as tasks:
+        recorder = await LineRecorder.start(recorder_context(tmp_path, tasks))
         devices = {name: SensorDevice(Device(id=name), sensor_settings(), BandTable()) for name in ("s-01", "s-02")}
         recorder.share_among([device.arrivals.recent for device in devices.values()])
 

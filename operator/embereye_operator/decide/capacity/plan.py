@@ -8,6 +8,9 @@ from embereye_operator.decide.capacity.costs import Costs
 from embereye_operator.decide.scaling.law import CAPACITY
 
 MB = 1e6
+# At most what a sensor shard keeps of the latest seconds, from which recordings of alarms are cut: of each sensor, and
+# of all together.
+RECENT_MB = (0.26, 33.6)
 MOST_SHARDS = 1_000_000
 
 
@@ -91,7 +94,7 @@ def _sensors(demand: SensorDemand, costs: Costs) -> Need:
     inward = demand.count * (demand.rate * costs.reading_bytes + demand.frame_rate * costs.frame_bytes)
     frames = f" + {demand.frame_rate:g} frames/s" if demand.frame_rate else ""
     said = f"λ = {demand.count} x ({demand.rate:g} readings/s{frames}) = {arrivals:,.0f}/s"
-    return _need(demand, cores, (arrivals, said), inward, (costs.sensor_shard_mb, costs.sensor_mb))
+    return _need(demand, cores, (arrivals, said), inward, (costs.sensor_shard_mb, costs.sensor_mb), RECENT_MB)
 
 
 def _cameras(demand: CameraDemand, costs: Costs) -> Need:
@@ -108,15 +111,20 @@ def _cameras(demand: CameraDemand, costs: Costs) -> Need:
 
 def _need(
     demand: SensorDemand | CameraDemand, cores: Callable[[float], float], arriving: tuple[float, str], inward: float,
-    memory: tuple[float, float],
+    memory: tuple[float, float], recent: tuple[float, float] = (0.0, 0.0),
 ) -> Need:  # fmt: skip
-    """`cores` says what one shard needs for a share of everything, `memory` the MB of a shard and of a device."""
+    """`cores` says what one shard needs for a share of everything, `memory` the MB of a shard and of a device.
+
+    `recent` has the MB of what is kept of the latest seconds, of each device and of a shard at most.
+    """
     limits, arrivals = demand.limits, arriving[0]
     allowed = limits.target_utilization * demand.capacity
     shards = _fewest(lambda count: cores(1 / count) <= allowed, max(1, demand.count))
     each = cores(1 / shards)
     own = cores(0.0)
-    memory_mb = shards * memory[0] + demand.count * memory[1]
+    kept_mb = min(demand.count * recent[0], shards * recent[1])
+    memory_mb = shards * memory[0] + demand.count * memory[1] + kept_mb
+    kept = f" + {kept_mb:.0f} MB of recent data" if kept_mb else ""
     cost = (each - own) * shards / arrivals if arrivals else 0.0
     steps = (
         f"arrivals  {arriving[1]}",
@@ -125,7 +133,8 @@ def _need(
         f"shards    the fewest of which each needs at most u x capacity = {limits.target_utilization:g} x "
         f"{demand.capacity:g} = {allowed:g} cores: {shards}",
         f"cores     {shards} x {each:.3f} = {shards * each:.3f}",
-        f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB = {memory_mb:,.0f} MB",
+        f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB{kept} = "
+        f"{memory_mb:,.0f} MB",
         f"network   {inward / MB:.2f} MB/s ({inward * 8 / MB:.1f} Mbit/s) from devices",
     )
     warning = ""

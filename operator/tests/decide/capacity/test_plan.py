@@ -39,6 +39,14 @@ def test_the_cores_of_sensors_follow_the_measured_curves() -> None:
     assert [curve.cores(rate) for rate in (0.0, 50.0, 150.0, 400.0)] == [0.0, 0.5, 1.25, 3.0]
 
 
+def test_a_shard_of_sensors_keeps_recent_data_up_to_a_bound() -> None:
+    def memory(sensors: int) -> float:
+        return plan([SensorDemand("hall", sensors, 1.0, 0.0)], COSTS).needs[0].memory_mb
+
+    assert memory(100) == pytest.approx(80 + 100 * (0.02 + 0.26)), "each its own"
+    assert memory(1000) == pytest.approx(80 + 1000 * 0.02 + 33.6), "what a shard may keep at most"
+
+
 def test_larger_pictures_cost_more_and_smaller_ones_less() -> None:
     def cores(width: int, height: int) -> float:
         return plan([CameraDemand("yard", 10, 10.0, "jpeg", width, height)], COSTS).needs[0].cores

@@ -71,11 +71,21 @@ class RecentData:
         """The same for readings (n, 4), of which no more are copied than there is room for."""
         self.add(What.ROWS, rows[-(self._limit // 2 // ROW_BYTES + 1) :].tobytes(), now_ns)
 
-    def _trim(self) -> None:
-        kept, start = self._data, 0
-        most = self._limit // 2 * (SPARE - 1) // SPARE
-        while len(kept) - start > most:
-            _, size, what = HEAD.unpack_from(kept, start)
+    def expire(self, before_ns: int) -> None:
+        """Let go of what came before `before_ns`."""
+        while self.short and self.short[0][0] < before_ns:
+            self.short.popleft()
+        if self._data and HEAD.unpack_from(self._data)[0] < before_ns:
+            self._trim(before_ns)
+
+    def _trim(self, before_ns: int = 0) -> None:
+        kept, start, most = self._data, 0, len(self._data)
+        if most > self._limit // 2:
+            most = self._limit // 2 * (SPARE - 1) // SPARE
+        while start < len(kept):
+            time_ns, size, what = HEAD.unpack_from(kept, start)
+            if len(kept) - start <= most and time_ns >= before_ns:
+                break
             start += HEAD.size
             if what == What.EEPROM:
                 self._eeprom = bytes(kept[start : start + size])
