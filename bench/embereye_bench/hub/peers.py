@@ -4,9 +4,11 @@ import asyncio
 import hashlib
 import itertools
 import os
+import queue
 import socket
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import uvloop
@@ -68,20 +70,28 @@ def relay(path: str) -> None:
 def keep(folder: Path) -> None:
     """Receive stills of the size that each connection begins with, hash, write and sync each; a byte tells that it is.
 
-    Nothing else is done, and hardly anything in Python: the least that keeping a still so costs on this machine.
+    Eight at a time, as the hub, and nothing else is done: neither names nor descriptions, nor folders that are synced.
     """
-    names = itertools.count()
+    names, threads = itertools.count(), ThreadPoolExecutor(8)
 
     def serve(connection: socket.socket) -> None:
+        size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL))
+        free = queue.SimpleQueue[memoryview]()
+        for _ in range(8):
+            free.put(memoryview(bytearray(size)))
+
+        def keep_one(still: memoryview) -> None:
+            hashlib.sha256(still).digest()
+            descriptor = os.open(folder / str(next(names)), os.O_CREAT | os.O_WRONLY)
+            os.write(descriptor, still)
+            os.fsync(descriptor)
+            os.close(descriptor)
+            free.put(still)
+            connection.sendall(b"1")
+
         with connection:
-            still = memoryview(bytearray(int.from_bytes(connection.recv(4, socket.MSG_WAITALL))))
-            while connection.recv_into(still, 0, socket.MSG_WAITALL) == len(still):
-                hashlib.sha256(still).digest()
-                descriptor = os.open(folder / str(next(names)), os.O_CREAT | os.O_WRONLY)
-                os.write(descriptor, still)
-                os.fsync(descriptor)
-                os.close(descriptor)
-                connection.sendall(b"1")
+            while connection.recv_into(still := free.get(), 0, socket.MSG_WAITALL) == size:
+                threads.submit(keep_one, still)
 
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
         print(listening.getsockname()[1], flush=True)

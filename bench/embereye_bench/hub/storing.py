@@ -1,6 +1,6 @@
 """How many stills the hub stores a second, against pynetdicom's C-STORE that writes the same files.
 
-Beside both the least that it can take: the same bytes sent, hashed at both ends, written and synced, and nothing else.
+Beside both the bare steps: the same bytes sent, hashed at both ends, written and synced, and nothing else.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def _through_hub(hub: OwnHub, size: int) -> Begin:
     return begin
 
 
-def _at_least(port: int, size: int) -> Begin:
+def _bare(port: int, size: int) -> Begin:
     """A client that is as many ahead of the `keep` of `peers`."""
     most = max(1, min(WINDOW, WINDOW_BYTES // size))
 
@@ -92,7 +92,7 @@ class _Round:
 
     hub: float
     dicom: float
-    least: float  # what takes nothing but the least
+    bare: float  # the bare steps
 
 
 @contextlib.contextmanager
@@ -118,7 +118,7 @@ def _measure(size: int, folder: Path, scale: Scale) -> dict[int, list[_Round]]:
             for clients, rounds in found.items():
                 ours = rate_of(clients, seconds, _through_hub(hub, size))
                 theirs = rate_of(clients, seconds, lambda stack, _: dicom.storing(stack, port, size))
-                rounds.append(_Round(ours, theirs, rate_of(clients, seconds, _at_least(keep, size))))
+                rounds.append(_Round(ours, theirs, rate_of(clients, seconds, _bare(keep, size))))
                 for file in files.iterdir():
                     file.unlink()
     return found
@@ -137,8 +137,8 @@ def _store(kib: int) -> Benchmark:
             for clients, rounds in _measure(size, folder, scale).items():
                 ours, theirs = median([one.hub for one in rounds]), median([one.dicom for one in rounds])
                 ratio = median([one.hub / one.dicom for one in rounds])
-                possible = median([one.least / one.dicom for one in rounds])
-                each.append(f"{clients}: {ours:.0f} of {theirs:.0f} ({ratio:.1f}, at most {possible:.1f})")
+                bare = median([one.bare / one.dicom for one in rounds])
+                each.append(f"{clients}: {ours:.0f} of {theirs:.0f} ({ratio:.1f}, the bare steps {bare:.1f})")
                 if ratio < least:
                     value, baseline, least = ours, theirs, ratio
             told.append(f"{name}, by clients {', '.join(each)}")

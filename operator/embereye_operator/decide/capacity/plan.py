@@ -133,8 +133,7 @@ def _need(
         f"shards    the fewest of which each needs at most u x capacity = {limits.target_utilization:g} x "
         f"{demand.capacity:g} = {allowed:g} cores: {shards}",
         f"cores     {shards} x {each:.3f} = {shards * each:.3f}",
-        f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB{kept} = "
-        f"{memory_mb:,.0f} MB",
+        f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB{kept} = {memory_mb:,.0f} MB",
         f"network   {inward / MB:.2f} MB/s ({inward * 8 / MB:.1f} Mbit/s) from devices",
     )
     warning = ""
