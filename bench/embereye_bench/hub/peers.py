@@ -1,8 +1,15 @@
 """What the hub is held against, in processes of their own: pyzmq with the same messages, and floors of the machine."""
 
 import asyncio
+import hashlib
+import itertools
+import os
+import queue
 import socket
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import uvloop
 import zmq
@@ -60,6 +67,38 @@ def relay(path: str) -> None:
             device.sendall(controller.recv(4_096))
 
 
+def keep(folder: Path) -> None:
+    """Receive stills of the size that each connection begins with, hash, write and sync each; a byte tells that it is.
+
+    Eight at a time, as the hub, and nothing else is done: neither names nor descriptions, nor folders that are synced.
+    """
+    names, threads = itertools.count(), ThreadPoolExecutor(8)
+
+    def serve(connection: socket.socket) -> None:
+        size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL))
+        free = queue.SimpleQueue[memoryview]()
+        for _ in range(8):
+            free.put(memoryview(bytearray(size)))
+
+        def keep_one(still: memoryview) -> None:
+            hashlib.sha256(still).digest()
+            descriptor = os.open(folder / str(next(names)), os.O_CREAT | os.O_WRONLY)
+            os.write(descriptor, still)
+            os.fsync(descriptor)
+            os.close(descriptor)
+            free.put(still)
+            connection.sendall(b"1")
+
+        with connection:
+            while connection.recv_into(still := free.get(), 0, socket.MSG_WAITALL) == size:
+                threads.submit(keep_one, still)
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
+        print(listening.getsockname()[1], flush=True)
+        while True:
+            threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+
+
 def serve_sessions() -> None:
     """Answer who signs in as the hub does, and know nobody. Until killed."""
 
@@ -95,6 +134,8 @@ if __name__ == "__main__":
         answer_commands(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     elif sys.argv[1] == "relay":
         relay(sys.argv[2])
+    elif sys.argv[1] == "keep":
+        keep(Path(sys.argv[2]))
     elif sys.argv[1] == "sessions":
         serve_sessions()
     elif sys.argv[1] == "bare":

@@ -1,17 +1,20 @@
 """Clips and stills on the hub's disk, under the names of their contents, for a time and within a size."""
 
 import asyncio
+import contextlib
 import hashlib
 import itertools
+import json
 import logging
+import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import BinaryIO, NoReturn, TypeVar
 
 from google.protobuf import json_format
 
@@ -32,6 +35,7 @@ PARTIAL_NS = DAY  # that a clip may stay unfinished
 PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
 PRUNE_SECONDS = 60.0
 SYNCING = 8  # files at a time: a file system makes durable together what it is asked for together
+HERE = 2  # folders, that are synced before another thread would have begun to
 DIGEST = re.compile(r"[0-9a-f]{64}")
 SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4", Clip.MEDIA_LINES: "jsonl"}
 
@@ -310,7 +314,7 @@ class ClipStore:
         kept = Clip()
         kept.CopyFrom(clip)
         kept.kept_ns = self._clock()
-        write_whole(path.with_suffix(".json"), json_format.MessageToJson(kept).encode())
+        write_whole(path.with_suffix(".json"), described(kept))
         sync_folder(self._folder)
         self._clips[clip.sha256] = kept
         self.bytes += clip.bytes
@@ -341,7 +345,7 @@ class ClipStore:
             draft.path.replace(path)
             folders.add(path.parent)
             named[kept.sha256] = kept
-        self._sync(sync_folder, folders)
+        self._sync_folders(folders)
         self._folders |= folders
         for name, kept in named.items():
             self._abandon(name)  # a part of it that came before
@@ -350,33 +354,43 @@ class ClipStore:
         if self.bytes > self._capacity:
             self._prune()
 
-    def _sync(self, sync: Callable[[Path], None], paths: Iterable[Path]) -> None:
+    def _sync_folders(self, paths: Collection[Path]) -> None:
         """Have all of `paths` outlive a power cut; OSError where one cannot."""
-        for _ in self._syncing.map(sync, paths):
-            pass
+        if len(paths) <= HERE:
+            for path in paths:
+                sync_folder(path)
+        else:
+            for _ in self._syncing.map(sync_folder, paths):
+                pass
 
     # On several
 
     def _draft(self, items: Sequence[tuple[Clip, Buffer]]) -> "list[_Draft | Answer]":
         """Check contents and write them to the disk; for each why not, None where it is known already."""
         found = list[_Draft | Answer]()
-        written = list[_Draft]()
-        try:
-            for clip, data in items:
-                try:
-                    found.append(self._written(clip, data))
-                except (ClipRefusedError, NoRoomError) as error:
-                    found.append(error)
-            written = [one for one in found if isinstance(one, _Draft)]
-            for draft in written:
-                sync_file(draft.path)
-                sync_file(draft.description)
-        except OSError:
-            _discard([one for one in found if isinstance(one, _Draft)])
-            raise
+        with contextlib.ExitStack() as written:
+            try:
+                files = list[BinaryIO]()
+                for clip, data in items:
+                    try:
+                        draft = self._checked(clip, data)
+                    except (ClipRefusedError, NoRoomError) as error:
+                        found.append(error)
+                        continue
+                    found.append(draft)
+                    if draft is not None:
+                        for path, content in ((draft.path, data), (draft.description, described(draft.kept))):
+                            files.append(written.enter_context(path.open("wb")))
+                            files[-1].write(content)
+                            files[-1].flush()
+                for file in files:
+                    os.fsync(file.fileno())
+            except BaseException:
+                _discard([one for one in found if isinstance(one, _Draft)])
+                raise
         return found
 
-    def _written(self, clip: Clip, data: Buffer) -> _Draft | None:
+    def _checked(self, clip: Clip, data: Buffer) -> _Draft | None:
         _check(clip)
         if clip.sha256 in self._clips:
             return None
@@ -386,14 +400,7 @@ class ClipStore:
         kept = Clip()
         kept.CopyFrom(clip)
         kept.kept_ns = self._clock()
-        draft = _Draft(kept, self._partial / f"{clip.sha256}-{next(self._numbers)}")
-        try:
-            draft.description.write_bytes(json_format.MessageToJson(kept).encode())
-            draft.path.write_bytes(data)
-        except OSError:
-            draft.discard()
-            raise
-        return draft
+        return _Draft(kept, self._partial / f"{clip.sha256}-{next(self._numbers)}")
 
     # On the thread again
 
@@ -437,6 +444,26 @@ def _check(clip: Clip) -> None:
         raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still, nor lines")
     if not 0 < clip.bytes <= CLIP_BYTES:
         raise ClipRefusedError(f"bytes: {clip.bytes} is not between 1 and {CLIP_BYTES}")
+
+
+def described(clip: Clip) -> bytes:
+    """`clip` as protobuf's JSON, which the library takes longer for than for hashing a picture."""
+    values = dict[str, str | int]()
+    for known, value in clip.ListFields():
+        name, names, long = _FIELDS[known.number]
+        values[name] = names.get(value, value) if names else str(value) if long else value
+    return json.dumps(values).encode()
+
+
+# By number: (name in JSON, an enumeration's names, whether JSON has it as a string since it may exceed 2^53)
+_FIELDS = {
+    known.number: (
+        known.json_name,
+        {} if known.enum_type is None else {one.number: one.name for one in known.enum_type.values},
+        known.cpp_type in (known.CPPTYPE_INT64, known.CPPTYPE_UINT64),
+    )
+    for known in Clip.DESCRIPTOR.fields
+}
 
 
 def _read(path: Path) -> Clip | None:

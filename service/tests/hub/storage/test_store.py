@@ -4,6 +4,7 @@ import asyncio
 import errno
 import hashlib
 import itertools
+import json
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embereye.client.link import Link, LinkError
 from embereye.hub.access.roles import Principal, Role
@@ -21,7 +25,6 @@ from embereye.hub.services.clips import STORE, ClipsService
 from embereye.hub.storage import clip_store
 from embereye.hub.storage.clip_store import ClipStore
 from embereye.hub.storage.store import StoreThreads
-from embereye.process.files import sync_file
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.tasks import Tasks
 from embereye.v1.association_pb2 import Associate
@@ -167,26 +170,42 @@ async def test_where_the_disk_fails_nothing_is_acknowledged_and_nothing_is_left_
     items = [(still(data), data) for data in contents]
     synced = itertools.count()
 
-    def failing(path: Path) -> None:
+    fsync = os.fsync
+
+    def failing(descriptor: int) -> None:
         if next(synced) == 13:
             raise OSError(errno.EIO, "Input/output error")
-        sync_file(path)
+        fsync(descriptor)
 
-    monkeypatch.setattr(clip_store, "sync_file", failing)
+    monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(clip_store.NoRoomError, match="clips cannot be written: Input/output error"):
         await served.clips.store(items)
     assert "Input/output error" in served.clips.failing
     assert len(served.clips) == 0
     assert list((served.folder / "partial").iterdir()) == []
-    monkeypatch.setattr(clip_store, "sync_folder", failing)
-    synced = itertools.count(13)
-    monkeypatch.setattr(clip_store, "sync_file", sync_file)
+    synced = itertools.count(13 - 2 * len(items))  # of the folders one cannot be synced
     with pytest.raises(clip_store.NoRoomError, match="clips cannot be written: Input/output error"):
         await served.clips.store(items)
     assert len(served.clips) == 0
     monkeypatch.undo()
     assert await served.clips.store(items) == [None] * 20
     assert (served.clips.failing, len(await served.loaded_anew())) == ("", 20)
+
+
+@given(
+    st.builds(
+        Clip,
+        sha256=st.text("0123456789abcdef", max_size=64),
+        media=st.sampled_from(sorted(Clip.Media.values())),
+        note=st.text(max_size=30),
+        from_ns=st.integers(-(2**63), 2**63 - 1),
+        bytes=st.integers(0, 2**64 - 1),
+        frames=st.integers(0, 2**32 - 1),
+        kind=st.sampled_from((0, 1, 2, 77)),  # one that a newer program knows
+    )
+)
+def test_a_description_is_what_protobufs_own_json_says(clip: Clip) -> None:
+    assert json.loads(clip_store.described(clip)) == json.loads(json_format.MessageToJson(clip))
 
 
 async def test_a_draft_that_a_crash_left_is_removed_when_the_hub_starts(served: Served) -> None:
