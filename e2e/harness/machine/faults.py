@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from harness.machine.local_site import HOST, START_SECONDS, LocalSite
 from harness.matrix.edits import DEFINITIONS, edits
 from harness.matrix.fault import HOLD_SECONDS, Fault
+from harness.matrix.rules import BURNS, DARK, HUB_GONE, OPERATOR_GONE, SHARD_GONE
 
 
 def _kill(site: LocalSite, *words: str) -> None:
@@ -232,13 +233,6 @@ async def fields_edited(site: LocalSite) -> AsyncIterator[None]:
 
 HOUR = 3600.0
 EDIT_SECONDS = 0.4  # between two edits
-# A second stands for half a minute of what rules wait for: what no longer burns after three still burns too fast.
-DARK = frozenset({"DevicesDark"})
-BURNS = frozenset({"CoverageBurnsFast", "CoverageBurnsSlowly"})
-SHARD_GONE = DARK | BURNS | {"ShardDown", "FleetNotReady", "FleetDegraded", "ScalingBlind", "ScalingStuck",
-                             "ShardMetricsMissing"}  # fmt: skip
-HUB_GONE = frozenset({"HubDown", "HubNotReached", "CanaryNotTold", "FleetDegraded"})
-OPERATOR_GONE = frozenset({"OperatorAbsent", "FleetNotReconciled"})
 FAULTS: dict[str, Fault[LocalSite]] = {
     fault.name: fault
     for fault in (

@@ -8,6 +8,16 @@ from embereye_operator.monitoring.rules import SECONDS, prometheus_rules
 
 CALM = 3  # seconds in a row without a change, before anything begins
 LAPSE = 30  # a second of a run stands for so many of a rule's
+# What is true, and may fire, while somebody does not run. A dark second stands for half a minute, and burns the budget
+# of as much.
+DARK = frozenset({"DevicesDark"})
+BURNS = frozenset({"CoverageBurnsFast", "CoverageBurnsSlowly"})
+SHARD_GONE = DARK | BURNS | {
+    "ShardDown", "FleetNotReady", "FleetDegraded", "ScalingBlind", "ScalingStuck", "ShardMetricsMissing",
+    "CanaryNotAlarmed", "CanaryNotTold",
+}  # fmt: skip
+HUB_GONE = frozenset({"HubDown", "HubNotReached", "CanaryNotAlarmed", "CanaryNotTold", "FleetDegraded"})
+OPERATOR_GONE = frozenset({"OperatorAbsent", "NoLeader", "FleetNotReconciled"})
 
 
 def lapsed_rules() -> dict[str, Any]:
