@@ -10,6 +10,7 @@ from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM
 from harness.matrix.fault import Fault
+from harness.matrix.rules import HUB_GONE, OPERATOR_GONE, SHARD_GONE
 
 API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it for as long as this file is there
 BACK_SECONDS = 120.0  # for the API server, and for CoreDNS, once they may run again
@@ -240,24 +241,32 @@ FAULTS: dict[str, Fault[Release]] = {
     fault.name: fault
     for fault in (
         Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True),
-        Fault("shard killed", "a sensor shard is killed (-9)", 10.0, shard_killed, at_once=True),
-        Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True),
-        Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True),
-        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True),
+        Fault("shard killed", "a sensor shard is killed (-9)", 10.0, shard_killed, at_once=True,
+              besides=SHARD_GONE),
+        Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True,
+              besides=SHARD_GONE),
+        Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
+              besides=SHARD_GONE),
+        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
-              at_once=True),
-        Fault("node drained", "a node with a shard is drained", 1.5, node_drained, at_once=True),
-        Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, hold=60.0),
+              at_once=True, besides=OPERATOR_GONE),
+        Fault("node drained", "a node with a shard is drained", 1.5, node_drained, at_once=True,
+              besides=SHARD_GONE | OPERATOR_GONE),
+        Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, hold=60.0,
+              besides=SHARD_GONE | OPERATOR_GONE),
         Fault("node cut off", "a node with a shard is cut off from all others for a minute", 45.0, node_cut_off,
-              hold=60.0),
+              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE),
         Fault("network bad", "one packet in twenty that comes to a node is lost, for 20 s", 10.0, network_bad,
-              hold=20.0),
-        Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0),
+              hold=20.0, besides=SHARD_GONE),
+        Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0,
+              alerts=frozenset({"PassesFailing"}), besides=OPERATOR_GONE),
         Fault("names gone", "nobody resolves names for 20 s", 1.5, names_gone, hold=20.0),
-        Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True),
+        Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
+              besides=frozenset({"ShardDown", "FleetNotReady"})),
         Fault("image bad", "an image that there is not is declared for 20 s, and taken back", 1.5, image_bad,
               hold=20.0),
-        Fault("fleet deleted", "the fleet is deleted, and applied again", 45.0, fleet_deleted, at_once=True),
+        Fault("fleet deleted", "the fleet is deleted, and applied again", 45.0, fleet_deleted, at_once=True,
+              besides=SHARD_GONE),
         Fault("certificates gone", "the certificates of shards and hub are deleted, and issued anew", 1.5,
               certificates_gone, hold=10.0),
     )

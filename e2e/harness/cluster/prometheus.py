@@ -18,11 +18,12 @@ from harness.matrix.rules import Standing, states
 
 MONITORING = "monitoring"  # its namespace
 LABELS = {"release": "stack"}
+ANSWER_SECONDS = 20.0
 PROGRAMS = ("prometheus", "prometheus-operator", "prometheus-config-reloader")
 
 
-async def install_prometheus(cluster: Cluster) -> "Prometheus":
-    """Have both run; returns once Prometheus answers."""
+async def install_prometheus(cluster: Cluster, node: str = "") -> "Prometheus":
+    """Have both run, Prometheus on `node` where one is named; returns once it answers."""
     binaries = Path(await script("binaries", *PROGRAMS))
     await script("program-image", *PROGRAMS)
     await script("load", *(_image(program) for program in PROGRAMS))
@@ -32,7 +33,7 @@ async def install_prometheus(cluster: Cluster) -> "Prometheus":
     await cluster.apply(namespace, *definitions)
     names = [f"crd/{document['metadata']['name']}" for document in definitions]
     await cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
-    await cluster.apply(*(document for document in bundle if document not in definitions), *_prometheus())
+    await cluster.apply(*(document for document in bundle if document not in definitions), *_prometheus(node))
     door = await cluster.existing("service", "door", MONITORING, 30)
     prometheus = Prometheus(f"{await cluster.entrance()}:{node_ports(door)['web']}")
 
@@ -74,7 +75,7 @@ def _of_the_makers(bundle: Path) -> list[Json]:
     return found
 
 
-def _prometheus() -> list[Json]:
+def _prometheus(node: str) -> list[Json]:
     """A Prometheus as kube-prometheus-stack declares it, and a door to it."""
     subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": MONITORING}
     metadata = {"name": "stack", "namespace": MONITORING}
@@ -98,6 +99,7 @@ def _prometheus() -> list[Json]:
             "spec": {
                 "image": _image("prometheus"), "version": "v3.9.1", "imagePullPolicy": "IfNotPresent",
                 "serviceAccountName": "prometheus", "evaluationInterval": "5s",
+                "nodeSelector": {"kubernetes.io/hostname": node} if node else {},
                 "podMonitorSelector": selector, "podMonitorNamespaceSelector": everywhere,
                 "serviceMonitorSelector": selector, "serviceMonitorNamespaceSelector": everywhere,
                 "ruleSelector": selector, "ruleNamespaceSelector": everywhere,
@@ -119,13 +121,14 @@ class Prometheus:
 
     async def get(self, path: str, **query: str) -> Any:
         host, _, port = self._address.partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        try:
-            target = f"/api/v1/{path}?{urllib.parse.urlencode(query)}"
-            writer.write(f"GET {target} HTTP/1.0\r\nHost: prometheus\r\n\r\n".encode())
-            _, _, body = (await asyncio.wait_for(reader.read(), 20)).partition(b"\r\n\r\n")
-        finally:
-            writer.close()
+        async with asyncio.timeout(ANSWER_SECONDS):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            try:
+                target = f"/api/v1/{path}?{urllib.parse.urlencode(query)}"
+                writer.write(f"GET {target} HTTP/1.0\r\nHost: prometheus\r\n\r\n".encode())
+                _, _, body = (await reader.read()).partition(b"\r\n\r\n")
+            finally:
+                writer.close()
         answer = json.loads(body)
         assert answer["status"] == "success", (path, query, answer)
         return answer["data"]
