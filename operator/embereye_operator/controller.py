@@ -248,7 +248,8 @@ class Controller:
                     logger.warning("cannot see which nodes are being emptied or lost: %s", error)
                 failing = str(error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), NODES_PERIOD)
+                async with asyncio.timeout(NODES_PERIOD):
+                    await changed.wait()
 
     def _silent(self) -> set[tuple[str, str]]:
         """Namespace and name of the shards that have not answered for long enough to count."""
@@ -274,7 +275,8 @@ class Controller:
                     logger.warning("cannot look after disruption budgets: %s", error)
                 failing = str(error)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._gone.wait(), GUARD_PERIOD)
+                async with asyncio.timeout(GUARD_PERIOD):
+                    await self._gone.wait()
             self._gone.clear()
 
     async def _keep_identities(self) -> None:

@@ -360,7 +360,8 @@ class Up:
             await self._reconcile_due(time.monotonic())
             self._write_targets()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._dirty.wait(), 0.25)
+                async with asyncio.timeout(0.25):
+                    await self._dirty.wait()
             if self._dirty.is_set():
                 self._dirty.clear()
                 for state in self._fleets.values():

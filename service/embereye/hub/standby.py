@@ -173,7 +173,8 @@ async def stand_by(
                         logger.info("standing by for the hub at %s", owner.host)
                     forwarder.follow(owner)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await stop.wait()
         return False
     finally:
         watch.interrupt()

@@ -355,7 +355,8 @@ class ShardProcess(ShardServicer, Collector):
     ) -> ShardStatus:
         """Hand every sender over; the process ends once the answer is on its way."""
         seconds = request.deadline_ns / 1e9 or DRAIN_SECONDS
-        await asyncio.wait_for(self._begin_drain(), seconds)
+        async with asyncio.timeout(seconds):
+            await self._begin_drain()
         asyncio.get_running_loop().call_later(0.05, self._drained.set)
         return self._status(devices=False)
 

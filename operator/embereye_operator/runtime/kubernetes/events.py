@@ -58,7 +58,8 @@ class EventWriter:
             self._failing = ""
             self._noted.clear()
             try:
-                await asyncio.wait_for(self._noted.wait(), POLL)
+                async with asyncio.timeout(POLL):
+                    await self._noted.wait()
             except TimeoutError:
                 continue
 

@@ -83,7 +83,8 @@ class Supervised:
             pause = backoff.next()
             self._on_exit(Exit(self.spec.name, code, pause, self.log, failure))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._stopping.wait()
 
     async def _run(self) -> int:
         """Start it and wait for its end; its exit code."""
@@ -112,7 +113,8 @@ class Supervised:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                async with asyncio.timeout(STOP_SECONDS):
+                    await process.wait()
             except TimeoutError:
                 logger.warning("%s did not stop within %g s: killing it", self.spec.name, STOP_SECONDS)
                 with contextlib.suppress(ProcessLookupError):

@@ -85,7 +85,8 @@ class ClipPipeline:
         """End every clip and wait up to `seconds` for the hub to store them; the others wait on the disk."""
         deadline = time.monotonic() + seconds
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._recorder.flush(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._recorder.flush()
         while self._delivery.waiting and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
 

@@ -216,7 +216,8 @@ class DecoderPool:
         begin = self.count * SHARE_BYTES
         self._apart = _Decoder(self.count, memory[begin : begin + SHARE_BYTES])
         try:
-            await asyncio.wait_for(self._ready.wait(), START_SECONDS)
+            async with asyncio.timeout(START_SECONDS):
+                await self._ready.wait()
         except TimeoutError:
             self.stop()
             raise RuntimeError(f"no decoder process has come up within {START_SECONDS:g} s") from None

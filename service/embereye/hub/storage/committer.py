@@ -165,7 +165,8 @@ class Committer:
     async def flush(self, timeout: float) -> bool:
         """Wait until everything enqueued is durable; False if `timeout` seconds passed first."""
         try:
-            await asyncio.wait_for(self._idle.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True

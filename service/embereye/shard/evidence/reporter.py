@@ -158,7 +158,8 @@ class Reporter:
                     await asyncio.sleep(0)
                     sent = await self._send_evidence(call, sent)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, self._coverage_due - time.monotonic()))
+                async with asyncio.timeout(max(0.0, self._coverage_due - time.monotonic())):
+                    await self._wake.wait()
         await call.done_writing()
 
     async def _send_evidence(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]", sent: int) -> int:

@@ -47,6 +47,11 @@ async def serve_rtsp(
             await first_of(stop.wait(), tasks.failed.wait())
 
 
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(SESSION_SECONDS):
+        return await reader.read(65_536)
+
+
 class _Viewer:
     """One client of the RTSP server."""
 
@@ -68,7 +73,7 @@ class _Viewer:
         """Answer until the client leaves or falls silent."""
         parser = RtspParser()
         try:
-            while data := await asyncio.wait_for(reader.read(65_536), SESSION_SECONDS):
+            while data := await _read(reader):
                 for item in parser.feed(data):
                     if isinstance(item, Interleaved):
                         self._hear(item.data)

@@ -60,8 +60,10 @@ class VideoSource:
             await self._relay(output, offer, set_state)
             shown = redact(self._address)
             with contextlib.suppress(TimeoutError):
-                said = (await asyncio.wait_for(errors.read(2000), 1.0)).decode(errors="replace").strip()
-                code = await asyncio.wait_for(asyncio.to_thread(process.wait, 1.0), 2.0)
+                async with asyncio.timeout(1.0):
+                    said = (await errors.read(2000)).decode(errors="replace").strip()
+                async with asyncio.timeout(2.0):
+                    code = await asyncio.to_thread(process.wait, 1.0)
                 if code == 2:
                     raise SourceError(f"{shown}: {said.splitlines()[-1] if said else 'the player gave up'}")
                 raise SourceError(f"the player of {shown} ended with code {code}")
