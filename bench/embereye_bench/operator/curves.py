@@ -1,6 +1,7 @@
 """What more devices, shards and fleets cost: of each curve one number grows, and the largest of all stand together.
 
-Each place is a table's row and, for its curve, a point of a plot: docs/limits.md has them.
+Each place is a table's row and, for its curve, a point of a plot: docs/limits.md has the tables, docs/performance.md
+the plots.
 """
 
 import asyncio
