@@ -10,7 +10,7 @@ from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM
 from harness.matrix.fault import Fault
-from harness.matrix.rules import HUB_GONE, OPERATOR_GONE, SHARD_GONE
+from harness.matrix.rules import HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 
 API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it for as long as this file is there
 BACK_SECONDS = 120.0  # for the API server, and for CoreDNS, once they may run again
@@ -95,23 +95,33 @@ async def operators_killed(release: Release) -> AsyncIterator[None]:
 
 
 async def _node_with_a_shard(release: Release) -> str:
-    """A node that the hub is not on, where a sensor shard runs."""
+    """A node that the hub is not on, where a sensor shard watches its devices."""
     site = release.site
     home = site.home_node
     (node,) = (name for name in await site.cluster.nodes() if name != home)
 
     async def nodes() -> set[str]:
-        return {pod["spec"].get("nodeName", "") for pod in await site.pods(component="sensor-shard")}
+        """Where shards are; none while some come or go: who has only just been started watches nothing yet."""
+        label = "app.kubernetes.io/component=sensor-shard"
+        pods = await site.cluster.items("pods", "--namespace", SITE, "--selector", label)
+        leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods)
+        moving = leaving or len(pods) != release.shards or not all(_ready(pod) for pod in pods)
+        return set() if moving else {pod["spec"].get("nodeName", "") for pod in pods}
 
-    if node not in await nodes():
+    if node not in await until(nodes, bool, "no shard comes or goes", COVERED_SECONDS):
         await site.cluster.kubectl("cordon", home)  # which the operator takes for a node that is to be emptied
         try:
-            await until(nodes, lambda found: node in found, f"a shard runs on {node}", COVERED_SECONDS)
+            await until(nodes, lambda found: node in found, f"a shard watches from {node}", COVERED_SECONDS)
         finally:
             await site.cluster.kubectl("uncordon", home)
-        await release.settled()
+    await release.settled()
     release.struck = time.monotonic()
     return node
+
+
+def _ready(pod: Json) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 @asynccontextmanager
@@ -240,7 +250,8 @@ async def certificates_gone(release: Release) -> AsyncIterator[None]:
 FAULTS: dict[str, Fault[Release]] = {
     fault.name: fault
     for fault in (
-        Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True),
+        Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True,
+              besides=MOVED),
         Fault("shard killed", "a sensor shard is killed (-9)", 10.0, shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True,
@@ -249,7 +260,7 @@ FAULTS: dict[str, Fault[Release]] = {
               besides=SHARD_GONE),
         Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
-              at_once=True, besides=OPERATOR_GONE),
+              at_once=True, besides=OPERATOR_GONE | MOVED),
         Fault("node drained", "a node with a shard is drained", 1.5, node_drained, at_once=True,
               besides=SHARD_GONE | OPERATOR_GONE),
         Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, hold=60.0,

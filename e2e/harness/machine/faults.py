@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from harness.machine.local_site import HOST, START_SECONDS, LocalSite
 from harness.matrix.edits import DEFINITIONS, edits
 from harness.matrix.fault import HOLD_SECONDS, Fault
-from harness.matrix.rules import BURNS, DARK, HUB_GONE, OPERATOR_GONE, SHARD_GONE
+from harness.matrix.rules import BURNS, DARK, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 
 
 def _kill(site: LocalSite, *words: str) -> None:
@@ -236,7 +236,8 @@ EDIT_SECONDS = 0.4  # between two edits
 FAULTS: dict[str, Fault[LocalSite]] = {
     fault.name: fault
     for fault in (
-        Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True),
+        Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True,
+              besides=MOVED),
         Fault("scaled far", "eight sensor shards are asked for, and two again", 1.5, scaled_far,
               besides=frozenset({"FleetNotReady", "ScalingStuck", "ShardDown", "EventLoopSlow"})),
         Fault("fields edited", "every field of both fleets that has a default is changed, and changed back", 1.5,
@@ -251,7 +252,7 @@ FAULTS: dict[str, Fault[LocalSite]] = {
         Fault("hub frozen", "the hub stands still (SIGSTOP) and goes on", 1.5, hub_frozen, hold=8.0,
               alerts=frozenset({"HubDown"}), besides=HUB_GONE | {"EvidenceWaiting"}),
         Fault("operator frozen", "the operator stands still (SIGSTOP) during a hand-over", 1.5, operator_frozen,
-              hold=10.0, alerts=frozenset({"OperatorAbsent"}), besides=OPERATOR_GONE),
+              hold=10.0, alerts=frozenset({"OperatorAbsent"}), besides=OPERATOR_GONE | MOVED),
         Fault("operator killed", "operator, hub and shards are killed (-9) during a hand-over, and started again", 45.0,
               operator_killed, at_once=True, alerts=frozenset({"HubDown", "OperatorAbsent"}),
               besides=SHARD_GONE | HUB_GONE | OPERATOR_GONE),

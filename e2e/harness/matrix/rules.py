@@ -16,6 +16,7 @@ SHARD_GONE = DARK | BURNS | {
     "ShardDown", "FleetNotReady", "FleetDegraded", "ScalingBlind", "ScalingStuck", "ShardMetricsMissing",
     "CanaryNotAlarmed", "CanaryNotTold",
 }  # fmt: skip
+MOVED = frozenset({"ShardDown"})  # whoever went away is scraped for seconds more
 HUB_GONE = frozenset({"HubDown", "HubNotReached", "CanaryNotAlarmed", "CanaryNotTold", "FleetDegraded"})
 OPERATOR_GONE = frozenset({"OperatorAbsent", "NoLeader", "FleetNotReconciled"})
 
