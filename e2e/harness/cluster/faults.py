@@ -275,7 +275,7 @@ FAULTS: dict[str, Fault[Release]] = {
         Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
               besides=frozenset({"ShardDown", "FleetNotReady"})),
         Fault("image bad", "an image that there is not is declared for 20 s, and taken back", 1.5, image_bad,
-              hold=20.0),
+              hold=20.0, besides=MOVED),
         Fault("fleet deleted", "the fleet is deleted, and applied again", 45.0, fleet_deleted, at_once=True,
               besides=SHARD_GONE),
         Fault("certificates gone", "the certificates of shards and hub are deleted, and issued anew", 1.5,
