@@ -270,7 +270,7 @@ FAULTS: dict[str, Fault[Release]] = {
         Fault("network bad", "one packet in twenty that comes to a node is lost, for 20 s", 10.0, network_bad,
               hold=20.0, besides=SHARD_GONE),
         Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0,
-              alerts=frozenset({"PassesFailing"}), besides=OPERATOR_GONE),
+              alerts=frozenset({"NoLeader"}), besides=OPERATOR_GONE | {"PassesFailing"}),
         Fault("names gone", "nobody resolves names for 20 s", 1.5, names_gone, hold=20.0),
         Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
               besides=frozenset({"ShardDown", "FleetNotReady"})),
