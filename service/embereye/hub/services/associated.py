@@ -14,6 +14,7 @@ from embereye.wire.delimited import Buffers
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 AHEAD = 8 * 1024 * 1024  # bytes of requests that wait, from which on the connection is not read
+REQUEST_BYTES = 1024  # of memory that the shortest request takes
 
 
 def associated(
@@ -50,7 +51,7 @@ class _Served:
     def receive(self, messages: Sequence[bytes | memoryview]) -> None:
         """Requests, in order."""
         self._waiting += map(self._parse, messages)
-        self._sizes += sum(map(len, messages))
+        self._sizes += sum(map(len, messages)) + REQUEST_BYTES * len(messages)
         self._more.set()
         if self._sizes > AHEAD and not self._paused:
             self._paused = True

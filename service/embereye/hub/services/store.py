@@ -15,6 +15,7 @@ from embereye.wire.fields import split_field
 STORE_BYTES = 16 * 1024 * 1024  # of one still or clip
 WAITING_BYTES = 8 * 1024 * 1024  # of one client, from which on it is not read
 TOGETHER = 64  # that are made durable together
+PART_BYTES = 1024  # of memory that a part takes besides its data
 UNDER_WAY = 4  # times that: some are received, others checked and written, and others wait for the disk
 
 
@@ -95,7 +96,7 @@ class Storing:
                     clip.CopyFrom(request.clip)
                     clip.stored_by = self._who
                 self._waiting.append(_Waiting(clip, request.offset, part.data, begins))
-                self._bytes += len(part.data)
+                self._bytes += len(part.data) + PART_BYTES
                 self._more.set()
                 while self._bytes > WAITING_BYTES:
                     self._less.clear()
@@ -113,7 +114,7 @@ class Storing:
 
     def _done_with(self, one: _Waiting) -> None:
         """Nothing reads its data any more. Not told of what is broken off: a thread may read that still."""
-        self._bytes -= len(one.data)
+        self._bytes -= len(one.data) + PART_BYTES
         self._less.set()
         if self._buffers is not None:
             self._buffers.put_back(one.data)

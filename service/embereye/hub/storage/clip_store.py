@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NoReturn, TypeVar
+from typing import BinaryIO, TypeVar
 
 from google.protobuf import json_format
 
@@ -34,6 +34,7 @@ CLIP_BYTES = 128 * 1024**2  # of one clip
 PARTIAL_NS = DAY  # that a clip may stay unfinished
 PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
 PRUNE_SECONDS = 60.0
+STORING_BYTES = 256 * 1024**2  # of memory, of what waits for a disk that stands still, also without its callers
 SYNCING = 8  # files at a time: a file system makes durable together what it is asked for together
 HERE = 2  # folders, that are synced before another thread would have begun to
 DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -63,8 +64,9 @@ class _Draft:
         return self.path.with_suffix(".json")
 
     def discard(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self.description.unlink(missing_ok=True)
+        for path in (self.path, self.description):
+            with contextlib.suppress(OSError):  # it goes when the hub starts next
+                path.unlink(missing_ok=True)
 
 
 @dataclass(eq=False)
@@ -92,7 +94,8 @@ class ClipStore:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hub-clips")
         self._drafting = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-draft")
         self._syncing = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-sync")
-        self._storing: set[asyncio.Task[list[Answer]]] = set()
+        self._storing: set[asyncio.Task[list[Answer] | NoRoomError]] = set()
+        self._storing_bytes = 0
         self._turn = asyncio.Lock()  # of whoever keeps what waits
         self._waiting: list[_Waiting] = []
         self._numbers = itertools.count()  # of drafts
@@ -145,21 +148,25 @@ class ClipStore:
             return clip
         if not 8 <= len(name) < 64:
             return None
-        found = [clip for digest, clip in self._clips.items() if digest.startswith(name)]
+        found = [clip for clip in self._known() if clip.sha256.startswith(name)]
         return found[0] if len(found) == 1 else None
 
     def of_episodes(self, episodes: Iterable[str]) -> list[Clip]:
         """The clips that were made for these signs, newest first."""
         wanted = set(episodes)
-        return self._newest(clip for clip in self._clips.values() if clip.episode in wanted)
+        return self._newest(clip for clip in self._known() if clip.episode in wanted)
 
     def between(self, from_ns: int, until_ns: int) -> list[Clip]:
         """The clips that show anything of what was from `from_ns` to before `until_ns`, newest first."""
-        return self._newest(c for c in self._clips.values() if c.from_ns < until_ns and c.until_ns >= from_ns)
+        return self._newest(clip for clip in self._known() if clip.from_ns < until_ns and clip.until_ns >= from_ns)
 
     def newest(self, limit: int) -> list[Clip]:
         """The newest `limit` of all."""
-        return self._newest(self._clips.values())[:limit]
+        return self._newest(self._known())[:limit]
+
+    def _known(self) -> list[Clip]:
+        """All, at this moment: the thread goes on to keep and to remove some."""
+        return list(self._clips.values())
 
     @staticmethod
     def _newest(clips: Iterable[Clip]) -> list[Clip]:
@@ -191,12 +198,24 @@ class ClipStore:
         What several callers have waits for the disk together. NoRoomError where nothing can be written. Cancelled, it
         goes on without its caller, and reads the contents still.
         """
+        size = sum(len(data) for _, data in items)
+        if self._storing and self._storing_bytes + size > STORING_BYTES:
+            raise self._failed(NoRoomError(f"{self._storing_bytes >> 20} MB of clips wait for the hub's disk"))
+        self._storing_bytes += size
         task = start_task(self._store(items), name="clips-store")
         self._storing.add(task)
-        task.add_done_callback(self._storing.discard)
-        return await asyncio.shield(task)
+        task.add_done_callback(partial(self._stored, size))
+        found = await asyncio.shield(task)
+        if isinstance(found, NoRoomError):
+            raise found
+        return found
 
-    async def _store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer]:
+    def _stored(self, size: int, task: "asyncio.Task[list[Answer] | NoRoomError]") -> None:
+        self._storing.discard(task)
+        self._storing_bytes -= size
+
+    async def _store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer] | NoRoomError:
+        """As `store`, which may have no caller any more to be raised at."""
         shares = min(SYNCING, len(items))
         loop = asyncio.get_running_loop()
         work = (partial(self._draft, items[number::shares]) for number in range(shares))
@@ -208,47 +227,55 @@ class ClipStore:
         for share in drafted:
             if isinstance(share, BaseException):
                 await self._run(partial(_discard, mine.drafts))
-                self._raise_failure(share)
+                return self._failed(share)
         if mine.drafts:
             await self._keep_drafts(mine)
-        self._set_failing("")
+        if mine.failure is not None:
+            return self._failed(mine.failure)
         answers: list[Answer] = [None] * len(items)
         for number, share in enumerate(drafted):
             assert not isinstance(share, BaseException)
             answers[number::shares] = [None if isinstance(one, _Draft) else one for one in share]
+        if full := next((one for one in answers if isinstance(one, NoRoomError)), None):
+            self._failed(full)
+        elif mine.drafts:
+            self._set_failing("")
         return answers
 
     async def _keep_drafts(self, mine: _Waiting) -> None:
         self._waiting.append(mine)
         async with self._turn:
-            if not mine.over:  # nobody has taken it along
-                batch, self._waiting = self._waiting, []
-                drafts = [draft for one in batch for draft in one.drafts]
-                try:
-                    await self._run(partial(self._keep_together, drafts))
-                except Exception as error:
-                    for one in batch:
-                        one.failure = error
+            if mine.over:
+                return  # somebody has taken it along
+            batch, self._waiting = self._waiting, []
+            drafts = [draft for one in batch for draft in one.drafts]
+            failure: BaseException | None = NoRoomError("clips could not be kept: the hub ends")
+            try:
+                await self._run(partial(self._keep_together, drafts))
+                failure = None
+            except Exception as error:
+                failure = error
+            finally:
                 for one in batch:
-                    one.over = True
-        if mine.failure is not None:
-            self._raise_failure(mine.failure)
+                    one.over, one.failure = True, failure
 
     async def _guarded(self, work: Callable[[], None]) -> None:
         try:
             await self._run(work)
-        except (OSError, NoRoomError) as error:
-            self._raise_failure(error)
+        except NoRoomError as error:
+            raise self._failed(error) from None
+        except OSError as error:
+            raise self._failed(error) from error
         self._set_failing("")
 
-    def _raise_failure(self, error: BaseException) -> NoReturn:
-        """Raise `error`, as NoRoomError where the disk is the reason."""
-        if isinstance(error, NoRoomError):
-            self._set_failing(str(error))
-        elif isinstance(error, OSError):
-            self._set_failing(f"clips cannot be written: {error.strerror or error}")
-            raise NoRoomError(self.failing) from error
-        raise error
+    def _failed(self, error: BaseException) -> NoRoomError:
+        """`error`, which is told from now on, as what a caller is told of it; raised, where it is not the disk's."""
+        if isinstance(error, OSError):
+            error = NoRoomError(f"clips cannot be written: {error.strerror or error}")
+        if not isinstance(error, NoRoomError):
+            raise error
+        self._set_failing(str(error))
+        return error
 
     def _set_failing(self, failing: str) -> None:
         if bool(failing) != bool(self.failing):
@@ -290,6 +317,8 @@ class ClipStore:
             raise NoRoomError(f"no clip is taken: less than {FREE_BYTES >> 20} MB are free on the hub's disk")
 
     def _append(self, clip: Clip, offset: int, data: Buffer) -> None:
+        if clip.sha256 in self._clips:
+            return  # somebody brought all of it meanwhile
         self._check_room(len(data))
         if offset != self._partial_size(clip.sha256) or offset + len(data) > clip.bytes:
             raise ClipRefusedError(f"offset {offset}: {self._partial_size(clip.sha256)} of {clip.bytes} bytes are here")
@@ -325,6 +354,7 @@ class ClipStore:
             self._name_together(drafts)
         except OSError:
             _discard(drafts)  # those that have no name yet
+            self._folders.clear()  # one may have been removed
             raise
 
     def _name_together(self, drafts: Sequence[_Draft]) -> None:

@@ -6,6 +6,8 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -192,6 +194,79 @@ async def test_where_the_disk_fails_nothing_is_acknowledged_and_nothing_is_left_
     assert (served.clips.failing, len(await served.loaded_anew())) == ("", 20)
 
 
+async def test_what_waits_for_a_disk_that_stands_still_is_bounded_also_where_its_callers_have_gone(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clip_store, "STORING_BYTES", 5_000)
+    moving, fsync = threading.Event(), os.fsync
+
+    def standing(descriptor: int) -> None:
+        moving.wait()
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", standing)
+    contents = [os.urandom(1_000) for _ in range(6)]
+    callers = [asyncio.ensure_future(served.clips.store([(still(data), data)])) for data in contents[:5]]
+    await asyncio.sleep(0)
+    for caller in callers:
+        caller.cancel()
+    await asyncio.wait(callers)
+    with pytest.raises(clip_store.NoRoomError, match="wait for the hub's disk"):
+        await served.clips.store([(still(contents[5]), contents[5])])
+    assert "wait for the hub's disk" in served.clips.failing
+    moving.set()
+    while len(served.clips) < 5:  # they were promised to nobody, and are kept all the same
+        await asyncio.sleep(0.01)
+    assert await served.clips.store([(still(contents[5]), contents[5])]) == [None]
+    assert served.clips.failing == ""
+
+
+async def test_clips_are_looked_for_while_others_are_stored(served: Served) -> None:
+    wanted = os.urandom(10)
+    await served.clips.store([(still(wanted, episode="fire", until_ns=5), wanted)])
+    for number in range(20_000):
+        served.clips._clips[f"{number:064x}"] = Clip(sha256=f"{number:064x}", episode="other")
+    ending = threading.Event()
+
+    def keep() -> None:
+        for number in range(20_000, 200_000):
+            if ending.is_set():
+                return
+            served.clips._clips[f"{number:064x}"] = Clip()
+
+    keeping = threading.Thread(target=keep)
+    keeping.start()
+    try:
+        for _ in range(10):
+            assert len(served.clips.of_episodes(["fire"])) == 1
+            assert served.clips.between(5, 6)
+            assert served.clips.find(hashlib.sha256(wanted).hexdigest()[:12]) is not None
+    finally:
+        ending.set()
+        keeping.join()
+
+
+async def test_a_folder_that_somebody_removes_is_made_again(served: Served) -> None:
+    data = os.urandom(1_000)
+    assert await served.clips.store([(still(data), data)]) == [None]
+    folder = served.clips.path(still(data)).parent
+    shutil.rmtree(folder)
+    other = next(other for number in range(10_000) if still(other := b"%d" % number).sha256[:2] == folder.name)
+    with pytest.raises(clip_store.NoRoomError):
+        await served.clips.store([(still(other), other)])
+    assert await served.clips.store([(still(other), other)]) == [None]
+
+
+async def test_a_part_of_what_somebody_else_has_brought_meanwhile_is_not_refused(served: Served) -> None:
+    data = os.urandom(1_000)
+    await served.clips.write(still(data), 0, data[:300])
+    assert await served.clips.store([(still(data), data)]) == [None]
+    await served.clips.write(still(data), 300, data[300:])
+    await served.clips.complete(still(data))
+    assert list((served.folder / "partial").iterdir()) == []
+    assert len(served.clips) == 1
+
+
 @given(
     st.builds(
         Clip,
@@ -314,6 +389,10 @@ async def test_without_room_it_is_refused_for_now(served: Served, monkeypatch: p
 
     answer = await away(store)
     assert (answer.retry, "are free on the hub's disk" in answer.refused) == (True, True)
+    assert "are free on the hub's disk" in served.clips.failing, "by which EmberEyeClipsFailing fires"
+    monkeypatch.undo()
+    assert (await away(store)).whole
+    assert served.clips.failing == ""
 
 
 async def test_a_viewer_stores_nothing_by_either_way(served: Served) -> None:
