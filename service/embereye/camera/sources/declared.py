@@ -153,15 +153,17 @@ def _rtp(source: str, parts: SplitResult, port: int | None) -> DeclaredSource:
             continue
         least, most = _RTP_OPTIONS.get(name, (0, -1))
         if name not in _RTP_OPTIONS:
-            raise SourceError(f'source "{redact(source)}": "{name}" is not one of {", ".join(_RTP_OPTIONS)}, interface')
+            # Which one is not said: behind a ? may be the end of a password.
+            known = ", ".join(_RTP_OPTIONS)
+            raise SourceError(f'source "{redact(source)}": it has an option that is not one of {known}, interface')
         if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-            raise SourceError(f'source "{redact(source)}": {name} "{value}" is not between {least} and {most}')
+            raise SourceError(f'source "{redact(source)}": {name} is not between {least} and {most}')
         options[name] = int(value)
-    for text in filter(None, (address, interface)):
+    for text, said in ((address, f'"{address}"'), (interface, "interface")):
         try:
-            ipaddress.ip_address(text)
+            ipaddress.ip_address(text or "::")
         except ValueError as error:
-            raise SourceError(f'source "{redact(source)}": "{text}" is no IP address') from error
+            raise SourceError(f'source "{redact(source)}": {said} is no IP address') from error
     return DeclaredSource("rtp", address, port=port, options=options, interface=interface)
 
 
