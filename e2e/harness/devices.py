@@ -20,6 +20,7 @@ from harness.records.witness import OPTIONS
 RETRY_SECONDS = 0.2
 REST: Mapping[str, int] = {"ADC1": 280, "ADC2": 1300, "ADC3": 400}
 FLOOD_SECONDS = 0.02  # between two sends of a device that floods
+UNANSWERED_SECONDS = 3.0  # after which a camera that pushes dials again; a shard answers several times a second
 UNANSWERED_MS = 1500  # after which the kernel gives a connection up
 
 
@@ -169,6 +170,7 @@ class PushCamera:
     speed: float = 1.0  # times the film's frame rate
     flame_ns: int = 0  # when the first frame with a flame was written; 0: none yet
     _burning: int = -1  # frames of flame shown
+    _heard: float = 0.0  # monotonic seconds: when the shard answered last
     _written: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
@@ -191,9 +193,11 @@ class PushCamera:
     async def _push(self, target: str) -> str:
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
         call = FramesStub(link).Push()
+        self._heard = time.monotonic()
         sending = asyncio.ensure_future(self._send(call))
         try:
             async for response in call:
+                self._heard = time.monotonic()
                 if response.HasField("drain"):
                     return response.drain.target
                 if response.HasField("rejected"):
@@ -202,6 +206,9 @@ class PushCamera:
                     self.analysed = response.ack.analysed
         except grpc.aio.AioRpcError as error:
             self.diary.note_change(self.id, f"{target}: {error.code().name}: {error.details()}")
+        except asyncio.CancelledError:
+            if not sending.done():  # not the call is given up: this camera is
+                raise
         finally:
             sending.cancel()
             with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
@@ -216,7 +223,12 @@ class PushCamera:
             due = max(due + 1 / (self.film.rate * self.speed), time.monotonic() - 1)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             if self.silent:
+                self._heard = time.monotonic()
                 continue
+            if time.monotonic() - self._heard > UNANSWERED_SECONDS:
+                self.diary.note_change(self.id, "nobody answers: dialling again")
+                call.cancel()
+                return
             sequence += 1
             await call.write(
                 PushRequest(camera=self.id, sequence=sequence, time_ns=time.time_ns(), image=self._frame(sequence))
