@@ -45,9 +45,12 @@ async def test_every_fire_is_one_alarm_and_coverage_stays_true_whatever_the_cloc
     await site.alarmed(fires[0], 2)
     speakers[fires[1]].line = CALM
     await site.act("Acknowledge", fires[1])
-    await asyncio.sleep(4)  # longer than a sign is held
-    states = {zone["name"]: zone["state"] for zone in (await site.get("/v1/zones"))["zones"]}
-    assert states[fires[1]] == "ZONE_STATE_RESTORED"
+
+    async def restored() -> bool:
+        states = {zone["name"]: zone["state"] for zone in (await site.get("/v1/zones"))["zones"]}
+        return bool(states[fires[1]] == "ZONE_STATE_RESTORED")
+
+    await until(restored, "its sign has ended")
     await site.act("Reset", fires[1])
     await site.covered(honest)
     history = await site.history()
