@@ -225,14 +225,17 @@ class PushCamera:
             if self.silent:
                 self._heard = time.monotonic()
                 continue
+            sequence += 1
+            image, now_ns = self._frame(sequence), time.time_ns()
+            frame = PushRequest(camera=self.id, sequence=sequence, time_ns=now_ns, image=image)
+            # Where nobody reads, a write waits.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(UNANSWERED_SECONDS):
+                    await call.write(frame)
             if time.monotonic() - self._heard > UNANSWERED_SECONDS:
                 self.diary.note_change(self.id, "nobody answers: dialling again")
                 call.cancel()
                 return
-            sequence += 1
-            await call.write(
-                PushRequest(camera=self.id, sequence=sequence, time_ns=time.time_ns(), image=self._frame(sequence))
-            )
 
     def _frame(self, sequence: int) -> bytes:
         if self.covered:

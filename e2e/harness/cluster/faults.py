@@ -266,7 +266,7 @@ FAULTS: dict[str, Fault[Release]] = {
         Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, hold=60.0,
               besides=SHARD_GONE | OPERATOR_GONE),
         Fault("node cut off", "a node with a shard is cut off from all others for a minute", 45.0, node_cut_off,
-              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE),
+              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE | {"HubNotReached"}),
         Fault("network bad", "one packet in twenty that comes to a node is lost, for 20 s", 10.0, network_bad,
               hold=20.0, besides=SHARD_GONE),
         Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0,
