@@ -227,27 +227,20 @@ class Association(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand whole messages on; what breaks the rules ends the association with a sentence."""
+        self._receive(self._reader.receive, data)
+
+    def data_filled(self, reader: DelimitedBuffers, count: int) -> None:
+        """The same of long messages, once the next `count` bytes are in the `reader`'s space."""
+        self._receive(reader.filled, count)
+
+    def _receive(self, read: Callable[[Any], Any], arrived: object) -> None:
         if self._over or self._transport is None:
             return
         self.heard = asyncio.get_running_loop().time()
         try:
-            messages: list[Any] = self._reader.receive(data)
+            messages: list[Any] = read(arrived)
             if self._stream is None and messages:
                 messages += self._associate(Associate.FromString(messages.pop(0)))
-            if self._stream is not None and messages:
-                self._stream.receive(messages)
-        except DecodeError:
-            self.release(UNEXPECTED)
-        except (ReleasedError, DelimitedError) as error:
-            self.release(str(error))
-
-    def data_filled(self, reader: DelimitedBuffers, count: int) -> None:
-        """The same of long messages, once the next `count` bytes are in the `reader`'s space."""
-        if self._over:
-            return
-        self.heard = asyncio.get_running_loop().time()
-        try:
-            messages = reader.filled(count)
             if self._stream is not None and messages:
                 self._stream.receive(messages)
         except DecodeError:
