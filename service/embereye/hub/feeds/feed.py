@@ -19,6 +19,7 @@ from google.protobuf import json_format
 from embereye.hub.feeds.selection import EVERYTHING, Selection
 from embereye.process.addresses import place_of
 from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.wire.delimited import varint
 
 KEPT = 4_096  # events in memory
 BATCH = 256  # events handed over at once
@@ -92,12 +93,7 @@ class Entry:
     @cached_property
     def followed(self) -> bytes:
         """A FollowResponse that has it, as protobuf has that on the wire."""
-        length, prefix = len(self.binary), bytearray(FOLLOWED)
-        while length > 0x7F:
-            prefix.append(0x80 | length & 0x7F)
-            length >>= 7
-        prefix.append(length)
-        return bytes(prefix) + self.binary
+        return FOLLOWED + varint(len(self.binary)) + self.binary
 
     def payload(self, form: Form) -> bytes:
         """What is in the frame `form`."""
