@@ -11,7 +11,7 @@ import cv2
 import grpc
 import numpy as np
 
-from embereye.sim.scenes.scene import Loops
+from embereye.sim.scenes.scene import Loops, render
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesStub
 from harness.records.diary import Diary
@@ -152,6 +152,11 @@ class Film:
         height, width = picture.shape
         black = cv2.imencode(".jpg", np.full((height, width), 6, np.uint8))[1].tobytes()
         return cls(rate, quiet, list(loops.growth), list(loops.blaze), black)
+
+    @classmethod
+    def drawn(cls) -> "Film":
+        """A room of 320x240 pixels; takes seconds of a processor."""
+        return cls.of(render(320, 240, 7, 10.0))
 
 
 @dataclass

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 from harness.machine.faults import FAULTS
-from harness.machine.local_site import HOST, LocalSite
+from harness.machine.local_site import HOST, Layout, LocalSite
 from harness.machine.slope import Slope, slope
 from harness.matrix.matrix import Outcome, try_faults
 from harness.records.probers import EvidenceProber
@@ -223,6 +223,13 @@ def load_cameras(plan: SoakPlan, mjpeg: int, rtsp: int) -> dict[str, str]:
     """The load's cameras and where they are pulled from."""
     found = {f"mjpeg-{number}": f"http://{HOST}:{mjpeg}/camera-{number}.mjpg" for number in range(1, plan.mjpeg + 1)}
     return found | {f"h264-{number}": f"rtsp://{HOST}:{rtsp}/camera-{number}" for number in range(1, plan.h264 + 1)}
+
+
+def layout_of(plan: SoakPlan, mjpeg: int, rtsp: int) -> Layout:
+    """What stands in the building: the load's devices, and those that faults are made on."""
+    return Layout(
+        fires=fires_of(plan), sensors=load_sensors(plan), pulled=load_cameras(plan, mjpeg, rtsp), small_disk=False
+    )
 
 
 def fires_of(plan: SoakPlan) -> int:

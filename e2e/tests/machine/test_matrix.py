@@ -21,6 +21,7 @@ from harness.machine.soak import (
     Soaked,
     SoakPlan,
     fires_of,
+    layout_of,
     load_cameras,
     load_commands,
     load_sensors,
@@ -232,6 +233,13 @@ def test_a_soak_s_events_follow_from_its_seed_and_there_are_sensors_for_all_its_
     assert set(faults) <= set(FAULTS)
     assert fires_of(plan) >= len(schedule)
     assert not [event for _, event in replace(plan, fault_seconds=0.0).schedule() if event != "fire"]
+
+
+def test_a_soak_s_building_has_what_its_faults_are_made_on() -> None:
+    layout = layout_of(SoakPlan(seconds=60, seed=1, mjpeg=1, h264=1), 2, 3)
+    assert layout.cameras, "faults of a camera are made on one that pushes"
+    assert set(layout.pulled) == {"mjpeg-1", "h264-1"}
+    assert len(layout.sensors) == 100
 
 
 def test_the_load_is_played_by_commands_that_exist_to_devices_that_are_declared() -> None:
