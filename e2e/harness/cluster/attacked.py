@@ -1,18 +1,25 @@
-"""A release in a cluster that faults are made on: two shards of sensors, one of cameras, devices outside the pods."""
+"""A release in a cluster that faults are made on: two shards of sensors, one of cameras, devices outside the pods.
+
+Its hub is one with a volume, or two on a PostgreSQL and a NATS that run beside the cluster, as others run them for it.
+"""
 
 import asyncio
+import base64
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from harness.cluster.cluster import Cluster, Json, until
 from harness.cluster.prometheus import LABELS, Prometheus, install_prometheus
-from harness.cluster.site import CAMERAS, SENSORS, SITE, VOLUME, Site
+from harness.cluster.site import CAMERAS, SENSORS, SITE, SYSTEM, VOLUME, Site
 from harness.devices import Film, PushCamera, TextDevice, fire_id
 from harness.matrix.rules import lapsed_rules
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
 from harness.records.witness import Witness
+from harness.servers.nats import Nats, run_nats
+from harness.servers.postgres import Postgres, run_postgres
 
 PROBED = 6  # sensors whose every reading is accounted for
 SHARDS = 2
@@ -25,14 +32,38 @@ MONITORED = (
     "monitoring.enabled=true", "monitoring.interval=1s", "monitoring.rules.enabled=false",
     *(f"monitoring.labels.{key}={value}" for key, value in LABELS.items()),
 )  # fmt: skip
+DATABASE = "hub-database"  # the Secret that has its address
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What several hubs stand on."""
+
+    postgres: Postgres
+    nats: Nats
+    database: str  # its address
+
+    def values(self) -> tuple[str, ...]:
+        """Of the chart."""
+        return (
+            "hub.replicas=2", "hub.persistence.enabled=false", f"hub.database.dsnSecret.name={DATABASE}",
+            f"hub.nats.servers={{{self.nats.address}}}",
+        )  # fmt: skip
+
+    def secret(self) -> Json:
+        """What the chart reads the database's address from."""
+        coded = base64.b64encode(self.database.encode()).decode()
+        metadata = {"name": DATABASE, "namespace": SYSTEM}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"dsn": coded}}
 
 
 class Release:
     """What is attacked, its devices, and who keeps books on both."""
 
-    def __init__(self, site: Site, fires: int) -> None:
+    def __init__(self, site: Site, fires: int, engines: Engines | None = None) -> None:
         """`fires`: how many sensors there are that stay quiet until they burn, once each."""
         self.site = site
+        self.engines = engines
         self.cluster: Cluster = site.cluster
         self.diary: Diary = site.diary
         self.witness: Witness
@@ -83,7 +114,11 @@ class Release:
     async def begin(self, film: Film) -> None:
         """Install it, and start devices, probers and the witness; returns once all of them are well."""
         site = self.site
-        await site.install(f"hub.persistence.storageClass={VOLUME}", *MONITORED)
+        if self.engines:
+            await self.cluster.apply(self.engines.secret())
+            await site.install(*self.engines.values(), *MONITORED)
+        else:
+            await site.install(f"hub.persistence.storageClass={VOLUME}", *MONITORED)
         await site.apply_fleets(self.sensor_fleet(), self.camera_fleet())
         self.witness = site.witness = Witness(await site.hub(), self.diary, token=site.token)
         site.start(self.witness.run(), "witness")
@@ -130,14 +165,24 @@ class Release:
 
 
 @asynccontextmanager
-async def running_release(diary: Diary, fires: int, film: Film) -> AsyncIterator[Release]:
+async def running_release(
+    diary: Diary, fires: int, film: Film, *, several_hubs: bool = False
+) -> AsyncIterator[Release]:
     """A release whose devices are all well, in a cluster that is clean before and after."""
     with diary.step("a clean cluster with the image"):
         site = Site(await Cluster.connect(diary))
         await site.clean()
         await site.prepare()
+    stack = ExitStack()
     try:
-        release = Release(site, fires)
+        engines = None
+        if several_hubs:
+            with diary.step("a PostgreSQL and a NATS beside the cluster"):
+                host = await site.cluster.neighbour()
+                postgres = await asyncio.to_thread(stack.enter_context, run_postgres(host))
+                nats = await asyncio.to_thread(stack.enter_context, run_nats(host))
+                engines = Engines(postgres, nats, await asyncio.to_thread(postgres.create_database, "embereye"))
+        release = Release(site, fires, engines)
         with diary.step("the real Prometheus Operator"):
             release.prometheus = await install_prometheus(site.cluster, site.home_node)  # which no fault takes
         with diary.step("installed, fleets covered, devices well"):
@@ -148,3 +193,4 @@ async def running_release(diary: Diary, fires: int, film: Film) -> AsyncIterator
     finally:
         await site.stop()
         await asyncio.shield(site.clean())
+        stack.close()

@@ -173,13 +173,17 @@ class Cluster:
         self.diary.note("fault", f"{node} is powered off", "bad", began_ns)
         return began_ns
 
+    async def pause(self, node: str) -> None:
+        """Let a node stand still with all that runs on it; its kernel goes on."""
+        await self._docker("pause", node)
+        self.diary.note("fault", f"{node} stands still", "bad")
+
     async def power_on(self, node: str) -> None:
-        """Let a node go on, where it was powered off."""
+        """Let a node go on, where it was powered off or paused."""
         if "true" in await self._docker("inspect", "--format", "{{.State.Paused}}", node):
             await self._docker("unpause", node)
-            await self.on_node(
-                node, "sh", "-c", "; ".join(f"iptables -t raw -D {chain} -j DROP" for chain in RAW_CHAINS)
-            )
+            back = "; ".join(f"iptables -t raw -D {chain} -j DROP" for chain in RAW_CHAINS)
+            await self.on_node(node, "sh", "-c", back, check=False)  # one that was paused alone has no such rules
             self.diary.note("fault", f"{node} is powered on", "good")
 
     async def _docker(self, *arguments: str) -> str:
@@ -190,16 +194,51 @@ class Cluster:
 
     async def kill_container(self, pod: Json) -> int:
         """Kill -9 the one process that a pod's only container runs; returns when, nanoseconds since the epoch."""
+        node, pid = await self._process(pod)
+        killed_ns = time.time_ns()
+        await self.on_node(node, "kill", "-9", pid)
+        self.diary.note("fault", f"kill -9 of {pod['metadata']['name']}, process {pid} on {node}", "bad", killed_ns)
+        return killed_ns
+
+    async def exhaust_memory(self, pod: Json) -> None:
+        """Let something in a pod's only container take memory until the kernel kills its process for want of it."""
+        node, pid = await self._process(pod)
+        await self.on_node(node, "sh", "-c", _EXHAUST, "sh", pid)
+        self.diary.note("fault", f"no memory is left to {pod['metadata']['name']}, process {pid} on {node}", "bad")
+
+    async def _process(self, pod: Json) -> tuple[str, str]:
+        """The node and the process of a pod's only container."""
         node, name = pod["spec"]["nodeName"], pod["metadata"]["name"]
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
         tasks = await self.on_node(node, "ctr", "--namespace", "k8s.io", "tasks", "list")
         pids = [line.split()[1] for line in tasks.splitlines() if line.startswith(container)]
         if len(pids) != 1:
             raise CommandError(f"{node} runs no task of container {container}, pod {name}")
-        killed_ns = time.time_ns()
-        await self.on_node(node, "kill", "-9", pids[0])
-        self.diary.note("fault", f"kill -9 of {name}, process {pids[0]} on {node}", "bad", killed_ns)
-        return killed_ns
+        return node, pids[0]
+
+    async def neighbour(self) -> str:
+        """Where pods reach what runs beside the cluster: the address of the machine itself on the nodes' network."""
+        node = next(iter(await self.nodes()))
+        form = "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}"
+        return (await self._docker("inspect", "--format", form, node)).strip()
+
+
+# In the container's own control group, of whichever version; its process is the first that the kernel takes.
+_EXHAUST = """
+pid=$1
+path=$(sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup)
+if [ -n "$path" ]; then group=/sys/fs/cgroup/memory$path
+else group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$pid/cgroup); fi
+echo 1000 >/proc/$pid/oom_score_adj
+sh -c 'echo $$ >"$1/cgroup.procs" && exec tail /dev/zero' sh "$group" &
+eater=$!
+for _ in $(seq 300); do
+  [ -d /proc/$pid ] || break
+  sleep 0.1
+done
+kill -9 $eater 2>/dev/null
+[ ! -d /proc/$pid ]
+"""
 
 
 def _address(node: Json) -> str:

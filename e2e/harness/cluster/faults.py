@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
+from harness.cluster.hub_faults import HUB_FAULTS
 from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM
 from harness.matrix.fault import Fault
 from harness.matrix.rules import HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
@@ -15,6 +16,7 @@ from harness.matrix.rules import HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it for as long as this file is there
 BACK_SECONDS = 120.0  # for the API server, and for CoreDNS, once they may run again
 ISSUED_SECONDS = 240.0  # for the operator to see that certificates are gone
+SLOW_LINE = "1mbit"
 NO_SUCH_IMAGE = "embereye:no-such-version"
 
 
@@ -62,6 +64,25 @@ async def shard_deleted(release: Release) -> AsyncIterator[None]:
     """Somebody deletes the pod of a sensor shard."""
     pod = (await _pods(release, "sensor-shard"))[0]
     await release.cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--namespace", SITE, "--wait=false")
+    release.struck = time.monotonic()
+    yield
+    await release.settled()
+
+
+@asynccontextmanager
+async def shard_evicted(release: Release) -> AsyncIterator[None]:
+    """A sensor shard's pod is evicted, as by an autoscaler, as soon as its disruption budget lets it."""
+    pod = (await _pods(release, "sensor-shard"))[0]
+    await until(lambda: release.site.evict(pod), bool, "the eviction is let through", COVERED_SECONDS)
+    release.struck = time.monotonic()
+    yield
+    await release.settled()
+
+
+@asynccontextmanager
+async def shard_out_of_memory(release: Release) -> AsyncIterator[None]:
+    """The kernel kills a sensor shard for want of memory."""
+    await release.cluster.exhaust_memory((await _pods(release, "sensor-shard"))[0])
     release.struck = time.monotonic()
     yield
     await release.settled()
@@ -174,6 +195,30 @@ async def network_bad(release: Release) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def network_slow(release: Release) -> AsyncIterator[None]:
+    """What a node sends waits in a queue before a line that is too slow for it."""
+    node = await _node_with_a_shard(release)
+    queue = ("rate", SLOW_LINE, "burst", "4kb", "latency", "300ms")
+    await release.cluster.on_node(node, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *queue)
+    try:
+        yield
+    finally:
+        await release.cluster.on_node(node, "tc", "qdisc", "delete", "dev", "eth0", "root")
+
+
+@asynccontextmanager
+async def node_paused(release: Release) -> AsyncIterator[None]:
+    """A node with a shard stands still with all that runs on it, and goes on; its kernel answers meanwhile."""
+    node = await _node_with_a_shard(release)
+    await release.cluster.pause(node)
+    try:
+        yield
+    finally:
+        await release.cluster.power_on(node)
+        await release.cluster.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=60s")
+
+
+@asynccontextmanager
 async def api_server_down(release: Release) -> AsyncIterator[None]:
     """There is no API server."""
     (plane,) = await release.cluster.items("nodes", "--selector", "node-role.kubernetes.io/control-plane")
@@ -247,38 +292,50 @@ async def certificates_gone(release: Release) -> AsyncIterator[None]:
     await release.site.cluster.existing("secret", f"{RELEASE}-hub-identity", SYSTEM, ISSUED_SECONDS)
 
 
+NODE = "a node"
+FLEET = "the fleet"
 FAULTS: dict[str, Fault[Release]] = {
     fault.name: fault
     for fault in (
         Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True,
-              besides=MOVED),
+              besides=MOVED, takes=FLEET),
         Fault("shard killed", "a sensor shard is killed (-9)", 10.0, shard_killed, at_once=True,
               besides=SHARD_GONE),
+        Fault("shard out of memory", "the kernel kills a sensor shard for want of memory", 10.0, shard_out_of_memory,
+              at_once=True, besides=SHARD_GONE),
         Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True,
+              besides=SHARD_GONE),
+        Fault("shard evicted", "the pod of a sensor shard is evicted", 1.5, shard_evicted, at_once=True,
               besides=SHARD_GONE),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
+        *HUB_FAULTS,
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
-              at_once=True, besides=OPERATOR_GONE | MOVED),
+              at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),
         Fault("node drained", "a node with a shard is drained", 1.5, node_drained, at_once=True,
-              besides=SHARD_GONE | OPERATOR_GONE),
+              besides=SHARD_GONE | OPERATOR_GONE, takes=NODE),
+        Fault("node paused", "a node with a shard stands still for a minute, and goes on", 45.0, node_paused, hold=60.0,
+              besides=SHARD_GONE | OPERATOR_GONE, takes=NODE),
         Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, hold=60.0,
-              besides=SHARD_GONE | OPERATOR_GONE),
+              besides=SHARD_GONE | OPERATOR_GONE, takes=NODE),
         Fault("node cut off", "a node with a shard is cut off from all others for a minute", 45.0, node_cut_off,
-              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE | {"HubNotReached"}),
+              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE | {"HubNotReached"}, takes=NODE),
         Fault("network bad", "one packet in twenty that comes to a node is lost, for 20 s", 10.0, network_bad,
-              hold=20.0, besides=SHARD_GONE),
-        Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0,
-              alerts=frozenset({"NoLeader"}), besides=OPERATOR_GONE | {"PassesFailing"}),
+              hold=20.0, besides=SHARD_GONE, takes=NODE),
+        Fault("network slow", f"a node sends no more than {SLOW_LINE}/s, for 20 s", 10.0, network_slow,
+              hold=20.0, besides=SHARD_GONE, takes=NODE),
         Fault("names gone", "nobody resolves names for 20 s", 1.5, names_gone, hold=20.0),
         Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
-              besides=frozenset({"ShardDown", "FleetNotReady"})),
+              besides=frozenset({"ShardDown", "FleetNotReady"}), takes=FLEET),
         Fault("image bad", "an image that there is not is declared for 20 s, and taken back", 1.5, image_bad,
-              hold=20.0, besides=MOVED),
+              hold=20.0, besides=MOVED, takes=FLEET),
         Fault("fleet deleted", "the fleet is deleted, and applied again", 45.0, fleet_deleted, at_once=True,
-              besides=SHARD_GONE),
+              besides=SHARD_GONE, takes=FLEET),
         Fault("certificates gone", "the certificates of shards and hub are deleted, and issued anew", 1.5,
               certificates_gone, hold=10.0),
+        # Last, and so the second of each pair: others are made by its help.
+        Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0,
+              alerts=frozenset({"NoLeader"}), besides=OPERATOR_GONE | {"PassesFailing"}),
     )
 }  # fmt: skip

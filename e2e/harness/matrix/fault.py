@@ -49,6 +49,8 @@ class Fault(Generic[B]):
     hold: float = HOLD_SECONDS
     alerts: frozenset[str] = frozenset()  # that it has to fire, without "EmberEye"
     besides: frozenset[str] = frozenset()  # that are true as well while it lasts, and may fire
+    several_hubs: bool = False  # it is made where hubs are several, on PostgreSQL and NATS
+    takes: str = ""  # what it has for itself: two faults that take the same cannot be made together
 
 
 @asynccontextmanager

@@ -71,9 +71,11 @@ class Outcome:
         return f"gap {self.gap:g} s, recovery {self.recovery:g} s, {lost} lost, {doubled} doubled{alerts}"
 
 
-def choose_pairs(names: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
-    """`count` different pairs of faults, by the seed."""
-    pairs = list(combinations(names, 2))
+def choose_pairs(faults: Sequence[Fault[Any]], count: int, seed: int) -> list[tuple[str, str]]:
+    """`count` different pairs of `faults` that can be made together, by the seed; their names."""
+    pairs = [
+        (one.name, other.name) for one, other in combinations(faults, 2) if not one.takes or one.takes != other.takes
+    ]
     return sorted(random.Random(seed).sample(pairs, min(count, len(pairs))))
 
 

@@ -1,4 +1,4 @@
-"""A real nats-server of the tests' own with JetStream, on a free port of loopback; never the system's."""
+"""A real nats-server of the tests' own with JetStream, on a free port; never the system's."""
 
 import contextlib
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from embereye.process.addresses import free_port
 from harness.need import NATS, nats_program
-from harness.servers.program import Program
+from harness.servers.program import LOOPBACK, Program
 
 USER = "hub"
 PASSWORD = "a word: with/marks?"
@@ -21,23 +21,24 @@ class Nats(Program):
     """`start` it, and `stop` it and start it again on the same port and files."""
 
     def __init__(
-        self, folder: Path, *, login: bool = False, certificates: Path | None = None, cluster: Sequence[int] = ()
-    ) -> None:
+        self, folder: Path, *, login: bool = False, certificates: Path | None = None, cluster: Sequence[int] = (),
+        host: str = LOOPBACK,
+    ) -> None:  # fmt: skip
         """With `login` USER alone may connect, with PASSWORD. `cluster` has the ports of all members, its own first.
 
         With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS, and clients show a certificate.
         """
-        self.port = free_port()
+        self.host, self.port = host, free_port()
         self.folder = folder
         self.secure = certificates is not None
         folder.mkdir(parents=True, exist_ok=True)
         # Each message is on the disk before it is acknowledged, as docs/hub-database.md asks.
         jetstream = {"store_dir": str(folder / "data"), "sync_interval": "always"}
-        config: dict[str, object] = {"listen": f"127.0.0.1:{self.port}", "jetstream": jetstream}
+        config: dict[str, object] = {"listen": f"{host}:{self.port}", "jetstream": jetstream}
         if cluster:
-            routes = [f"nats://127.0.0.1:{port}" for port in cluster[1:]]
+            routes = [f"nats://{LOOPBACK}:{port}" for port in cluster[1:]]
             config["server_name"] = f"member-{cluster[0]}"
-            config["cluster"] = {"name": "tests", "listen": f"127.0.0.1:{cluster[0]}", "routes": routes}
+            config["cluster"] = {"name": "tests", "listen": f"{LOOPBACK}:{cluster[0]}", "routes": routes}
         if login:
             config["authorization"] = {"user": USER, "password": PASSWORD}
         if certificates:
@@ -48,7 +49,7 @@ class Nats(Program):
     @property
     def address(self) -> str:
         """Where it is, as the hub is told."""
-        return f"{'tls' if self.secure else 'nats'}://127.0.0.1:{self.port}"
+        return f"{'tls' if self.secure else 'nats'}://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
@@ -69,11 +70,11 @@ class Nats(Program):
 
 
 @contextlib.contextmanager
-def run_nats() -> Iterator[Nats]:
+def run_nats(host: str = LOOPBACK) -> Iterator[Nats]:
     """One for as long as this is entered; skips where nats-server is missing."""
     NATS.require()
     with tempfile.TemporaryDirectory(prefix="embereye-nats-") as folder:
-        server = Nats(Path(folder))
+        server = Nats(Path(folder), host=host)
         server.start()
         try:
             yield server

@@ -1,4 +1,4 @@
-"""A real PostgreSQL of the tests' own: a fresh cluster in a folder, on a free port of loopback; never the system's."""
+"""A real PostgreSQL of the tests' own: a fresh cluster in a folder, on a free port; never the system's."""
 
 import contextlib
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from embereye.process.addresses import free_port
 from harness.need import POSTGRES, postgres_programs
+from harness.servers.program import LOOPBACK
 
 USER = "embereye"
 PASSWORD = "a word: with/marks?"
@@ -21,9 +22,10 @@ ADDRESS_PASSWORD = "a%20word%3A%20with%2Fmarks%3F"
 class Postgres:
     """`start` it, and `stop` or `kill` it and start it again on the same port and data."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: str = LOOPBACK) -> None:
+        """`host` is the address that it listens on; from any but loopback's its neighbours may connect as well."""
         self.folder = folder
-        self.port = free_port()
+        self.host, self.port = host, free_port()
         self._programs = postgres_programs()
         # PostgreSQL refuses to be root's. (Popen's own `user` forks, which a process that gRPC runs in must not.)
         self._as = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if not os.geteuid() else []
@@ -38,6 +40,9 @@ class Postgres:
             shutil.chown(secret, "nobody", "nogroup")
         self._run("initdb", "--pgdata", self._data, "--username", USER, "--pwfile", str(secret),
                   "--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C.UTF-8")  # fmt: skip
+        if self.host != LOOPBACK:
+            with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet scram-sha-256\n")
 
     @property
     def _data(self) -> str:
@@ -51,7 +56,7 @@ class Postgres:
     def start(self) -> None:
         """Start the server and wait until it answers."""
         command = [*self._as, str(self._programs / "postgres"), "-D", self._data, "-p", str(self.port),
-                   "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}",
+                   "-c", f"listen_addresses={self.host}", "-c", f"unix_socket_directories={self.folder}",
                    "-c", "shared_buffers=16MB", "-c", "max_connections=40",
                    "-c", "recovery_init_sync_method=syncfs"]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
@@ -91,7 +96,7 @@ class Postgres:
 
     def address(self, database: str) -> str:
         """The connection string of `database`."""
-        return f"postgresql://{USER}:{ADDRESS_PASSWORD}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://{USER}:{ADDRESS_PASSWORD}@{self.host}:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
         """Do `statement` as the cluster's owner; what it returns."""
@@ -117,11 +122,11 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def run_postgres() -> Iterator[Postgres]:
+def run_postgres(host: str = LOOPBACK) -> Iterator[Postgres]:
     """A cluster for as long as this is entered; skips where PostgreSQL is missing."""
     POSTGRES.require()
     with tempfile.TemporaryDirectory(prefix="embereye-pg-") as folder:
-        server = Postgres(Path(folder))
+        server = Postgres(Path(folder), host)
         server.create()
         server.start()
         try:

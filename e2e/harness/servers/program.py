@@ -1,19 +1,22 @@
-"""A program of the tests' own that listens on loopback, and can be ended, crashed and frozen."""
+"""A program of the tests' own that listens on this machine, and can be ended, crashed and frozen."""
 
 import signal
 import socket
 import subprocess
 
+LOOPBACK = "127.0.0.1"
+
 
 class Program:
-    """On `port`; whoever derives from it starts `_process`."""
+    """On `port` of `host`; whoever derives from it starts `_process`."""
 
+    host = LOOPBACK
     port: int
     _process: "subprocess.Popen[bytes] | None" = None
 
     def _answers(self) -> bool:
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection((self.host, self.port), timeout=1).close()
         except OSError:
             return False
         return True

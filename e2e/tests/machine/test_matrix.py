@@ -49,12 +49,19 @@ ABOUT = {
 
 
 def test_pairs_follow_from_the_seed_and_none_comes_twice() -> None:
-    names = list(FAULTS)
-    pairs = choose_pairs(names, 10, 7)
-    assert pairs == choose_pairs(names, 10, 7) != choose_pairs(names, 10, 8)
+    faults = list(FAULTS.values())
+    pairs = choose_pairs(faults, 10, 7)
+    assert pairs == choose_pairs(faults, 10, 7) != choose_pairs(faults, 10, 8)
     assert len(set(pairs)) == 10
     assert all(one != other for one, other in pairs)
-    assert len(choose_pairs(["a", "b"], 10, 1)) == 1
+    assert len(choose_pairs(faults[:2], 10, 1)) == 1
+
+
+def test_two_faults_that_take_the_same_node_are_no_pair() -> None:
+    pairs = choose_pairs(list(IN_CLUSTER.values()), 1000, 1)
+    assert ("node off", "PostgreSQL gone") in pairs or ("PostgreSQL gone", "node off") in pairs
+    assert not {("node off", "node drained"), ("node drained", "node off")} & set(pairs)
+    assert all(one != "API server down" for one, _ in pairs), "others are made by its help"
 
 
 @pytest.mark.parametrize(
