@@ -217,6 +217,7 @@ async def test_whoever_has_no_room_takes_what_follows_by_itself_and_is_pushed_to
         await asyncio.sleep(0.01)
         for _ in range(4):
             stored.publish(1)
+            stored.feed.flush()
         assert stored.feed.lag == 2
         sink.room = 10**9
         await asyncio.sleep(0.01)
@@ -225,6 +226,37 @@ async def test_whoever_has_no_room_takes_what_follows_by_itself_and_is_pushed_to
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert cursors(sink) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_what_comes_faster_than_it_is_worth_a_write_each_is_written_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feed_module, "GATHER_SECONDS", 100.0)
+    monkeypatch.setattr(feed_module, "GATHER_MOST_SECONDS", 0.2)
+    stored, sink, late = Stored(), Sink(), Sink()
+    with stored.feed.subscribe(0) as subscription, stored.feed.subscribe(0) as joining:
+        running = [asyncio.ensure_future(follow(subscription, sink, []))]
+        await asyncio.sleep(0.01)
+        for _ in range(3):
+            stored.publish(1)
+        assert cursors(sink) == [1], "the first that comes after a while does not wait"
+        assert (stored.feed.latest, subscription.position, subscription.caught_up) == (3, 1, False)
+        while cursors(sink) != [1, 2, 3]:
+            await asyncio.sleep(0.01)
+        assert [len(data) for data in sink.data] == [len(sink.data[0]), 2 * len(sink.data[0])]
+
+        stored.publish(2)  # and while those wait, somebody joins, somebody wants another zone, and the hub stops
+        running.append(asyncio.ensure_future(follow(joining, late, [])))
+        while not joining.pushed:
+            await asyncio.sleep(0)
+        assert cursors(sink) == cursors(late) == [1, 2, 3, 4, 5]
+        stored.publish(1)
+        assert subscription.select(Selection(zones=frozenset({"attic"}))) == 6
+        stored.publish(1)
+        stored.feed.close()
+        told = await asyncio.gather(*running, return_exceptions=True)
+    assert all(isinstance(one, ClosedError) for one in told)
+    assert (cursors(sink), cursors(late)) == ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7])
 
 
 # What is wanted
