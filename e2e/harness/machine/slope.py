@@ -3,16 +3,17 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
-NORMAL_95 = 1.96
+DOUBT = 0.05  # that an interval, or any of those that are judged together, does not hold the true slope
 LEAST = 8  # samples of one process, below which they say nothing
 
 
 @dataclass(frozen=True)
 class Slope:
-    """Units per hour: the estimate, and between what bounds it lies with 95 % confidence."""
+    """Units per hour: the estimate, and its confidence interval."""
 
     value: float
     low: float
@@ -28,12 +29,13 @@ class Slope:
         return f"{self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}]/h"
 
 
-def slope(segments: Iterable[tuple[Sequence[float], Sequence[float]]]) -> Slope | None:
+def slope(segments: Iterable[tuple[Sequence[float], Sequence[float]]], together: int = 1) -> Slope | None:
     """Theil and Sen's estimate over all pairs of samples of one segment, with Sen's interval (JASA 63, 1968, p. 1379).
 
     Each segment is one process: times in seconds and values; processes that began anew are not compared with those
     before. None where no segment has enough samples. Samples are taken to be independent of one another: those of a
-    process that has only just been started are not, and do not belong in here.
+    process that has only just been started are not, and do not belong in here. Of `together` slopes that are judged
+    together, all intervals hold with the confidence that one has alone (Bonferroni's correction).
     """
     slopes: list[np.ndarray] = []
     variance, count = 0.0, 0
@@ -52,7 +54,7 @@ def slope(segments: Iterable[tuple[Sequence[float], Sequence[float]]]) -> Slope 
     if not slopes:
         return None
     found = np.sort(np.concatenate(slopes))
-    half = NORMAL_95 * math.sqrt(variance)
+    half = NormalDist().inv_cdf(1 - DOUBT / 2 / together) * math.sqrt(variance)
     low = max(0, math.floor((len(found) - half) / 2))
     high = min(len(found) - 1, math.ceil((len(found) + half) / 2))
     return Slope(float(np.median(found)), float(found[low]), float(found[high]), count)

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.machine.faults import FAULTS
 from harness.machine.local_site import HOST, Layout, LocalSite
-from harness.machine.slope import Slope, slope
+from harness.machine.slope import LEAST, Slope, slope
 from harness.matrix.matrix import Outcome, try_faults
 from harness.records.probers import EvidenceProber
 
@@ -64,9 +64,17 @@ class Samples:
         for usage in site.usages():
             self.rows[role_of(usage.command), usage.pid].append((at, usage.memory_mb, usage.descriptors, usage.threads))
 
-    def slopes(self, measure: str) -> dict[str, Slope]:
-        """By role: how `measure` grows in an hour, once processes are warm."""
-        column = 1 + list(MEASURES).index(measure)
+    def slopes(self) -> dict[str, dict[str, Slope]]:
+        """By measure and role: how it grows in an hour, once processes are warm. All intervals hold together."""
+        measured = {measure: self._warm(1 + number) for number, measure in enumerate(MEASURES)}
+        together = sum(any(len(at) >= LEAST for at, _ in one) for roles in measured.values() for one in roles.values())
+        return {
+            measure: {role: found for role, one in sorted(roles.items()) if (found := slope(one, max(1, together)))}
+            for measure, roles in measured.items()
+        }
+
+    def _warm(self, column: int) -> dict[str, list[tuple[list[float], list[float]]]]:
+        """By role and process: when, in seconds, what a column had."""
         by_role: dict[str, list[tuple[list[float], list[float]]]] = defaultdict(list)
         for (role, _), rows in self.rows.items():
             blocks: dict[int, list[tuple[float, float]]] = defaultdict(list)
@@ -75,7 +83,7 @@ class Samples:
                     blocks[int(age // BLOCK_SECONDS)].append((row[0], float(row[column])))
             middles = [tuple(map(median, zip(*block, strict=True))) for block in blocks.values()]
             by_role[role].append(([at for at, _ in middles], [value for _, value in middles]))
-        return {role: found for role, segments in sorted(by_role.items()) if (found := slope(segments))}
+        return by_role
 
 
 def role_of(command: str) -> str:
@@ -112,8 +120,8 @@ class Soaked:
         """What grows beyond chance, by role and measure."""
         return {
             f"{role} {measure}": found
-            for measure in MEASURES
-            for role, found in self.samples.slopes(measure).items()
+            for measure, roles in self.samples.slopes().items()
+            for role, found in roles.items()
             if found.grows
         }
 
@@ -139,8 +147,8 @@ class Soaked:
     def to_json(self) -> dict[str, Any]:
         """Everything but the samples, which are a table of their own."""
         slopes = {
-            measure: {role: asdict(found) for role, found in self.samples.slopes(measure).items()}
-            for measure in MEASURES
+            measure: {role: asdict(found) for role, found in roles.items()}
+            for measure, roles in self.samples.slopes().items()
         }
         return {
             "summary": self.summary(),
@@ -148,6 +156,8 @@ class Soaked:
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
             "plan": asdict(self.plan),
             "slopesPerHour": slopes,
+            "seconds": self.seconds,
+            "fires": self.fires,
             "missed": self.missed,
             "loadEnded": self.load_ended,
             "outcomes": [asdict(outcome) | {"ok": outcome.ok} for outcome in self.outcomes],

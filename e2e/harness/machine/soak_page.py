@@ -84,9 +84,9 @@ def _slopes(found: Soaked, measure: str) -> str:
     rows = "".join(
         f"<tr class={'bad' if one.grows else ''}><td>{escape(role)}<td class=n>{one.value:+.3f}"
         f"<td class=n>{one.low:+.3f} to {one.high:+.3f}<td class=n>{one.samples}</tr>"
-        for role, one in found.samples.slopes(measure).items()
+        for role, one in found.samples.slopes()[measure].items()
     )
-    return f"<table><tr><th>process<th>slope an hour<th>95 % interval<th>samples</tr>{rows}</table>"
+    return f"<table><tr><th>process<th>slope an hour<th>interval (95 % for all)<th>samples</tr>{rows}</table>"
 
 
 def _faults(found: Soaked) -> str:

@@ -230,6 +230,17 @@ def test_the_interval_of_a_process_that_does_not_grow_is_nearly_always_around_ze
     assert missed <= 20, "of 200 intervals at 95 % some ten miss"
 
 
+def test_of_many_slopes_that_are_judged_together_chance_makes_none_a_leak() -> None:
+    dice = np.random.default_rng(5)
+    at = list(np.arange(0.0, 6000.0, 120.0))
+    found = [slope([(at, list(dice.normal(50, 1, len(at))))], together=200) for _ in range(200)]
+    assert not any(one.grows for one in found if one)
+    leak = [50 + 3 * second / 3600 + dice.normal(0, 0.5) for second in at]
+    leaking = slope([(at, leak)], together=20)
+    assert leaking is not None
+    assert leaking.grows
+
+
 def test_a_soak_s_events_follow_from_its_seed_and_there_are_sensors_for_all_its_fires() -> None:
     plan = SoakPlan(seconds=7200, seed=5)
     schedule = plan.schedule()
