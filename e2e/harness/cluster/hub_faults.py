@@ -114,12 +114,13 @@ async def bus_gone(release: Release) -> AsyncIterator[None]:
 
 
 HUB_FAULTS: tuple[Fault[Release], ...] = (
+    # First: kubelet waits longer each time before it starts again what was killed before.
+    Fault("all hubs killed", "both hubs are killed (-9)", 1.5, hubs_killed, at_once=True, besides=HUB_GONE,
+          several_hubs=True),
     Fault("owner killed", "of two hubs the one that owns the database is killed (-9)", 1.5, owner_killed, at_once=True,
           besides=HUB_GONE, several_hubs=True),
     Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", 45.0,
           owners_node_off, hold=60.0, besides=HUB_GONE | SHARD_GONE | OPERATOR_GONE, several_hubs=True, takes="a node"),
-    Fault("all hubs killed", "both hubs are killed (-9)", 1.5, hubs_killed, at_once=True, besides=HUB_GONE,
-          several_hubs=True),
     Fault("sessions ended", "an administrator ends all sessions of PostgreSQL", 1.5, sessions_ended, at_once=True,
           besides=HUB_GONE | {"HubStoreFailing"}, several_hubs=True),
     Fault("PostgreSQL gone", f"PostgreSQL crashes, and is back after {AWAY_SECONDS:g} s", 1.5, database_gone,
