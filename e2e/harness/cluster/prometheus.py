@@ -4,21 +4,15 @@ It takes monitors and rules of every namespace that carry the label of its own r
 """
 
 import asyncio
-import contextlib
-import json
-import urllib.parse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from harness.cluster.cluster import Cluster, Json, node_ports, script, until
-from harness.matrix.rules import Standing, states
+from harness.servers.prometheus import SILENT, PrometheusApi
 
 MONITORING = "monitoring"  # its namespace
 LABELS = {"release": "stack"}
-ANSWER_SECONDS = 20.0
 PROGRAMS = ("prometheus", "prometheus-operator", "prometheus-config-reloader")
 
 
@@ -40,7 +34,7 @@ async def install_prometheus(cluster: Cluster, node: str = "") -> "Prometheus":
     async def ready() -> bool:
         try:
             return bool(await prometheus.get("status/runtimeinfo"))
-        except (OSError, ValueError, TimeoutError):
+        except SILENT:
             return False
 
     await until(ready, bool, "Prometheus answers", 180)
@@ -112,47 +106,13 @@ def _prometheus(node: str) -> list[Json]:
     ]  # fmt: skip
 
 
-class Prometheus:
+class Prometheus(PrometheusApi):
     """The HTTP API, through a NodePort."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self.standing = Standing()
-
-    async def get(self, path: str, **query: str) -> Any:
-        host, _, port = self._address.partition(":")
-        async with asyncio.timeout(ANSWER_SECONDS):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            try:
-                target = f"/api/v1/{path}?{urllib.parse.urlencode(query)}"
-                writer.write(f"GET {target} HTTP/1.0\r\nHost: prometheus\r\n\r\n".encode())
-                _, _, body = (await reader.read()).partition(b"\r\n\r\n")
-            finally:
-                writer.close()
-        answer = json.loads(body)
-        assert answer["status"] == "success", (path, query, answer)
-        return answer["data"]
-
-    async def query(self, expression: str) -> list[Json]:
-        found: list[Json] = (await self.get("query", query=expression))["result"]
-        return found
 
     async def up(self) -> dict[str, int]:
         """Targets that are scraped, by their jobs."""
         found = await self.query("sum by (job) (up)")
         return {row["metric"].get("job", ""): int(row["value"][1]) for row in found}
-
-    async def alerts(self) -> Mapping[str, str]:
-        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer.
-
-        Those that stood before anything began are left out.
-        """
-        return self.standing.without(await self._alerts())
-
-    async def _alerts(self) -> Mapping[str, str]:
-        with contextlib.suppress(OSError, ValueError, TimeoutError):
-            return states((await self.get("alerts"))["alerts"])
-        return {}
 
     async def follow(self, cluster: Cluster, rules: Json) -> None:
         """Evaluate `rules`; returns once it scrapes everything and knows which alerts stand anyway."""
@@ -160,15 +120,8 @@ class Prometheus:
         rule = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": metadata, "spec": rules}
         await cluster.apply(rule)
 
-        async def well() -> bool:
-            try:
-                known = (await self.get("rules"))["groups"]
-                targets = (await self.get("targets"))["activeTargets"]
-            except (OSError, ValueError, TimeoutError):
-                return False
-            up = len(targets) > 1 and all(target["health"] == "up" for target in targets)
-            return bool(known) and up and self.standing.settled(await self._alerts())
-
-        await until(well, bool, "Prometheus scrapes everything and its alerts stay as they are", 240)
+        await until(
+            lambda: self.settled(targets=2), bool, "Prometheus scrapes everything and its alerts stay as they are", 240
+        )
         if self.standing.names:
             cluster.diary.note("alerts", f"stand before anything is done: {', '.join(sorted(self.standing.names))}")

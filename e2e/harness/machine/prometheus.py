@@ -4,55 +4,22 @@ import asyncio
 import contextlib
 import json
 import time
-import urllib.request
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from embereye.process.addresses import free_port
-from harness.matrix.rules import Standing, lapsed_rules, states
+from harness.matrix.rules import lapsed_rules
 from harness.need import PROMETHEUS
+from harness.servers.prometheus import PrometheusApi
 
-
-class Prometheus:
-    """Asked for the alerts that fire."""
-
-    def __init__(self, address: str) -> None:
-        self._address = address
-        self.standing = Standing()
-
-    async def alerts(self) -> Mapping[str, str]:
-        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer.
-
-        Those that stood before anything began are left out.
-        """
-        return self.standing.without(await self._alerts())
-
-    async def _alerts(self) -> Mapping[str, str]:
-        with contextlib.suppress(OSError, ValueError):
-            return states((await asyncio.to_thread(self._get, "/api/v1/alerts"))["data"]["alerts"])
-        return {}
-
-    async def begun(self) -> None:
-        """Wait until it has scraped every process and knows which alerts stand anyway, or a minute has gone by."""
-        deadline, well = time.monotonic() + 60, False
-        while not well and time.monotonic() < deadline:
-            await asyncio.sleep(1)
-            with contextlib.suppress(OSError, ValueError):
-                targets = (await asyncio.to_thread(self._get, "/api/v1/targets"))["data"]["activeTargets"]
-                up = bool(targets) and all(one["health"] == "up" for one in targets)
-                well = up and self.standing.settled(await self._alerts())
-
-    def _get(self, path: str) -> Any:
-        with urllib.request.urlopen(f"{self._address}{path}", timeout=3) as answer:
-            return json.load(answer)
+BEGIN_SECONDS = 60.0
 
 
 @asynccontextmanager
-async def watching(folder: Path, targets: Path) -> AsyncIterator[Prometheus | None]:
+async def watching(folder: Path, targets: Path) -> AsyncIterator[PrometheusApi | None]:
     """A Prometheus that scrapes what `targets` names each second; None where there is none on this machine."""
     if not PROMETHEUS.present():
         yield None
@@ -69,9 +36,10 @@ async def watching(folder: Path, targets: Path) -> AsyncIterator[Prometheus | No
             "prometheus", f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'tsdb'}",
             f"--web.listen-address=127.0.0.1:{port}", stdout=log, stderr=log,
         )  # fmt: skip
-    prometheus = Prometheus(f"http://127.0.0.1:{port}")
+    prometheus, deadline = PrometheusApi(f"127.0.0.1:{port}"), time.monotonic() + BEGIN_SECONDS
     try:
-        await prometheus.begun()
+        while not await prometheus.settled(targets=1) and time.monotonic() < deadline:
+            await asyncio.sleep(1)
         yield prometheus
     finally:
         with contextlib.suppress(ProcessLookupError):
