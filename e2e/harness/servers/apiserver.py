@@ -25,15 +25,15 @@ OPERATOR = "system:serviceaccount:embereye:embereye-operator"
 OPERATOR_TOKEN = "operator-token"
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    """The first true value of `condition`."""
+def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = 60) -> Any:
+    """The first true value of `condition`; `what` is waited for, as it is told at the end where it did not come."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            pytest.fail(f"{what}: not within {seconds} s")
+            pytest.fail(f"{what if isinstance(what, str) else what()}: not within {seconds:g} s")
         time.sleep(0.05)
 
 

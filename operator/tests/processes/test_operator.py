@@ -22,6 +22,7 @@ from embereye.process.addresses import free_port
 from ..api.test_schema import camera, manifest
 
 pytestmark = pytest.mark.apiserver
+LOG_LINES = 60  # of an operator, which are told where a test of it fails
 KINDS = ("Deployment", "Service", "ConfigMap", "PodDisruptionBudget")
 
 
@@ -33,7 +34,7 @@ def operator(
     kubeconfig: Path | None = None,
     options: Sequence[str] = (),
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A running operator and its health port; killed at the end if it still runs."""
+    """A running operator and its health port; killed at the end if it still runs, and its log told if a test fails."""
     port = free_port()
     scope = ["--namespace", namespace] if namespace else ["--all-namespaces"]
     with log.open("ab") as out:
@@ -46,6 +47,9 @@ def operator(
         )  # fmt: skip
     try:
         yield process, port
+    except BaseException:
+        print("".join(log.open(errors="replace").readlines()[-LOG_LINES:]))
+        raise
     finally:
         if process.poll() is None:
             process.kill()
@@ -112,10 +116,11 @@ def names(shards: int, kind: str = "sensors", fleet: str = "hall", *, services: 
 
 
 def settled(cluster: ApiServer, namespace: str, wanted: set[tuple[str, str]]) -> dict[tuple[str, str], Any]:
-    return wait_for(
-        lambda: found if set(found := children(cluster, namespace)) == wanted else None,
-        f"children {sorted(wanted)}; there are {sorted(children(cluster, namespace))}",
-    )
+    def difference() -> str:
+        found = set(children(cluster, namespace))
+        return f"children, of which {sorted(wanted - found)} are missing and {sorted(found - wanted)} too many"
+
+    return wait_for(lambda: found if set(found := children(cluster, namespace)) == wanted else None, difference)
 
 
 def has_status(cluster: ApiServer, document: dict[str, Any]) -> Any:
