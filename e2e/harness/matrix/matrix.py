@@ -190,11 +190,13 @@ async def try_faults(
         for fire in fires:
             fire.cancel()
     ended = time.monotonic()
+    # Who acknowledges by a bus may tell a moment later.
+    acknowledged = [prober.sent[name] for name in list(prober.acknowledged)]
     await asyncio.sleep(SETTLE_SECONDS)
     busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
     fired = await alerts.end(faults, busy)
-    outcome = _judge(site, prober, faults, problem=problem, recovery=recovery, recovery_limit=limit, burning=burning,
-                  gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
+    outcome = _judge(site, acknowledged, faults, problem=problem, recovery=recovery, recovery_limit=limit,
+                  burning=burning, gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
     return replace(outcome, **fired, pressure=round(min(busy, 1.0), 2))
 
 
@@ -208,10 +210,9 @@ def waited_seconds() -> float:
 
 
 def _judge(  # noqa: PLR0913 -- what was seen, all by name
-    site: Building, prober: EvidenceProber, faults: Sequence[Fault[B]], *, problem: str, recovery: float,
+    site: Building, acknowledged: Sequence[str], faults: Sequence[Fault[B]], *, problem: str, recovery: float,
     recovery_limit: float, burning: Sequence[tuple[str, float]], gap: float, back: int,
 ) -> Outcome:  # fmt: skip
-    acknowledged = [prober.sent[name] for name in list(prober.acknowledged)]
     lost, doubled = site.witness.miscounted(acknowledged)
     alarms_lost, alarms_doubled = site.witness.miscounted(zone for zone, _ in burning)
     now, now_ns = time.monotonic(), time.time_ns()
