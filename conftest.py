@@ -8,9 +8,14 @@ from harness.need import summary
 from harness.servers.apiserver import ApiServer, install_crds, run_api_server
 from harness.servers.nats import Nats, run_nats
 from harness.servers.postgres import Postgres, run_postgres
+from hypothesis import HealthCheck, settings
 
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES
+
+# How long an example takes says more about the machine than about what is tested.
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def site(cluster: ApiServer, namespace: str, tmp_path: Path) -> Iterator[Site]:
         try:
             site = Site(cluster, namespace, proxy, log, port)
             wait_for(lambda: answers(port), "an operator that answers")
-            site.heals(2, 20)
+            site.heals(2)
             yield site
             assert process.poll() is None, "it lives on"
             wait_for(lambda: answers(port), "an operator that is well")

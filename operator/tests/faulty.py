@@ -56,7 +56,7 @@ class FaultyServer:
 
     def __enter__(self) -> "FaultyServer":
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         return self
 
     def __exit__(self, *_: object) -> None:

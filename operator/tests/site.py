@@ -45,7 +45,7 @@ class Site:
     def scale(self, shards: int) -> None:
         self.cluster.merge(f"{self.fleet}/scale", {"spec": {"replicas": shards}})
 
-    def heals(self, shards: int, seconds: float = 45) -> None:
+    def heals(self, shards: int, seconds: float = 90) -> None:
         deadline = time.monotonic() + seconds
         while not self.covered(shards):
             assert time.monotonic() < deadline, (

@@ -82,7 +82,7 @@ async def test_the_lease_is_released_once_nothing_acts_and_only_then_all_is_clos
 async def test_a_task_that_fails_ends_the_operator() -> None:
     controller, _, manager, _ = await made()
     controller.fails.set()
-    await asyncio.wait_for(manager.stopping.wait(), 5)
+    await asyncio.wait_for(manager.stopping.wait(), 20)
     assert manager.failed
     await manager.stop()
 
@@ -122,7 +122,7 @@ def test_a_signal_ends_it_in_order_and_soon(
         settled(cluster, namespace, child_names(1))
         assert cluster.get(lease)["spec"]["holderIdentity"]
         process.send_signal(number)
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0
     assert not cluster.get(lease)["spec"].get("holderIdentity")
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log
@@ -141,7 +141,7 @@ def test_it_waits_for_definitions_alive_and_ends_when_asked(cluster: ApiServer, 
             time.sleep(3)
             assert answers(port)
             process.terminate()
-            assert process.wait(10) == 0
+            assert process.wait(30) == 0
         with operator(cluster, tmp_path / "b", namespace, kubeconfig=proxy.kubeconfig) as (_, port):
             wait_for(lambda: answers(port), "an operator that answers")
             time.sleep(2)

@@ -362,4 +362,4 @@ def test_an_operator_that_is_killed_anywhere_is_followed_by_one_that_finishes(
         wait_for(finished, "the end state")
         wait_for(lambda: answers(port), "an operator that answers")
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(30) == 0

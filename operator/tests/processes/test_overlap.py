@@ -67,7 +67,7 @@ def test_two_releases_leave_each_others_fleets_alone_and_the_survivor_takes_over
 
             os.kill(blue.pid, signal.SIGKILL)
             killed = time.monotonic()
-            wait_for(lambda: holder(cluster, fleet) == "green", "a new holder", 60)
+            wait_for(lambda: holder(cluster, fleet) == "green", "a new holder")
             assert time.monotonic() - killed >= PATIENCE - 2.5, "not before its Lease was old, renewed every 2 s"
             wait_for(lambda: image(cluster, namespace) == "embereye:green", "its image")
             with operator(cluster, tmp_path / "blue again", namespace, options=options(namespace, "blue")):
@@ -137,7 +137,7 @@ def test_a_selector_and_a_list_of_namespaces_divide_fleets_and_a_label_moves_one
         wait_for(lambda: (holder(cluster, north), holder(cluster, south)) == ("blue", "green"), "one for each")
         wait_for(lambda: image(cluster, others[0]) == "embereye:green", "its image")
         cluster.merge(south, {"metadata": {"labels": {"site": "north"}}})
-        wait_for(lambda: holder(cluster, south) == "blue", "the one that selects it now", 20)
+        wait_for(lambda: holder(cluster, south) == "blue", "the one that selects it now")
         wait_for(lambda: image(cluster, others[0]) == "embereye:blue", "its image")
         assert "status" not in cluster.get(outside), "nobody looks after what is in no listed namespace"
     lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/blue")

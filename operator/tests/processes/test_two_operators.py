@@ -58,6 +58,6 @@ def test_the_other_operator_takes_over_and_moves_nothing(
         assert second != first
         assert owners(children(cluster, namespace)) == owners(before)
         os.kill(second[0].pid, signal.SIGTERM)
-        assert second[0].wait(10) == 0
+        assert second[0].wait(30) == 0
         lease = cluster.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/operator")
         assert lease["spec"]["holderIdentity"] in {"", None} or "holderIdentity" not in lease["spec"]

@@ -104,7 +104,7 @@ async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
     running = Controller(runtime, SETTINGS)
     task = asyncio.create_task(running.run())
     try:
-        await asyncio.wait_for(running.synced(), 30)
+        await asyncio.wait_for(running.synced(), 60)
         for _ in range(30):
             await asyncio.sleep(0.1)
             assert not running.unhealthy()
@@ -125,7 +125,7 @@ def test_devices_of_a_list_are_watched_and_follow_its_changes(
         return int((status.get("devices") or {}).get("declared") or 0)
 
     def become(count: int) -> None:
-        limit = time.monotonic() + 30
+        limit = time.monotonic() + 90
         while declared() != count:
             assert time.monotonic() < limit, f"{declared()} devices, not {count}"
             time.sleep(0.1)

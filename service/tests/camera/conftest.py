@@ -45,7 +45,7 @@ def device(camera, source="", **extra):
     return Device(id=camera, zone=extra.pop("zone", "hall"), source=source, **extra)
 
 
-async def eventually(condition, seconds=20.0):
+async def eventually(condition, seconds=60.0):
     """What `condition` returns once it is true."""
     async with asyncio.timeout(seconds):
         while not (value := condition()):

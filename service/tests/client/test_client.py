@@ -181,6 +181,7 @@ async def test_a_draining_shard_is_left_for_the_one_it_names_without_loss(start:
         for number in range(200):
             client.send("a", smoke_adc=1)
             if number == 100:
+                await until(lambda: first.ledger("a").analysed)
                 analysed = first.ledger("a").analysed
                 peers = (second.peer("second"),)
                 first.own(epoch=2, elsewhere={"a": "second"}, peers=peers)
@@ -202,7 +203,7 @@ async def test_an_undeclared_device_keeps_its_readings_until_it_is_declared(
     async with Client(running.target) as client:
         client.send("a", smoke_adc=1)
         assert not await client.flush(0.5)
-        assert "spec.sensors" in client.rejected["a"]
+        await until(lambda: "spec.sensors" in client.rejected.get("a", ""))
         running.own("a", epoch=2)
         assert await client.flush(20)
     assert running.ledger("a").analysed == 1

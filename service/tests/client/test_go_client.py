@@ -26,7 +26,7 @@ def test_its_own_tests_pass() -> None:
 
 def steer(hub: OwnHub) -> ControllerLink:
     """Steer the valve, as soon as it is connected."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         link = Link(hub.unix, CALL, hub.token)
         try:
@@ -57,7 +57,7 @@ def test_a_device_in_go_is_steered_in_lockstep_and_is_safe_whenever_it_is_not(tm
             assert ticks == list(range(ticks[0], ticks[0] + 100))
             assert (state.measured[0], state.sensors[0]) == (0.5, 5.5)
             side.link.close()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while "valve 1.00 lamp 0: nobody steers" not in printed.read_text():
                 assert time.monotonic() < deadline, printed.read_text()
                 time.sleep(0.02)
@@ -67,7 +67,7 @@ def test_a_device_in_go_is_steered_in_lockstep_and_is_safe_whenever_it_is_not(tm
         finally:
             if device.poll() is None:
                 device.terminate()
-            assert device.wait(10) == 0
+            assert device.wait(30) == 0
     assert printed.read_text().splitlines()[-1].startswith(("valve 1.00 lamp 0: ", "valve 1.00"))
 
 

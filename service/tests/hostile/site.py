@@ -34,7 +34,7 @@ STEPPED = Path(__file__).with_name("stepped.py")
 CALM = b"#Sensor:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n"
 SMOKE = b"#Sensor:ADC1=3900,ADC2=1305,ADC3=2,DIO=0!\r\n"
 TOKEN = "a-token-of-the-admin-in-hostile-tests"
-ALARM_SECONDS = 10.0  # within which an honest device's alarm has to be there; generous: it is no measurement
+ALARM_SECONDS = 30.0  # within which an honest device's alarm has to be there; generous: it is no measurement
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Site:
     def end(self, name: str, number: signal.Signals = signal.SIGTERM) -> int:
         process = self.processes.pop(name)
         process.send_signal(number)
-        return process.wait(20)
+        return process.wait(60)
 
     def running(self, name: str) -> bool:
         return self.processes[name].poll() is None
@@ -188,7 +188,7 @@ class Site:
         return f"http://{HOST}:{self.ports['hub'][1]}{path}"
 
     def read(self, path: str) -> str:
-        with urllib.request.urlopen(shown(self.url(path)), timeout=10) as answer:
+        with urllib.request.urlopen(shown(self.url(path)), timeout=30) as answer:
             return str(answer.read().decode())
 
     async def get(self, path: str) -> Any:
@@ -199,7 +199,7 @@ class Site:
         port = self.ports[process][1 if process == "hub" else 2]
 
         def read() -> str:
-            with urllib.request.urlopen(shown(f"http://{HOST}:{port}/metrics"), timeout=10) as answer:
+            with urllib.request.urlopen(shown(f"http://{HOST}:{port}/metrics"), timeout=30) as answer:
                 return str(answer.read().decode())
 
         for line in (await asyncio.to_thread(read)).splitlines():
@@ -209,13 +209,13 @@ class Site:
 
     async def history(self) -> list[AlarmEvent]:
         async with channel(self.hub, token=TOKEN) as link:
-            answer = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=10)
+            answer = await AlarmsStub(link).History(HistoryRequest(limit=1000), wait_for_ready=True, timeout=30)
         return list(answer.events)
 
     async def act(self, action: str, zone: str) -> AlarmEvent:
         async with channel(self.hub, token=TOKEN) as link:
             call = getattr(AlarmsStub(link), action)
-            event: AlarmEvent = await call(ActionRequest(zone=zone, who="Ada"), wait_for_ready=True, timeout=10)
+            event: AlarmEvent = await call(ActionRequest(zone=zone, who="Ada"), wait_for_ready=True, timeout=30)
             return event
 
     async def alarms(self, zone: str) -> list[AlarmEvent]:
@@ -232,7 +232,7 @@ class Site:
             return len(await self.alarms(zone)) >= times
         return False
 
-    async def covered(self, devices: Collection[str], seconds: float = 30) -> None:
+    async def covered(self, devices: Collection[str], seconds: float = 60) -> None:
         """Wait until exactly `devices` are covered."""
 
         async def so() -> bool:
@@ -250,7 +250,7 @@ class Site:
             process.wait(10)
 
 
-async def until(condition: Callable[[], Any], what: str, seconds: float = 20) -> None:
+async def until(condition: Callable[[], Any], what: str, seconds: float = 60) -> None:
     """Wait until `condition` holds."""
     deadline = time.monotonic() + seconds
     while not await condition():

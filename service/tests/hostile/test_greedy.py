@@ -78,7 +78,7 @@ async def test_a_console_that_lists_ten_thousand_devices_keeps_none_of_them_from
         async def listed() -> bool:
             return len((await site.get("/v1/devices"))["devices"]) == len(crowd.names) + 1
 
-        await until(listed, "all are listed", 30)
+        await until(listed, "all are listed")
         for _ in range(3):
             tasks.start(tab(), name="tab")
         await asyncio.sleep(2)
@@ -87,7 +87,7 @@ async def test_a_console_that_lists_ten_thousand_devices_keeps_none_of_them_from
         async def told() -> bool:
             return "d-7" in {event.fault.device for event in await site.history() if event.HasField("fault")}
 
-        await until(told, "the dark device is told", 20)
+        await until(told, "the dark device is told")
         honest.line = SMOKE
         await site.alarmed("honest")
         faults = {event.fault.device for event in await site.history() if event.type == AlarmEvent.TYPE_FAULT}
@@ -219,7 +219,7 @@ async def test_a_thousand_connections_to_the_console_that_say_nothing_cost_no_al
         elsewhere = ("127.0.0.2", 0)
         reader, writer = await asyncio.open_connection(HOST, site.ports["hub"][1], local_addr=elsewhere)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert b"200" in await asyncio.wait_for(reader.readline(), 10)
+        assert b"200" in await asyncio.wait_for(reader.readline(), 30)
         writer.close()
     finally:
         for connection in idle:

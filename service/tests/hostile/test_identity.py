@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import json_format
+from harness.calls import until_told
 from harness.servers.identity import HUB, OPERATOR, Issuer, shard
 from harness.settings import sensor_settings
 
@@ -83,7 +84,7 @@ class Site:
     def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         process = self.processes.pop(name)
         process.send_signal(number)
-        process.wait(20)
+        process.wait(60)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
@@ -106,7 +107,7 @@ class Site:
     def get(self, path: str) -> Any:
         address = f"http://{HOST}:{self.ports['hub'][2]}{path}"
         request = urllib.request.Request(address, headers={"Authorization": f"Bearer {TOKEN}"})
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=30) as response:
             return json.load(response)
 
 
@@ -159,17 +160,6 @@ def coverage(ledger: Ledger | None = None, *, of: str = SHARD.name, fleet: str =
 
 
 HELLO = ShardHello(fleet=FLEET, shard=SHARD.name, epoch=3)
-
-
-async def until_told(attempt: Callable[[], Awaitable[None]]) -> None:
-    """Make a call that is written to until it says why it ended: grpc.aio says INTERNAL of a write that meets that."""
-    for _ in range(10):
-        try:
-            return await attempt()
-        except grpc.aio.AioRpcError as error:
-            if error.code() != grpc.StatusCode.INTERNAL:
-                raise
-    raise AssertionError("every call ended while it was written to")
 
 
 async def report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str = "") -> None:

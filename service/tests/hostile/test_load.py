@@ -1,5 +1,6 @@
 """Load from outside: a tester as the desktop program had it, speaking exactly its protocol, and our own."""
 
+import asyncio
 import json
 import random
 import socket
@@ -70,7 +71,7 @@ async def test_a_hundred_clients_of_the_desktop_programs_tester_at_10_hz_with_fr
     site.start("hub")
     site.assign("shard-0", *rooms)
     site.start("shard-0")
-    await until(lambda: _listens(site), "the shard listens")
+    await until(lambda: _listens(site.ports["shard-0"][1]), "the shard listens")
     clients = [DesktopClient(number, site.ports["shard-0"][1], packets, 10.0) for number in range(len(rooms))]
     threads = [threading.Thread(target=client.run) for client in clients]
     for thread in threads:
@@ -90,13 +91,14 @@ async def test_a_hundred_clients_of_the_desktop_programs_tester_at_10_hz_with_fr
     await until(all_counted, "every reading and frame is in the ledgers")
     for ledger in (await ledgers(site)).values():
         # A starved machine sheds, and counts what it shed.
-        assert int(ledger["analysed"]) + int(ledger.get("shed", 0)) == packets - 1
+        shed = sum(int(count) for count in ledger.get("shed", {}).values())
+        assert int(ledger["analysed"]) + shed == packets - 1
         assert not ledger.get("rejected")
 
 
-async def _listens(site: Site) -> bool:
+async def _listens(port: int) -> bool:
     try:
-        socket.create_connection((HOST, site.ports["shard-0"][1]), timeout=1).close()
+        socket.create_connection((HOST, port), timeout=1).close()
     except OSError:
         return False
     return True
@@ -125,11 +127,11 @@ async def test_our_load_test_counts_every_packet_and_what_the_shard_uses(site: S
     site.start("hub")
     site.assign("shard-0", *ids)
     site.start("shard-0")
-    await until(lambda: _listens(site), "the shard listens")
+    await until(lambda: _listens(site.ports["shard-0"][1]), "the shard listens")
     grpc, text, *_ = site.ports["shard-0"]
     target = ["--target", f"{HOST}:{grpc}", "--grpc"] if way == "grpc" else ["--target", f"{HOST}:{text}"]
     run = simulate(tmp_path / "report.json", "sensors", *target, "--clients", "20", "--rate", "10", "--packets", "30",
-                   "--include-frames")  # fmt: skip
+                   "--include-frames", "--min-rate", "10")  # fmt: skip
     code, out, error = await finished(run)
     report = json.loads((tmp_path / "report.json").read_text())
     assert code == 0, out + error
@@ -167,8 +169,9 @@ async def test_a_load_test_of_cameras_tells_what_became_of_their_frames(site: Si
     site.launch("yard-0", "-m", "embereye_cli", "shard", "camera", "--shard", "yard-0", "--host", HOST, "--hub",
                 site.control, "--grpc-port", str(grpc), "--control-port", str(control), "--metrics-port", str(metrics),
                 "--data", str(tmp_path / "yard-0"), "--assignment", str(tmp_path / "yard-0.json"))  # fmt: skip
+    await until(lambda: _listens(grpc), "the shard listens")
     run = simulate(tmp_path / "report.json", "cameras", "--push", f"{HOST}:{grpc}", "--clients", "2", "--rate", "5",
-                   "--for", "4s", "--size", "160x120", "--max-errors", "1000", "--min-rate", "50")  # fmt: skip
+                   "--for", "4s", "--size", "160x120", "--max-errors", "1000", "--min-rate", "10")  # fmt: skip
     code, out, error = await finished(run)
     report = json.loads((tmp_path / "report.json").read_text())
     assert code == 0, out + error
@@ -180,12 +183,9 @@ async def test_a_load_test_of_cameras_tells_what_became_of_their_frames(site: Si
 async def test_a_load_test_whose_thresholds_fail_says_so_by_its_exit_code(site: Site, tmp_path: Path) -> None:
     nobody = ["--target", f"{HOST}:{free_port()}", "--clients", "2", "--rate", "5", "--packets", "3"]
     process = simulate(tmp_path / "report.json", "sensors", *nobody)
-
-    async def told() -> bool:
-        return process.poll() is not None or time.monotonic() > began + 6
-
-    began = time.monotonic()
-    await until(told, "it had time", 20)
+    assert process.stderr
+    while (line := await asyncio.to_thread(process.stderr.readline)) and "0 packets" not in line:
+        pass  # until it tells how it goes, some seconds after it began
     process.terminate()  # as Ctrl-C does: the report is written all the same
     code, out, error = await finished(process)
     report = json.loads((tmp_path / "report.json").read_text())

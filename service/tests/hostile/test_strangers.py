@@ -42,7 +42,7 @@ def call(method: str, stream: int) -> bytes:
 
 def greet(port: int, settings: bytes = b"") -> socket.socket:
     """A connection that has said that it speaks HTTP/2, and no more."""
-    connection = socket.create_connection((HOST, port), timeout=5)
+    connection = socket.create_connection((HOST, port), timeout=20)
     connection.sendall(PREFACE + frame(SETTINGS, 0, 0, settings))
     return connection
 
@@ -95,7 +95,7 @@ async def test_connections_that_ask_for_nothing_keep_no_probe_from_its_answer(si
     port = site.ports["shard-0"][2]
 
     def probe() -> bytes:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/healthz", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/healthz", timeout=10) as answer:
             return bytes(answer.read())
 
     with _crowding(port, 100):

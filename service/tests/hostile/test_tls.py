@@ -14,6 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf import json_format
+from harness.calls import until_told
 from harness.servers.certificates import Pair, SiteAuthority
 from harness.settings import camera_settings
 
@@ -25,7 +26,7 @@ from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import AccessRules, Assignment, ClientCertificates
 from embereye.v1.types_pb2 import Device
 
-from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site, Speaker, until
+from .site import CALM, HOST, SMOKE, Site, Speaker, until
 
 BY_NAME = ClientCertificates(field=ClientCertificates.FIELD_COMMON_NAME, match="*", gateways=["gateway-1"])
 
@@ -60,6 +61,9 @@ class Devices:
 
     async def send(self, tls: ClientTls | None, *devices: str) -> int:
         """How many devices' readings are acknowledged."""
+        return await until_told(lambda: self._send(tls, *devices))
+
+    async def _send(self, tls: ClientTls | None, *devices: str) -> int:
         async with dial(self.address, tls, QUICK) as link:
             call = IngestStub(link).Stream(timeout=10)
             batches = [DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1)]) for name in devices]
@@ -80,7 +84,7 @@ class Devices:
                 return await self.send(self.client(self.one), "one") == 1
             return False
 
-        await until(answers, "the shard acknowledges over TLS", 30)
+        await until(answers, "the shard acknowledges over TLS")
 
     def speaker(self, pair: Pair | None, name: str) -> Speaker:
         """A text device over TLS that shows `pair`."""
@@ -133,7 +137,7 @@ async def test_a_client_gives_nothing_to_a_shard_that_proves_to_be_nobody_it_tru
         assert not await client.flush(1)
     async with Client(devices.address, tls=devices.client(devices.one)) as client:
         client.send("one", smoke_adc=280)
-        assert await client.flush(10)
+        assert await client.flush(30)
 
 
 async def test_a_text_device_proves_itself_by_its_certificate_and_alarms(devices: Devices) -> None:
@@ -156,7 +160,7 @@ async def test_a_text_device_with_the_certificate_of_another_is_not_listened_to(
     async def told() -> bool:
         return all(reason in devices.site.log("shard-0") for reason in reasons)
 
-    await until(told, "all three are refused", 20)
+    await until(told, "all three are refused")
     plain.silent = True
     assert await devices.site.metric("shard-0", "embereye_sensor_tls_handshakes_failed_total") > 0
 
@@ -166,7 +170,7 @@ async def test_a_text_device_with_the_certificate_of_another_is_not_listened_to(
             return {one["id"]: one["reason"] for one in listed}.get("two") == "never heard"
         return False
 
-    await until(unheard, "what came from strangers counts for nothing", 20)
+    await until(unheard, "what came from strangers counts for nothing")
 
 
 async def test_garbage_plaintext_and_hellos_without_an_end_cost_whoever_sends_them(devices: Devices) -> None:
@@ -192,7 +196,7 @@ async def test_garbage_plaintext_and_hellos_without_an_end_cost_whoever_sends_th
         await devices.site.alarmed("one")
         await asyncio.sleep(10.5)
         for one in slow:
-            one.settimeout(5)
+            one.settimeout(20)
             with contextlib.suppress(ConnectionError):
                 assert one.recv(100) == b"", "a handshake that takes for ever is given up"
 
@@ -226,7 +230,7 @@ async def test_certificates_and_their_authority_change_under_open_connections(de
     opened = speaker.opened
 
     devices.servers.issue("hall", alternatives=["127.0.0.1", "renewed.example"])
-    await until(_shows(devices, "renewed.example"), "the new certificate is shown", 20)
+    await until(_shows(devices, "renewed.example"), "the new certificate is shown")
     assert speaker.opened == opened, "what is connected stays so"
 
     successor = SiteAuthority(tmp_path / "successor", "devices")
@@ -239,7 +243,7 @@ async def test_certificates_and_their_authority_change_under_open_connections(de
             return await devices.send(devices.client(two), "two") == 1
         return False
 
-    await until(admitted, "the successor's certificates are taken", 20)
+    await until(admitted, "the successor's certificates are taken")
     assert (await devices.refused(devices.client(devices.one), "one"))[0] == grpc.StatusCode.UNAVAILABLE
     devices.speaker(two, "two")
     await devices.site.covered(["two"])  # and the connection that the authority before had opened is closed
@@ -261,7 +265,7 @@ def _shows(devices: Devices, name: str) -> Callable[[], object]:
 async def test_an_expired_certificate_ends_the_connection_that_it_opened(devices: Devices) -> None:
     devices.start()
     await devices.up()
-    brief = devices.authority.issue("two", life=timedelta(seconds=3))
+    brief = devices.authority.issue("two", life=timedelta(seconds=8))
     context = devices.client(brief).context()
     reader, writer = await asyncio.open_connection(HOST, devices.text_port, ssl=context, server_hostname=HOST)
     assert await reader.readexactly(9) == b"PERIOD_ON"
@@ -274,7 +278,7 @@ async def test_an_expired_certificate_ends_the_connection_that_it_opened(devices
 
     devices.site.tasks.start(talk(), name="brief")
     with contextlib.suppress(ConnectionError):
-        assert await asyncio.wait_for(reader.read(), 20) == b""
+        assert await asyncio.wait_for(reader.read(), 40) == b""
 
 
 async def test_a_camera_pushes_over_tls_where_its_certificate_is_its_own(site: Site, tmp_path: Path) -> None:
@@ -315,12 +319,16 @@ async def test_a_shard_whose_certificate_cannot_be_read_says_which(devices: Devi
     devices.start()
     await devices.up()
     (devices.shown.folder / "tls.crt").write_text("no certificate")
-    await asyncio.sleep(6)
-    assert f"{devices.shown.folder}: tls.crt and tls.key do not belong together" in devices.site.log("shard-0")
+    reason = f"{devices.shown.folder}: tls.crt and tls.key do not belong together"
+
+    async def told() -> bool:
+        return reason in devices.site.log("shard-0")
+
+    await until(told, "the shard says which")
     await devices.up()  # the one before is shown
     assert devices.site.end("shard-0") == 0
     devices.site.start("shard-0", "--tls", str(devices.shown.folder))
-    assert devices.site.processes["shard-0"].wait(20) == 2
+    assert devices.site.processes["shard-0"].wait(60) == 2
     assert f"TLS cannot be served: {devices.shown.folder}" in devices.site.log("shard-0")
     devices.shown = devices.servers.issue("hall", alternatives=["127.0.0.1"])
     devices.start()
@@ -340,18 +348,18 @@ async def test_a_second_address_that_claims_an_id_is_refused_while_the_first_is_
         (device,) = (await site.get("/v1/devices"))["devices"]
         return "127.0.0.7 claims to be it, too, and is refused" in device["state"]
 
-    await until(named, "the second address is told", 20)
+    await until(named, "the second address is told")
     assert "127.0.0.7 claims to be it and is refused, as 127.0.0.1 is heard as it" in site.log("shard-0")
     assert not await site.alarms("one"), "what it said was listened to"
     (device,) = (await site.get("/v1/devices"))["devices"]
     assert int(device["ledger"]["rejected"]["another address speaks for it"]) > 0
     honest.silent = True  # and once the device is not heard any more, it may have moved
-    await asyncio.wait_for(site.alarmed("one"), ALARM_SECONDS + 5)
+    await site.alarmed("one")
 
 
 async def test_without_tls_options_a_port_for_it_is_refused_with_a_sentence(site: Site) -> None:
     site.start("hub")
     site.assign("shard-0", "one")
     site.start("shard-0", "--tls-port", str(free_port()))
-    assert site.processes["shard-0"].wait(20) == 2
+    assert site.processes["shard-0"].wait(60) == 2
     assert "--tls-port needs --tls" in site.log("shard-0")

@@ -76,6 +76,7 @@ class HubProcess:
         self.grpc = f"127.0.0.1:{grpc}"
         self.process: subprocess.Popen[bytes] | None = None
         self.began = 0  # where in its log the present process begins
+        self.start_seconds = 0.0  # that it took to answer, last
 
     def start(self, *arguments: str) -> None:
         self.began = len(self.log())
@@ -88,7 +89,8 @@ class HubProcess:
         )  # fmt: skip
 
     async def ready(self) -> None:
-        deadline = time.monotonic() + 30
+        began = time.monotonic()
+        deadline = began + 60
         while time.monotonic() < deadline:
             try:
                 self.get("/healthz")
@@ -97,6 +99,7 @@ class HubProcess:
                 assert self.process.poll() is None, self.log()
                 await asyncio.sleep(0.05)
             else:
+                self.start_seconds = time.monotonic() - began
                 return
         raise AssertionError(f"the hub did not start:\n{self.log()}")
 
@@ -107,7 +110,7 @@ class HubProcess:
     def get(self, path: str) -> object:
         shown = {} if path == "/healthz" else {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", headers=shown)
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=20) as response:
             text = response.read().decode()
         return json.loads(text) if path.startswith("/v1/") else text
 
@@ -119,7 +122,7 @@ class HubProcess:
     def terminate(self) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+        return self.process.wait(30)
 
     def channel(self, address: str = "") -> grpc.aio.Channel:
         # A hub that was restarted is dialled again without gRPC's own long back-off.

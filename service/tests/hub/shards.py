@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from conftest import HubProcess  # type: ignore[attr-defined]
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 20) -> None:
+async def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"

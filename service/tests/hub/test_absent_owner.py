@@ -69,16 +69,16 @@ async def test_a_replica_takes_evidence_for_the_owner_to_come_while_neither_owne
         hubs[-1].start()
         await hubs[-1].ready()
     owner, other = hubs
-    await asyncio.wait_for(report(other, ["before"]), 20)
+    await asyncio.wait_for(report(other, ["before"]), 60)
     await asyncio.to_thread(own_postgres.stop)
     owner.kill()
-    await asyncio.wait_for(report(other, [f"r-{n}" for n in range(30)]), 20)
+    await asyncio.wait_for(report(other, [f"r-{n}" for n in range(30)]), 60)
     async with other.channel(other.control) as link:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await RosterStub(link).Retain(RetainRequest(), timeout=5)
     assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
     await asyncio.to_thread(own_postgres.start)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(Exception):  # the server may not answer yet
                 if len(other.stored.query("SELECT id FROM evidence")) == 31:

@@ -40,7 +40,7 @@ async def output(
     hub: HubProcess, *arguments: str, words: str = "alarms", **options: Any
 ) -> tuple[int | None, str, str]:
     process = await command(hub, *arguments, words=words, **options)
-    out, err = await asyncio.wait_for(process.communicate(), 20)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -67,16 +67,16 @@ async def test_watching_goes_on_over_a_restart_of_the_hub_with_every_event_once(
     watching = await command(hub_process, "--json", "watch", "--cursor", "0")
     assert watching.stdout is not None
     assert watching.stderr is not None
-    seen = [json.loads(await asyncio.wait_for(watching.stdout.readline(), 20))]
+    seen = [json.loads(await asyncio.wait_for(watching.stdout.readline(), 60))]
     hub_process.kill()
-    assert b"may no longer be true" in await asyncio.wait_for(watching.stderr.readline(), 20)
+    assert b"may no longer be true" in await asyncio.wait_for(watching.stderr.readline(), 60)
     hub_process.start()
     await hub_process.ready()
     for number in (2, 3):
         await report(hub_process, f"e{number}", f"s-{number}")
-        seen.append(json.loads(await asyncio.wait_for(watching.stdout.readline(), 20)))
+        seen.append(json.loads(await asyncio.wait_for(watching.stdout.readline(), 60)))
     watching.terminate()
-    assert await asyncio.wait_for(watching.wait(), 10) == 0
+    assert await asyncio.wait_for(watching.wait(), 30) == 0
     assert [event["cursor"] for event in seen] == ["1", "2", "3"]
 
 

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from harness.calls import until_told
 from harness.settings import sensor_settings
 
 from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.tasks import Tasks
+from embereye.sensor.grpc.ingest import _Stream
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import SensorSpec, run_sensors
@@ -39,13 +41,17 @@ class Running:
 
     async def send(self, token: str, *devices: str) -> int:
         """How many devices' readings are acknowledged; AioRpcError where the stream is refused."""
+        return await until_told(lambda: self._send(token, *devices))
+
+    async def _send(self, token: str, *devices: str) -> int:
         shown = (("authorization", f"Bearer {token}"),) if token else ()
         async with channel(self.grpc) as link:
             call = IngestStub(link).Stream(metadata=shown, timeout=10)
             batches = [
                 DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1, smoke_adc=280)]) for name in devices
             ]
-            with contextlib.suppress(asyncio.InvalidStateError):  # why it is over, the reading side says
+            # Why it is over, the reading side says.
+            with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
                 await call.write(IngestRequest(devices=batches))
             response = await call.read()
             call.cancel()
@@ -120,6 +126,27 @@ async def test_streams_that_were_open_are_asked_anew_once_access_is_restricted(r
         assert await asyncio.wait_for(call.code(), 10) is not grpc.StatusCode.OK
 
 
+async def test_a_stream_that_is_ended_while_its_first_answer_is_on_its_way_is_told_why(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running.restrict(None)
+    flush = _Stream.flush
+
+    async def restrict_meanwhile(stream: _Stream) -> None:
+        sending = asyncio.ensure_future(flush(stream))
+        await asyncio.sleep(0)
+        running.restrict(AccessRules(tokens="devices-of-t"))
+        await sending
+
+    monkeypatch.setattr(_Stream, "flush", restrict_meanwhile)
+    async with channel(running.grpc) as link:
+        call = IngestStub(link).Stream(timeout=20)
+        await call.write(IngestRequest(devices=[DeviceBatch(device="s-01", epoch=1, readings=[Reading(sequence=1)])]))
+        await call.read()
+        assert await call.code() is grpc.StatusCode.UNAVAILABLE
+        assert await call.details() == "who may speak here has changed: dial again"
+
+
 async def test_only_who_may_speak_for_a_device_asks_it_for_anything(running: Running) -> None:
     async def ask(token: str, device: str) -> AskResponse:
         async with channel(running.grpc, token=token) as link:
@@ -140,7 +167,10 @@ async def test_only_who_may_speak_for_a_device_asks_it_for_anything(running: Run
 async def test_our_own_client_shows_its_token(running: Running) -> None:
     running.restrict(AccessRules(tokens="devices-of-t"))
     stop = asyncio.Event()
-    asyncio.get_running_loop().call_later(1.0, stop.set)
-    stats = await run_sensors([SensorSpec("s-01", "hall")], running.grpc, stop, grpc=True, frame_rate=0, token=ONES)
-    assert stats.readings
-    assert running.shard.owned("s-01").arrivals.ledger.analysed
+    specs = [SensorSpec("s-01", "hall")]
+    sending = asyncio.create_task(run_sensors(specs, running.grpc, stop, grpc=True, frame_rate=0, token=ONES))
+    async with asyncio.timeout(20):
+        while not running.shard.owned("s-01").arrivals.ledger.analysed:
+            await asyncio.sleep(0.01)
+    stop.set()
+    assert (await sending).readings

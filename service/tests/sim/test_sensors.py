@@ -153,7 +153,7 @@ async def test_each_connection_asks_anew_where_to_go() -> None:
 
 
 async def test_a_fire_is_seen_by_the_devices_of_its_zone_only() -> None:
-    fire = Fire(at=0, duration=1, zone="hall")
+    fire = Fire(at=0, duration=600, zone="hall")
     specs = (SensorSpec("in", "hall"), SensorSpec("out", "yard"))
     async with serving(START + CALIBRATION) as server, simulating(server.address, *specs, fires=(fire,)):
 

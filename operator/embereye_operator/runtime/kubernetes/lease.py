@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 DURATION = 10.0  # seconds after which another one may take a lease that was not renewed
 DEADLINE = 7.0  # seconds after which a holder that could not renew stops acting: earlier than anybody takes over
 RETRY = 2.0  # seconds between attempts
+RELEASE_LIMIT = 3.0  # seconds for letting go at the end; whoever waits for the lease to be old waits for longer
 
 
 def identity() -> str:
@@ -146,7 +147,7 @@ class Election:
             return
         self._held = False
         try:
-            async with asyncio.timeout(1.0):
+            async with asyncio.timeout(RELEASE_LIMIT):
                 stored = await self._client.get(LEASES, self._name, namespace=self._namespace)
                 if (stored.get("spec") or {}).get("holderIdentity") == self.holder:
                     transitions = int(stored["spec"].get("leaseTransitions") or 0)

@@ -39,6 +39,7 @@ MOST_DEVICES = 10_000  # in one request: parsed, each of them takes 300 bytes, a
 MOST_UNKNOWN = 1_000  # devices that nobody declared, on one stream
 DEVICE_TAGS = (b"\x0a", b"\x8a")  # how the tag of a device begins in a request, however long it is written
 MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
+END_SECONDS = 1.0  # for the response on its way when a stream is ended
 
 
 class Receiver(Owner, Protocol):
@@ -82,9 +83,17 @@ class _Stream:
         """Have `responses` sent with the next `flush`."""
         self._responses.extend(responses)
 
-    async def abort(self, why: str) -> None:
+    async def abort(self, code: grpc.StatusCode, why: str) -> None:
         """End the stream; raises what ends its handler."""
-        await self._context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+        await self.settle()
+        await self._context.abort(code, why)
+
+    async def settle(self) -> None:
+        """Let the response on its way be sent: a status that overtakes it is never sent, and its sender would wait."""
+        self._responses.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS), self._writing:
+                pass
 
     async def flush(self) -> None:
         """Send what was added; the sender may have gone meanwhile."""
@@ -126,7 +135,12 @@ class Ingest:
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
         async with self._owner.access.admitted(context) as grant:
-            await self._serve(_Stream(context, grant), context)
+            stream = _Stream(context, grant)
+            try:
+                await self._serve(stream, context)
+            except asyncio.CancelledError:
+                await stream.settle()
+                raise
 
     async def _serve(self, stream: _Stream, context: Any) -> None:
         handoffs, grant = self._handoffs, stream.grant
@@ -145,7 +159,7 @@ class Ingest:
                     other := next((b.device for b in request.devices if b.device != grant.device), "")
                 ):
                     reason = f'what was shown speaks for "{grant.device}", not for "{other[:80]}"'
-                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+                    await stream.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
                 if len(handoffs):
                     await handoffs.wait_until_answered([batch.device for batch in request.devices])
                 self._waiting.append((stream, request))
@@ -217,9 +231,10 @@ class Ingest:
     async def _send_away(self, stream: _Stream, request: Any) -> None:
         """End the stream of a sender that names more devices than anybody has."""
         await stream.flush()
+        why = f"more than {MOST_UNKNOWN} devices that nobody declared: add them to spec.sensors"
         if request is None:
-            await stream.abort(f"a request names more than {MOST_DEVICES} devices: send several")
-        await stream.abort(f"more than {MOST_UNKNOWN} devices that nobody declared: add them to spec.sensors")
+            why = f"a request names more than {MOST_DEVICES} devices: send several"
+        await stream.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
         self._analyse()  # nothing may be on its way to them while another shard is told how far they are

@@ -8,6 +8,7 @@ import pytest
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.scheduling.turn import Turn
+from embereye.camera.sources.push import service
 from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, _Stream
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
@@ -213,7 +214,7 @@ async def test_a_sender_that_queues_its_frames_is_read_on_until_they_are_fresh(r
     while camera.arrivals.mailbox.ledger.analysed < 4:
         captured += 1
         queue.put_nowait(time.time_ns())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.03)  # a rate that a slow machine can read
         late.append(queue.qsize())
     sending.cancel()
     assert min(late[-captured // 2 :]) < captured / 6
@@ -331,7 +332,25 @@ async def test_a_stream_that_was_open_is_told_when_access_changes(running):
         wanted = assignment(2, device("c1", "push"))
         wanted.camera.access.CopyFrom(AccessRules(tokens="cameras"))
         running.shard.apply(wanted)
-        assert await asyncio.wait_for(sender.call.code(), 5) is grpc.StatusCode.UNAVAILABLE
+        assert await asyncio.wait_for(sender.call.code(), 20) is grpc.StatusCode.UNAVAILABLE
         assert await sender.call.details() == "who may speak here has changed: dial again"
         await asyncio.gather(sender.reader, return_exceptions=True)
     await server.stop(0)
+
+
+async def test_a_stream_that_is_ended_while_a_response_is_on_its_way_is_told_why(running, sender, monkeypatch):
+    restricted = assignment(2, device("c1", "push"))
+    restricted.camera.access.CopyFrom(AccessRules(tokens="cameras"))
+    write, loop = service._write, asyncio.get_running_loop()
+
+    async def restrict_meanwhile(context, response):
+        loop.call_soon(loop.call_soon, running.shard.apply, restricted)  # once the write has begun
+        await write(context, response)
+
+    monkeypatch.setattr(service, "_write", restrict_meanwhile)
+    running.shard.apply(assignment(1, device("c1", "push")))
+    await sender.send("c1")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asyncio.wait_for(sender.reader, 20)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert caught.value.details() == "who may speak here has changed: dial again"

@@ -29,7 +29,7 @@ from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.addresses import free_ports
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
-from embereye.units import MINUTE, SECOND
+from embereye.units import MINUTE
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 pytestmark = pytest.mark.needs(NATS)
@@ -43,7 +43,7 @@ def smoke(name: str) -> EvidenceItem:
     )  # fmt: skip
 
 
-async def until(condition: Callable[[], object], seconds: float = 15) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.01)
@@ -130,6 +130,7 @@ async def test_what_was_taken_while_nobody_consumed_is_consumed_later_and_is_as_
         began = time.monotonic_ns()
         await sender.send(smoke("waiting"), at_ns=now_ns())
         await until(lambda: sender.taken == ["waiting"])
+    taken_at = time.monotonic_ns()
     await asyncio.sleep(1.5)
     taken = list[EvidenceItem]()
     threads = stored.threads()
@@ -140,10 +141,11 @@ async def test_what_was_taken_while_nobody_consumed_is_consumed_later_and_is_as_
     admit = hub.inbox.admit
     hub.inbox.admit = lambda item, *more: (taken.append(item), admit(item, *more))[1]  # type: ignore[method-assign]
     bus = JetStreamBus(options, StreamIntake(hub, options.stream))
+    consumed_at = time.monotonic_ns()
     async with beside(hub.run(), name="hub"), beside(bus.run(), name="bus"):
         await until(lambda: hub.feed.latest == 1)
         age = hub.timeline.now_ns() - taken[0].until_ns
-        assert 0 < time.monotonic_ns() - began - age < SECOND
+        assert consumed_at - taken_at < age < time.monotonic_ns() - began
     await threads.close()
 
 
@@ -182,10 +184,10 @@ async def test_reports_go_on_into_the_stream_while_the_database_is_away(
         await asyncio.to_thread(own_postgres.stop)
         await sender.send(*(smoke(f"r-{n}") for n in range(20)))
         await until(lambda: len(sender.taken) == 21)
-        await until(lambda: hub.zones.states().get(("default", "r-19")) == ZoneState.ALARM, 20)
+        await until(lambda: hub.zones.states().get(("default", "r-19")) == ZoneState.ALARM)
         assert hub.feed.latest == 1
         await asyncio.to_thread(own_postgres.start)
-        await until(lambda: hub.feed.latest == 21, 20)
+        await until(lambda: hub.feed.latest == 21)
     assert len(evidence_of(stored_apart)) == 21
 
 

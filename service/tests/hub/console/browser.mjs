@@ -17,7 +17,7 @@ const operations = {
     // What is injected to check a page is not the page's own: its policy would refuse it.
     context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", bypassCSP: false });
     page = await context.newPage();
-    page.setDefaultTimeout(15000);
+    page.setDefaultTimeout(60000);
     page.on("pageerror", (error) => problems.push(`${error}`));
     page.on("console", (message) => { if (message.type() === "error") problems.push(message.text()); });
     await page.goto(url);
@@ -40,7 +40,7 @@ const operations = {
   text: ({ selector }) => page.innerText(selector),
   evaluate: ({ script }) => page.evaluate(script),
   /** Wait until `script` is true; asked from here, as a page that forbids `eval` does not wait for a text. */
-  async until({ script, seconds = 15 }) {
+  async until({ script, seconds = 60 }) {
     for (const end = Date.now() + 1000 * seconds; Date.now() < end; await new Promise((done) => setTimeout(done, 50))) {
       if (await page.evaluate(`Boolean(${script})`).catch(() => false)) return true;
     }

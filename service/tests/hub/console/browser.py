@@ -11,7 +11,7 @@ from typing import Any
 from harness.need import BROWSER_FOLDER
 
 SCRIPT = Path(__file__).with_name("browser.mjs")
-SECONDS = 30  # for one answer
+SECONDS = 90  # for one answer
 
 
 class Browser:

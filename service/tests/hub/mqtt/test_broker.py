@@ -102,7 +102,7 @@ async def reading(broker: Mosquitto, **more: Any) -> AsyncIterator[Reader]:
             yield reader
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 15) -> None:
+async def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -162,7 +162,7 @@ async def test_a_device_is_unknown_then_watched_then_dark(tmp_path: Path, broker
         await until(lambda: reader.json(DEVICE).get("state") == "unknown", "it is told")
         hub.coverage.report(covered(1))
         await until(lambda: reader.json(DEVICE)["state"] == "watched", "it is watched")
-        await until(lambda: reader.json(DEVICE)["state"] == "dark", "nobody reports it any more", 20)
+        await until(lambda: reader.json(DEVICE)["state"] == "dark", "nobody reports it any more")
         assert reader.json(DEVICE)["reason"]
         await until(lambda: reader.json(ZONE)["dark"] == ["s-01"], "its zone says so, too")
 
@@ -203,7 +203,7 @@ async def test_a_hub_that_ends_says_so_and_one_that_dies_is_said_to(tmp_path: Pa
         async with publishing(hub, options_for(broker)) as publisher:
             await up_to_date(publisher)
             await until(lambda: reader.last.get(STATUS) == b"online", "it is online")
-        await until(lambda: reader.last[STATUS] == b"offline", "it said so itself", 5)
+        await until(lambda: reader.last[STATUS] == b"offline", "it said so itself")
         options = options_for(broker)
         # Whoever connects as the hub takes the connection from it, as when the hub's machine is cut off and comes back.
         async with publishing(hub, options) as publisher:
@@ -267,7 +267,7 @@ async def test_a_broker_that_drops_what_it_acknowledges_is_not_up_to_date(tmp_pa
     broker.start()
     try:
         async with opened(tmp_path / "hub") as hub, publishing(hub, options_for(broker)) as publisher:
-            await until(lambda: "embereye/status" in publisher.failing, "it is found out", 30)
+            await until(lambda: "embereye/status" in publisher.failing, "it is found out")
             assert not publisher.connected
     finally:
         broker.stop()
@@ -311,7 +311,7 @@ async def test_a_hub_as_a_process_tells_how_it_fares_and_ends_at_once(
         broker.freeze()
         began = time.monotonic()
         assert hub.terminate() == 0
-        assert time.monotonic() - began < 5  # the library would wait for 10 s
+        assert time.monotonic() - began < 9  # the library would wait for 10 s
         broker.freeze(frozen=False)
         await until(lambda: reader.last[STATUS] == b"offline", "nobody is online")
 

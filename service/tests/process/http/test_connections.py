@@ -3,6 +3,7 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,42 @@ from embereye.units import MIB
 CLIP = 24 * MIB  # more than a connection and both its ends hold
 
 
-async def slow(request: web.Request) -> web.Response:
-    await asyncio.sleep(float(request.query.get("seconds", "0")))
+class Held:
+    """Answers that wait until they are released."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.released = asyncio.Event()
+
+    async def answer(self, _: web.Request) -> web.Response:
+        self.waiting += 1
+        await self.released.wait()
+        return web.Response(text="ok")
+
+    async def until(self, count: int) -> None:
+        async with asyncio.timeout(20):
+            while self.waiting < count:
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+async def ok(_: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
 @pytest.fixture
-async def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator[int]:
-    """A server with room for eight connections, which may be idle for half a second."""
+async def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: Held) -> AsyncIterator[int]:
+    """A server with room for eight connections, which may be idle for two seconds."""
     monkeypatch.setattr(http_connections, "room", lambda: 8)
-    monkeypatch.setattr(http_connections, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(http_connections, "IDLE_SECONDS", 2.0)
     monkeypatch.setattr(http_connections, "SWEEP_SECONDS", 0.05)
     app = web.Application()
-    app.router.add_get("/", slow)
+    app.router.add_get("/", ok)
+    app.router.add_get("/held", held.answer)
     (tmp_path / "clip").write_bytes(bytes(CLIP))
 
     async def clip(_: web.Request) -> web.FileResponse:
@@ -35,6 +59,7 @@ async def port(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> AsyncIterator
 
     app.router.add_get("/clip", clip)
     runner = await serve_http(app, "127.0.0.1", 0, connections=http_connections.Connections())
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(16))  # one for each that waits for its answer
     yield bound_port(runner)
     await runner.cleanup()
 
@@ -45,7 +70,7 @@ class Peer:
     def __init__(self, port: int, address: str) -> None:
         self.socket = socket.socket()
         self.socket.bind((address, 0))
-        self.socket.settimeout(5)
+        self.socket.settimeout(20)
         self.socket.connect(("127.0.0.1", port))
 
     async def ask(self, path: str = "/") -> bytes:
@@ -63,14 +88,15 @@ class Peer:
             return True
 
 
-async def test_one_address_gets_half_of_the_connections(port: int) -> None:
+async def test_one_address_gets_half_of_the_connections(port: int, held: Held) -> None:
     greedy = [Peer(port, "127.0.0.1") for _ in range(6)]
     assert await greedy[5].ask() == b"HTTP/1.1 200 OK"  # whoever shares an address with idle ones gets in
     assert [await peer.ended() for peer in greedy[:2]] == [True] * 2
-    answers = [asyncio.create_task(peer.ask("/?seconds=1")) for peer in greedy[2:]]
-    await asyncio.sleep(0.3)
+    answers = [asyncio.create_task(peer.ask("/held")) for peer in greedy[2:]]
+    await held.until(4)
     assert await Peer(port, "127.0.0.1").ask() == b""
     assert await Peer(port, "127.0.0.2").ask() == b"HTTP/1.1 200 OK"
+    held.released.set()
     assert await asyncio.gather(*answers) == [b"HTTP/1.1 200 OK"] * 4
 
 
@@ -81,11 +107,12 @@ async def test_whoever_is_idle_longest_makes_room_for_another(port: int) -> None
     assert await peers[1].ask() == b"HTTP/1.1 200 OK"
 
 
-async def test_what_is_answered_is_no_reason_to_make_room(port: int) -> None:
+async def test_what_is_answered_is_no_reason_to_make_room(port: int, held: Held) -> None:
     peers = [Peer(port, f"127.0.0.{number // 3 + 1}") for number in range(8)]
-    answers = [asyncio.create_task(peer.ask("/?seconds=1")) for peer in peers]
-    await asyncio.sleep(0.3)
+    answers = [asyncio.create_task(peer.ask("/held")) for peer in peers]
+    await held.until(8)
     assert await Peer(port, "127.0.0.9").ask() == b""
+    held.released.set()
     assert await asyncio.gather(*answers) == [b"HTTP/1.1 200 OK"] * 8
 
 
@@ -94,7 +121,7 @@ async def test_a_connection_that_is_silent_or_never_ends_its_request_is_ended(po
     assert await kept.ask()
     slow.socket.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nX-A: ")
     ended = [asyncio.create_task(peer.ended()) for peer in (silent, slow, kept)]
-    for _ in range(20):
+    for _ in range(100):
         await asyncio.sleep(0.1)
         try:
             slow.socket.send(b"a")
@@ -111,7 +138,7 @@ async def test_a_long_download_is_no_idle_connection_until_nobody_reads_it(port:
             if not part:
                 break
             got += part
-            time.sleep(max(0.0, got / CLIP * 2.0 - (time.monotonic() - began)))  # two seconds in all
+            time.sleep(max(0.0, got / CLIP * 5.0 - (time.monotonic() - began)))  # five seconds in all
         return got
 
     slow_reader, stalled = Peer(port, "127.0.0.1"), Peer(port, "127.0.0.2")

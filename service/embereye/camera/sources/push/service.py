@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.process.tasks import Tasks
+from embereye.process.tasks import Tasks, beside
 from embereye.process.timing.clock import now_ns
 from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
 from embereye.units import SECOND
@@ -28,6 +28,7 @@ FINISH_SECONDS = 1.0  # for the last frames of a sender that has finished
 STRANGER_PAUSE = 0.002  # seconds after each frame on a stream that carries none of our cameras
 RECHECK_PERIOD = 0.2  # seconds of a pause between two checks whether it still holds: fire may be suspected meanwhile
 SILENT_NS = 5 * SECOND  # without a frame of a camera, after which its stream pauses without regard to it
+END_SECONDS = 1.0  # for the response on its way when a stream is ended
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
 
 
@@ -132,18 +133,19 @@ class PushService(FramesServicer):
                 for known in (stream.sequences, stream.tallies, stream.received, stream.acknowledged):
                     known.pop(camera, None)
 
-    async def Push(
+    # The stubs ask for a generator, whose responses gRPC writes: it would be cancelled with one of them on its way.
+    async def Push(  # type: ignore[override]
         self,
         request_iterator: AsyncIterator[PushRequest],
         context: "grpc.aio.ServicerContext[PushRequest, PushResponse]",
-    ) -> AsyncIterator[PushResponse]:
+    ) -> None:
         """Serve one sender."""
         async with (
             self._access.admitted(context) as grant,
             contextlib.aclosing(self._serve(_Stream(grant=grant), context)) as responses,
         ):
             async for response in responses:
-                yield response
+                await _write(context, response)
 
     async def _serve(
         self, stream: _Stream, context: "grpc.aio.ServicerContext[PushRequest, PushResponse]"
@@ -220,3 +222,21 @@ class PushService(FramesServicer):
         else:
             stream.queue_response(PushResponse(rejected=Rejected(devices=[camera], reason=verdict.reason)))
         return True
+
+
+async def _write(context: "grpc.aio.ServicerContext[PushRequest, PushResponse]", response: PushResponse) -> None:
+    """Write; where the stream is ended meanwhile, once that is done: a status that overtakes a response is never sent.
+
+    The sender may have gone.
+    """
+
+    async def write() -> None:
+        with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+            await context.write(response)
+
+    async with beside(write(), name="push-write") as writing:
+        try:
+            await asyncio.wait({writing})
+        except asyncio.CancelledError:
+            await asyncio.wait({writing}, timeout=END_SECONDS)
+            raise
