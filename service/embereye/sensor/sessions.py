@@ -25,7 +25,7 @@ from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.relay import Passed, Relay, Relays
 from embereye.sensor.tick import TickBatcher
-from embereye.shard.access import EVERYTHING, DeviceAccess, Grant, Names, NotAdmittedError, names_of
+from embereye.shard.access import EVERYTHING, NOTHING, DeviceAccess, Grant, Names, NotAdmittedError, names_of
 from embereye.shard.links import PeerAddress
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Commands, Peer
@@ -171,6 +171,7 @@ class Sessions:
         try:
             session.grant = self._owner.access.check_text(session.address, session.tls.names if session.tls else None)
         except NotAdmittedError as error:
+            session.grant = NOTHING  # what still waits, or is read while TLS ends, counts no more
             self.deny(session.address, str(error))
             return False
         return True
@@ -415,6 +416,8 @@ class TextSession(asyncio.Protocol):
 
     def handle_lines(self, items: Sequence[Message | Rows], now_ns: int) -> None:
         """Hand what was read of its bytes, in order, to the devices that it speaks for."""
+        if self.grant is NOTHING:
+            return
         if not self._spoke and any(not isinstance(item, Garbage) for item in items):
             self._spoke = True
             self._sessions.spoke(self)
@@ -587,7 +590,7 @@ class TextSession(asyncio.Protocol):
         if relay is None or relay.closed:
             if other := relays.pop((peer.shard, not also), None):
                 other.close()
-            passed = Passed(self.number, also, self.address, self.grant.device)
+            passed = Passed(self.number, also, self.address, self.grant.device or "")
             relay = self._owner.relays.open(PeerAddress(peer.shard, peer.control), passed, self._pass_back)
             relays[peer.shard, also] = relay
             self.forget()

@@ -176,6 +176,7 @@ class SensorShard:
         self._sessions.forget()
         if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
             self._sessions.recheck()
+            self._ingest.judge_anew()
         self.commands = assignment.sensor.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)

@@ -40,14 +40,14 @@ class NotAdmittedError(Exception):
 class Grant:
     """What a connection may speak for."""
 
-    device: str = ""  # the only device; '': every one
+    device: str | None = ""  # the only device; '': every one; None: none at all
 
     def permits(self, device: str) -> bool:
         """Whether it may speak for `device`."""
-        return not self.device or device == self.device
+        return self.device in {"", device}
 
 
-EVERYTHING = Grant()
+EVERYTHING, NOTHING = Grant(), Grant(None)
 Names = Mapping["ClientCertificates.Field.ValueType", tuple[str, ...]]  # that a certificate, which was proved, has
 
 

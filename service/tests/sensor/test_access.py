@@ -126,6 +126,44 @@ async def test_streams_that_were_open_are_asked_anew_once_access_is_restricted(r
         assert await asyncio.wait_for(call.code(), 10) is not grpc.StatusCode.OK
 
 
+async def test_what_waits_when_access_is_restricted_counts_no_more(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running.restrict(None)
+    monkeypatch.setattr("embereye.sensor.grpc.ingest.WINDOW", 3600.0)  # seconds that a second request waits
+    async with channel(running.grpc) as link:
+        call = IngestStub(link).Stream(timeout=20)
+        for name in ("s-01", "s-02"):
+            batch = DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1, smoke_adc=280)])
+            await call.write(IngestRequest(devices=[batch]))
+        async with asyncio.timeout(20):
+            while not running.shard._ingest._waiting:
+                await asyncio.sleep(0.01)
+        running.restrict(AccessRules(tokens="devices-of-t"))
+        call.cancel()
+    assert heard(running, "s-02") == 0
+
+
+async def test_what_is_read_of_a_text_device_that_is_cut_off_counts_no_more(running: Running) -> None:
+    """While TLS ends a connection, what was encrypted before is still read."""
+    running.restrict(None)
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+    assert await asyncio.wait_for(reader.readexactly(9), 10) == b"PERIOD_ON"
+    (session,) = running.shard._sessions._open
+    running.restrict(AccessRules(tokens="devices-of-t"))
+    session.data_received(b"#Sensors-01:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n")
+    running.shard.batcher.flush()
+    assert heard(running, "s-01") == 0
+    writer.close()
+
+
+def heard(running: Running, device: str) -> int:
+    """How many readings of `device` were analysed."""
+    owned = running.shard.owned(device)
+    assert owned is not None
+    return int(owned.arrivals.ledger.message().analysed)
+
+
 async def test_a_stream_that_is_ended_while_its_first_answer_is_on_its_way_is_told_why(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -211,6 +211,10 @@ class Ingest:
         await self._handoffs.stop()
         await self._tasks.stop()
 
+    def judge_anew(self) -> None:
+        """Let go of what waits: who sent it may not speak here any more. Who may sends it again."""
+        self._waiting, self._waiting_bytes = [], 0
+
     def moved(self, leaving: Collection[str], left: Mapping[str, Watermark]) -> None:
         """The assignment changed: let go of what belongs to another shard.
 
