@@ -37,7 +37,14 @@ from embereye.v1.alarms_pb2 import (
     ZonesRequest,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2 import (
+    Coverage,
+    DeviceStatus,
+    EvidenceItem,
+    Ledger,
+    ReportRequest,
+    ShardHello,
+)
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
@@ -72,8 +79,9 @@ def smoke(name: str) -> EvidenceItem:
 
 @dataclass
 class Hubs:
-    """Channels to a hub in this process, to both of its ports."""
+    """A hub in this process, and channels to both of its ports."""
 
+    hub: Hub
     people: grpc.aio.Channel
     control: grpc.aio.Channel
 
@@ -96,7 +104,7 @@ async def link(tmp_path: Path) -> AsyncIterator[Hubs]:
     running = asyncio.ensure_future(hub.run())
     (server, port), (other, control) = await serve(hub), await serve(hub, control=True)
     async with channel(f"127.0.0.1:{port}", token=TOKEN) as people, channel(f"127.0.0.1:{control}") as opened:
-        yield Hubs(people, opened)
+        yield Hubs(hub, people, opened)
     await server.stop(0)
     await other.stop(0)
     running.cancel()
@@ -267,3 +275,49 @@ async def test_what_a_stream_wants_changes_while_it_is_open(link: Hubs) -> None:
         await alarms.Subscribe(SubscribeRequest(subscription="attics"), timeout=10).read()
     page = await alarms.History(HistoryRequest(selection=attic, newest=True, limit=1), timeout=10)
     assert ([event.cursor for event in page.events], page.latest, page.next) == ([2], 2, 2)
+
+
+class SlowReader:
+    """The context of a call whose client takes a moment to read; like gRPC it takes one message at a time."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()  # an event is being written
+        self.told: list[FollowResponse] = []
+        self._writing = False
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:5000"
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        pass
+
+    async def write(self, message: bytes) -> None:
+        assert not self._writing, "two writes at once"
+        self._writing = True
+        response = FollowResponse.FromString(message)
+        if response.HasField("event"):
+            self.begun.set()
+        await asyncio.sleep(0.1)
+        self.told.append(response)
+        self._writing = False
+
+
+async def test_a_change_is_told_also_while_an_event_is_written(link: Hubs) -> None:
+    context, attic = SlowReader(), Selection(zones=["attic"])
+
+    async def requests() -> AsyncIterator[FollowRequest]:
+        yield FollowRequest(start=SubscribeRequest())
+        await context.begun.wait()
+        yield FollowRequest(selection=attic)
+        await asyncio.Event().wait()
+
+    await report(link.control, smoke("e1"))
+    following = asyncio.ensure_future(AlarmsService(link.hub).Follow(requests(), context))  # type: ignore[arg-type]
+    async with asyncio.timeout(20):
+        while len(context.told) < 3:
+            await asyncio.wait({following}, timeout=0.05)
+            assert not following.done(), following.exception()
+    assert [told.WhichOneof("body") for told in context.told] == ["selected", "event", "selected"]
+    assert context.told[-1].selected.selection == attic
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)

@@ -9,7 +9,7 @@ import grpc
 
 from embereye.hub.access.roles import CALLER
 from embereye.hub.databases.interface import StoreError
-from embereye.hub.feeds.feed import ClosedError, FutureCursorError, Subscription, TooManyError, TooSlowError
+from embereye.hub.feeds.feed import ClosedError, Entry, FutureCursorError, Subscription, TooManyError, TooSlowError
 from embereye.hub.feeds.records import StoredSubscription
 from embereye.hub.feeds.selection import Selection, parse_selection
 from embereye.hub.feeds.subscriptions import UnknownSubscriptionError
@@ -83,7 +83,9 @@ class FeedCalls(AlarmsServicer):
                 raise ValueError("the first message has no start: it says where to begin, and what is wanted")
             async with self._subscribed(first.start, context) as subscription:
                 await context.write(_selected(subscription.selection, subscription.position))
-                changing, sending = self._change(requests, context, subscription), _send(context, subscription)
+                writing = asyncio.Lock()  # of two writes at once gRPC fails one, and the call with it
+                changing = self._change(requests, context, subscription, writing)
+                sending = _send(context, subscription, writing)
                 async with beside(changing, name="follow-change") as changes, beside(sending, name="follow") as sends:
                     await asyncio.wait((changes, sends), return_when=asyncio.FIRST_COMPLETED)
                     if changes.done():
@@ -95,13 +97,15 @@ class FeedCalls(AlarmsServicer):
         requests: AsyncIterator[FollowRequest],
         context: "grpc.aio.ServicerContext[FollowRequest, bytes]",
         subscription: Subscription,
+        writing: asyncio.Lock,
     ) -> None:
         async for request in requests:
             if request.WhichOneof("body") == "subscription":
                 selection = self._hub.subscriptions.find(request.subscription).selection
             else:
                 selection = parse_selection(request.selection)
-            await context.write(_selected(selection, subscription.select(selection)))
+            async with writing:
+                await context.write(_selected(selection, subscription.select(selection)))
 
     @contextlib.asynccontextmanager
     async def _subscribed(self, request: SubscribeRequest, context: AnyContext) -> AsyncIterator[Subscription]:
@@ -159,9 +163,15 @@ class FeedCalls(AlarmsServicer):
         return HistoryResponse(events=page.events, latest=latest, next=page.next)
 
 
-async def _send(context: "grpc.aio.ServicerContext[FollowRequest, bytes]", subscription: Subscription) -> None:
+async def _send(
+    context: "grpc.aio.ServicerContext[FollowRequest, bytes]", subscription: Subscription, writing: asyncio.Lock
+) -> None:
+    async def write(entry: Entry) -> None:
+        async with writing:
+            await context.write(entry.followed)
+
     while True:
-        await subscription.deliver(lambda entry: context.write(entry.followed))
+        await subscription.deliver(write)
 
 
 def _selected(selection: Selection, cursor: int) -> bytes:
