@@ -112,6 +112,8 @@ class DeviceAccess:
         It is ended, too, where there are too many, and once the rules change: its sender dials again, and is asked anew
         whether it may speak.
         """
+        # With the first response on its way they could not go with a status, which would never be sent.
+        await context.send_initial_metadata(())
         grant = await self._admit(context)
         task, place = asyncio.current_task(), place_of(peer_host(context.peer()))
         assert task is not None

@@ -28,6 +28,9 @@ class Sender:
     def peer(self) -> str:
         return "ipv4:127.0.0.1:40000"
 
+    async def send_initial_metadata(self, metadata: object) -> None:
+        """It needs none."""
+
     async def read(self) -> Any:
         await asyncio.sleep(0)
         if self.sent == len(self._requests):
@@ -51,6 +54,9 @@ class OpenSender:
 
     def peer(self) -> str:
         return "ipv4:127.0.0.1:40001"
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        """It needs none."""
 
     def send(self, sequence: int) -> None:
         batch = DeviceBatch(device=self._device, epoch=1, readings=[Reading(sequence=sequence, smoke_adc=280)])

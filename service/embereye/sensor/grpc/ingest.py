@@ -39,7 +39,6 @@ MOST_DEVICES = 10_000  # in one request: parsed, each of them takes 300 bytes, a
 MOST_UNKNOWN = 1_000  # devices that nobody declared, on one stream
 DEVICE_TAGS = (b"\x0a", b"\x8a")  # how the tag of a device begins in a request, however long it is written
 MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
-END_SECONDS = 1.0  # for the response on its way when a stream is ended
 
 
 class Receiver(Owner, Protocol):
@@ -85,15 +84,7 @@ class _Stream:
 
     async def abort(self, code: grpc.StatusCode, why: str) -> None:
         """End the stream; raises what ends its handler."""
-        await self.settle()
         await self._context.abort(code, why)
-
-    async def settle(self) -> None:
-        """Let the response on its way be sent: a status that overtakes it is never sent, and its sender would wait."""
-        self._responses.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS), self._writing:
-                pass
 
     async def flush(self) -> None:
         """Send what was added; the sender may have gone meanwhile."""
@@ -135,12 +126,7 @@ class Ingest:
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
         async with self._owner.access.admitted(context) as grant:
-            stream = _Stream(context, grant)
-            try:
-                await self._serve(stream, context)
-            except asyncio.CancelledError:
-                await stream.settle()
-                raise
+            await self._serve(_Stream(context, grant), context)
 
     async def _serve(self, stream: _Stream, context: Any) -> None:
         handoffs, grant = self._handoffs, stream.grant

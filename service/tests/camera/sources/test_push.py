@@ -344,7 +344,7 @@ async def test_a_stream_that_is_ended_while_a_response_is_on_its_way_is_told_why
     write, loop = service._write, asyncio.get_running_loop()
 
     async def restrict_meanwhile(context, response):
-        loop.call_soon(loop.call_soon, running.shard.apply, restricted)  # once the write has begun
+        loop.call_soon(running.shard.apply, restricted)  # once the write has begun
         await write(context, response)
 
     monkeypatch.setattr(service, "_write", restrict_meanwhile)

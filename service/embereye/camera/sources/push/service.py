@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from embereye.camera.scheduling.mailbox import Tally
-from embereye.process.tasks import Tasks, beside
+from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import now_ns
 from embereye.shard.access import EVERYTHING, DeviceAccess, Grant
 from embereye.units import SECOND
@@ -28,7 +28,6 @@ FINISH_SECONDS = 1.0  # for the last frames of a sender that has finished
 STRANGER_PAUSE = 0.002  # seconds after each frame on a stream that carries none of our cameras
 RECHECK_PERIOD = 0.2  # seconds of a pause between two checks whether it still holds: fire may be suspected meanwhile
 SILENT_NS = 5 * SECOND  # without a frame of a camera, after which its stream pauses without regard to it
-END_SECONDS = 1.0  # for the response on its way when a stream is ended
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
 
 
@@ -225,18 +224,6 @@ class PushService(FramesServicer):
 
 
 async def _write(context: "grpc.aio.ServicerContext[PushRequest, PushResponse]", response: PushResponse) -> None:
-    """Write; where the stream is ended meanwhile, once that is done: a status that overtakes a response is never sent.
-
-    The sender may have gone.
-    """
-
-    async def write() -> None:
-        with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
-            await context.write(response)
-
-    async with beside(write(), name="push-write") as writing:
-        try:
-            await asyncio.wait({writing})
-        except asyncio.CancelledError:
-            await asyncio.wait({writing}, timeout=END_SECONDS)
-            raise
+    """Write; the sender may have gone."""
+    with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
+        await context.write(response)
