@@ -21,6 +21,9 @@ WATCHED = (
     ("policy", "v1", "poddisruptionbudgets"),
 )
 LABELLED = ("deployments", "services", "poddisruptionbudgets")  # ConfigMaps of device lists are other people's
+# Among kopf's peers, of which there are none. Without it kopf asks the resolver for this machine's name, and everything
+# waits for as long as that takes to answer.
+IDENTITY: Any = "embereye"
 REPEAT_SECONDS = 600.0  # between messages of kopf's that say the same
 
 
@@ -37,6 +40,7 @@ async def run_operator(manager: Manager, *, namespaces: Collection[str]) -> None
             settings=build_settings(),
             memo=manager,
             standalone=True,
+            identity=IDENTITY,
             clusterwide=not namespaces,
             namespaces=namespaces,
             stop_flag=manager.stopping,

@@ -1,6 +1,7 @@
 """The life of an operator process: startup, failure, end."""
 
 import asyncio
+import contextlib
 import copy
 import logging
 import signal
@@ -14,7 +15,7 @@ from aiohttp import web
 from harness.servers.apiserver import ApiServer, wait_for
 
 from embereye_operator.controller import Controller
-from embereye_operator.handlers import REPEAT_SECONDS, Unrepeated
+from embereye_operator.handlers import REPEAT_SECONDS, Unrepeated, run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.runtime.kubernetes.lease import Election
 
@@ -91,6 +92,17 @@ async def test_one_manager_serves_all_objects() -> None:
     _, _, manager, _ = await made()
     assert copy.copy(manager) is manager
     await manager.stop()
+
+
+async def test_kopf_does_not_wait_for_a_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+    monkeypatch.setattr("socket.gethostbyaddr", lambda name: asked.append(name) or (name, [], []))
+    monkeypatch.setenv("KUBECONFIG", "/nonexistent")
+    _, _, manager, _ = await made()
+    manager.stopping.set()
+    with contextlib.suppress(Exception):  # there is no cluster
+        await asyncio.wait_for(run_operator(manager, namespaces=["default"]), 60)
+    assert not asked, "everything waits for as long as that takes"
 
 
 def test_what_kopf_repeats_is_dropped_for_a_while_and_nobody_elses() -> None:
