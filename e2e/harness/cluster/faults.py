@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.hub_faults import HUB_FAULTS
-from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM
+from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
 from harness.matrix.fault import Fault
-from harness.matrix.rules import HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
+from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 
 API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it for as long as this file is there
 BACK_SECONDS = 120.0  # for the API server, and for CoreDNS, once they may run again
@@ -71,11 +71,21 @@ async def shard_deleted(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def shard_evicted(release: Release) -> AsyncIterator[None]:
-    """A sensor shard's pod is evicted, as by an autoscaler, as soon as its disruption budget lets it."""
-    pod = (await _pods(release, "sensor-shard"))[0]
-    await until(lambda: release.site.evict(pod), bool, "the eviction is let through", COVERED_SECONDS)
-    release.struck = time.monotonic()
-    yield
+    """A sensor shard's pod is evicted, as by an autoscaler that takes its node away, until it is gone."""
+    node, taint = await _node_with_a_shard(release), TAINTS[0]
+    pod = next(pod for pod in await _pods(release, "sensor-shard") if pod["spec"]["nodeName"] == node)
+
+    async def gone() -> bool:
+        uids = [one["metadata"]["uid"] for one in await _pods(release, "sensor-shard")]
+        return await release.site.evict(pod) or pod["metadata"]["uid"] not in uids
+
+    await release.cluster.kubectl("taint", "node", node, taint)
+    try:
+        await until(gone, bool, "the pod has gone from its node", COVERED_SECONDS)
+        release.struck = time.monotonic()
+        yield
+    finally:
+        await release.cluster.kubectl("taint", "node", node, f"{taint.partition('=')[0]}-")
     await release.settled()
 
 
@@ -305,8 +315,8 @@ FAULTS: dict[str, Fault[Release]] = {
               at_once=True, besides=SHARD_GONE),
         Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True,
               besides=SHARD_GONE),
-        Fault("shard evicted", "the pod of a sensor shard is evicted", 1.5, shard_evicted, at_once=True,
-              besides=SHARD_GONE),
+        Fault("shard evicted", "an autoscaler evicts the pod of a sensor shard from a node", 1.5, shard_evicted,
+              at_once=True, besides=SHARD_GONE, takes=NODE),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
@@ -316,15 +326,15 @@ FAULTS: dict[str, Fault[Release]] = {
         Fault("node drained", "a node with a shard is drained", 1.5, node_drained, at_once=True,
               besides=SHARD_GONE | OPERATOR_GONE, takes=NODE),
         Fault("node paused", "a node with a shard stands still for a minute, and goes on", 45.0, node_paused, hold=60.0,
-              besides=SHARD_GONE | OPERATOR_GONE, takes=NODE),
+              besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
         Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, hold=60.0,
-              besides=SHARD_GONE | OPERATOR_GONE, takes=NODE),
+              besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
         Fault("node cut off", "a node with a shard is cut off from all others for a minute", 45.0, node_cut_off,
-              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE | {"HubNotReached"}, takes=NODE),
+              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
         Fault("network bad", "one packet in twenty that comes to a node is lost, for 20 s", 10.0, network_bad,
-              hold=20.0, besides=SHARD_GONE, takes=NODE),
+              hold=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
         Fault("network slow", f"a node sends no more than {SLOW_LINE}/s, for 20 s", 10.0, network_slow,
-              hold=20.0, besides=SHARD_GONE, takes=NODE),
+              hold=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
         Fault("names gone", "nobody resolves names for 20 s", 1.5, names_gone, hold=20.0),
         Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
               besides=frozenset({"ShardDown", "FleetNotReady"}), takes=FLEET),

@@ -10,7 +10,7 @@ from harness.cluster.attacked import Engines, Release
 from harness.cluster.cluster import Json, until
 from harness.cluster.site import SYSTEM
 from harness.matrix.fault import Fault
-from harness.matrix.rules import HUB_GONE, OPERATOR_GONE, SHARD_GONE
+from harness.matrix.rules import CUT_OFF, HUB_GONE, OPERATOR_GONE, SHARD_GONE
 
 AWAY_SECONDS = 14.0  # for which a server is gone
 TAKEN_SECONDS = 60.0  # for another hub to own the database
@@ -113,6 +113,8 @@ async def bus_gone(release: Release) -> AsyncIterator[None]:
         await asyncio.to_thread(nats.start)
 
 
+NODE_GONE = HUB_GONE | SHARD_GONE | OPERATOR_GONE | CUT_OFF
+
 HUB_FAULTS: tuple[Fault[Release], ...] = (
     # First: kubelet waits longer each time before it starts again what was killed before.
     Fault("all hubs killed", "both hubs are killed (-9)", 1.5, hubs_killed, at_once=True, besides=HUB_GONE,
@@ -120,7 +122,8 @@ HUB_FAULTS: tuple[Fault[Release], ...] = (
     Fault("owner killed", "of two hubs the one that owns the database is killed (-9)", 1.5, owner_killed, at_once=True,
           besides=HUB_GONE, several_hubs=True),
     Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", 45.0,
-          owners_node_off, hold=60.0, besides=HUB_GONE | SHARD_GONE | OPERATOR_GONE, several_hubs=True, takes="a node"),
+          owners_node_off, hold=60.0, besides=NODE_GONE | {"HubStoreFailing"}, several_hubs=True,
+          takes="a node"),
     Fault("sessions ended", "an administrator ends all sessions of PostgreSQL", 1.5, sessions_ended, at_once=True,
           besides=HUB_GONE | {"HubStoreFailing"}, several_hubs=True),
     Fault("PostgreSQL gone", f"PostgreSQL crashes, and is back after {AWAY_SECONDS:g} s", 1.5, database_gone,

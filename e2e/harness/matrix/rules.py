@@ -18,6 +18,7 @@ SHARD_GONE = DARK | BURNS | {
 }  # fmt: skip
 MOVED = frozenset({"ShardDown"})  # whoever went away is scraped for seconds more
 HUB_GONE = frozenset({"HubDown", "HubNotReached", "CanaryNotAlarmed", "CanaryNotTold", "FleetDegraded"})
+CUT_OFF = frozenset({"HubNotReached", "EvidenceWaiting"})  # a shard there does not reach the hub, or not at first
 OPERATOR_GONE = frozenset({"OperatorAbsent", "NoLeader", "FleetNotReconciled"})
 
 
