@@ -130,10 +130,11 @@ class Site:
         epoch: int = 1,
         access: AccessRules | None = None,
         peers: Sequence[str] = (),
+        deadline: str = "2s",
     ) -> None:
         self.devices[shard] = list(devices)
         settings = SensorSettings()
-        settings.CopyFrom(sensor_settings(deadline="2s"))
+        settings.CopyFrom(sensor_settings(deadline=deadline))
         if access:
             settings.access.CopyFrom(access)
         assignment = Assignment(
