@@ -120,7 +120,7 @@ def settled(cluster: ApiServer, namespace: str, wanted: set[tuple[str, str]]) ->
         found = set(children(cluster, namespace))
         return f"children, of which {sorted(wanted - found)} are missing and {sorted(found - wanted)} too many"
 
-    return wait_for(lambda: found if set(found := children(cluster, namespace)) == wanted else None, difference)
+    return wait_for(lambda: found if set(found := children(cluster, namespace)) == wanted else None, difference, 120)
 
 
 def has_status(cluster: ApiServer, document: dict[str, Any]) -> Any:
