@@ -167,10 +167,11 @@ class SensorShard:
 
     def apply(self, assignment: Assignment) -> None:
         """Own the assignment's devices; those that stay keep their state."""
+        if self.fleet:
+            self.batcher.flush()  # what waits was sent under the assignment before
         self.fleet, self.epoch = assignment.fleet, assignment.epoch
         self._settings.CopyFrom(assignment.sensor)
         self.clear = ClearBands(self._settings)
-        self.batcher.flush()  # what waits was sent under the assignment before
         self.batcher.configure(self._settings)
         self.relays.configure(self._settings.deadline_ns / SECOND)
         self._sessions.forget()

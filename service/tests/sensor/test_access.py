@@ -157,6 +157,22 @@ async def test_what_is_read_of_a_text_device_that_is_cut_off_counts_no_more(runn
     writer.close()
 
 
+@pytest.mark.parametrize(("rules", "count"), [(None, 1), (AccessRules(tokens="devices-of-t"), 0)])
+async def test_what_waits_for_the_first_assignment_is_judged_by_its_rules(
+    running: Running, rules: AccessRules | None, count: int
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", running.tcp)
+    async with asyncio.timeout(20):
+        while not running.shard._sessions._open:
+            await asyncio.sleep(0.01)
+    (session,) = running.shard._sessions._open
+    session.data_received(b"#Sensors-01:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n")
+    running.restrict(rules)
+    running.shard.batcher.flush()
+    assert heard(running, "s-01") == count
+    writer.close()
+
+
 def heard(running: Running, device: str) -> int:
     """How many readings of `device` were analysed."""
     owned = running.shard.owned(device)

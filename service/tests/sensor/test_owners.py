@@ -94,7 +94,7 @@ class Site:
 
     async def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         entry: dict[str, Any] = {}
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 entry = await asyncio.to_thread(self.device)
