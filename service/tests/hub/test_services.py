@@ -37,14 +37,7 @@ from embereye.v1.alarms_pb2 import (
     ZonesRequest,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.evidence_pb2 import (
-    Coverage,
-    DeviceStatus,
-    EvidenceItem,
-    Ledger,
-    ReportRequest,
-    ShardHello,
-)
+from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server

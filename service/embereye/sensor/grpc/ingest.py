@@ -82,9 +82,9 @@ class _Stream:
         """Have `responses` sent with the next `flush`."""
         self._responses.extend(responses)
 
-    async def abort(self, code: grpc.StatusCode, why: str) -> None:
+    async def abort(self, why: str) -> None:
         """End the stream; raises what ends its handler."""
-        await self._context.abort(code, why)
+        await self._context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
     async def flush(self) -> None:
         """Send what was added; the sender may have gone meanwhile."""
@@ -145,7 +145,7 @@ class Ingest:
                     other := next((b.device for b in request.devices if b.device != grant.device), "")
                 ):
                     reason = f'what was shown speaks for "{grant.device}", not for "{other[:80]}"'
-                    await stream.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, reason)
                 if len(handoffs):
                     await handoffs.wait_until_answered([batch.device for batch in request.devices])
                 self._waiting.append((stream, request))
@@ -221,10 +221,9 @@ class Ingest:
     async def _send_away(self, stream: _Stream, request: Any) -> None:
         """End the stream of a sender that names more devices than anybody has."""
         await stream.flush()
-        why = f"more than {MOST_UNKNOWN} devices that nobody declared: add them to spec.sensors"
         if request is None:
-            why = f"a request names more than {MOST_DEVICES} devices: send several"
-        await stream.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            await stream.abort(f"a request names more than {MOST_DEVICES} devices: send several")
+        await stream.abort(f"more than {MOST_UNKNOWN} devices that nobody declared: add them to spec.sensors")
 
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
         self._analyse()  # nothing may be on its way to them while another shard is told how far they are
