@@ -1,6 +1,7 @@
 """A soak: a steady load on one machine for hours, fires, faults at random from a seed, and what every process uses."""
 
 import asyncio
+import csv
 import json
 import random
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 from harness.machine.faults import FAULTS
 from harness.machine.local_site import HOST, Layout, LocalSite
 from harness.machine.slope import LEAST, Slope, slope
-from harness.matrix.matrix import Outcome, try_faults
+from harness.matrix.matrix import Outcome, outcome_of, try_faults
+from harness.records.about import about_run
 from harness.records.probers import EvidenceProber
 
 SAMPLE_SECONDS = 10.0
@@ -107,7 +109,7 @@ class Soaked:
     """What came of it."""
 
     plan: SoakPlan
-    began: float = field(default_factory=time.time)
+    about: dict[str, Any] = field(default_factory=dict)  # when, of which commit, on which machine
     seconds: float = 0.0
     outcomes: list[Outcome] = field(default_factory=list)
     fires: list[tuple[float, float]] = field(default_factory=list)  # seconds after the beginning, seconds until told
@@ -153,7 +155,7 @@ class Soaked:
         return {
             "summary": self.summary(),
             "passed": self.ok,
-            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.began)),
+            "about": self.about,
             "plan": asdict(self.plan),
             "slopesPerHour": slopes,
             "seconds": self.seconds,
@@ -166,7 +168,7 @@ class Soaked:
 
 async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: asyncio.Event) -> Soaked:
     """Let the plan run until it is over, or until `stop`."""
-    found, began = Soaked(plan), time.monotonic()
+    found, began = Soaked(plan, about_run(plan.seed)), time.monotonic()
     sampling = asyncio.get_running_loop().create_task(_sample(site, found, began), name="sample")
     try:
         for at, event in plan.schedule():
@@ -256,6 +258,31 @@ def write_samples(path: Path, samples: Samples) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+def read_samples(path: Path) -> Samples:
+    """What `write_samples` wrote."""
+    found = Samples()
+    with path.open(newline="") as table:
+        for row in csv.DictReader(table):
+            used = (float(row["seconds"]), float(row["memory_mb"]), int(row["descriptors"]), int(row["threads"]))
+            found.rows[row["role"], int(row["pid"])].append(used)
+    return found
+
+
 def write_result(path: Path, found: Soaked) -> None:
     """The result as JSON."""
     path.write_text(json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
+
+
+def read_soaked(folder: Path) -> Soaked:
+    """A soak whose result and samples are in `folder`."""
+    result = json.loads((folder / "soak.json").read_text())
+    return Soaked(
+        plan=SoakPlan(**result["plan"] | {"faults": tuple(result["plan"]["faults"])}),
+        about=result["about"],
+        seconds=result["seconds"],
+        outcomes=list(map(outcome_of, result["outcomes"])),
+        fires=[(at, took) for at, took in result["fires"]],
+        missed=result["missed"],
+        samples=read_samples(folder / "samples.csv"),
+        load_ended=result["loadEnded"],
+    )

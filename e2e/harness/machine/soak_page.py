@@ -21,7 +21,7 @@ def write_soak_page(path: Path, found: Soaked) -> None:
     for measure, unit in MEASURES.items():
         parts += [
             f"<h2>{escape(measure.removesuffix('_mb'))}, {unit}</h2>",
-            _usage(found, measure),
+            usage(found, measure),
             _slopes(found, measure),
         ]
     parts += [
@@ -33,7 +33,8 @@ def write_soak_page(path: Path, found: Soaked) -> None:
     path.write_text("\n".join(parts) + "</html>\n")
 
 
-def _usage(found: Soaked, measure: str) -> str:
+def usage(found: Soaked, measure: str) -> str:
+    """A plot of what every process used of a measure."""
     column = 1 + list(MEASURES).index(measure)
     roles = sorted({role for role, _ in found.samples.rows})
     lines = []
@@ -63,21 +64,26 @@ def plot(lines: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], *, dot
             marks += [_dot(*place(x, y), colour) for x, y in series]
         else:
             path = " ".join("{:.1f},{:.1f}".format(*place(x, y)) for x, y in series)
-            marks.append(f'<polyline fill=none stroke="{colour}" points="{path}"/>')
-    axes = "".join(
-        f"<text x=0 y={(HEIGHT - BOTTOM) * (1 - share) + 10:.0f} font-size=11>{most * share:.4g}</text>"
-        for share in (0.0, 0.5, 0.95)
-    ) + "".join(
-        f"<text x={LEFT + (WIDTH - LEFT - 40) * share:.0f} y={HEIGHT - 4} font-size=11>{minutes * share:.0f} min</text>"
-        for share in (0.0, 0.5, 1.0)
+            marks.append(f'<polyline fill="none" stroke="{colour}" points="{path}"/>')
+    axes = [
+        _text(0, (HEIGHT - BOTTOM) * (1 - share) + 10, f"{most * share:.4g}") for share in (0.0, 0.5, 0.95)
+    ] + [
+        _text(LEFT + (WIDTH - LEFT - 40) * share, HEIGHT - 4, f"{minutes * share:.0f} min") for share in (0.0, 0.5, 1.0)
+    ]  # fmt: skip
+    names = sorted({name: colour for name, colour, _ in lines}.items())
+    key = [_text(LEFT + 110 * number, HEIGHT + 14, f"■ {name}", colour) for number, (name, colour) in enumerate(names)]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT + 20}" width="{WIDTH}" '
+        f'font-family="sans-serif">{"".join([*axes, *marks, *key])}</svg>'
     )
-    names = {name: colour for name, colour, _ in lines}
-    key = " ".join(f'<span style="color:{colour}">■ {escape(name)}</span>' for name, colour in sorted(names.items()))
-    return f"<svg viewBox='0 0 {WIDTH} {HEIGHT}' width={WIDTH}>{axes}{''.join(marks)}</svg><p>{key}</p>"
+
+
+def _text(x: float, y: float, text: str, colour: str = "#444") -> str:
+    return f'<text x="{x:.0f}" y="{y:.0f}" font-size="11" fill="{colour}">{escape(text)}</text>'
 
 
 def _dot(x: float, y: float, colour: str) -> str:
-    return f'<circle cx={x:.1f} cy={y:.1f} r=2.5 fill="{colour}"/>'
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>'
 
 
 def _slopes(found: Soaked, measure: str) -> str:

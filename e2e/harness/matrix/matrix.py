@@ -50,6 +50,7 @@ class Outcome:
     alerts_foreign: tuple[str, ...] = ()  # that should not have
     alerts_left: tuple[str, ...] = ()  # that still fired RESOLVE_SECONDS after everything was well again
     resolved: float = 0.0  # seconds from then until none fired any more
+    tries: int = 1  # runs of this row; it tells of the last
 
     @property
     def ok(self) -> bool:
@@ -238,6 +239,15 @@ def _judge(  # noqa: PLR0913 -- what was seen, all by name
     )
 
 
+def keep_outcome(outcomes: list[Outcome], outcome: Outcome) -> None:
+    """Add one to `outcomes`; that of a row that is there already takes its place, and says so."""
+    for number, before in enumerate(outcomes):
+        if before.faults == outcome.faults:
+            outcomes[number] = replace(outcome, tries=before.tries + 1)
+            return
+    outcomes.append(outcome)
+
+
 def write_outcomes(path: Path, about: dict[str, Any], outcomes: Sequence[Outcome]) -> None:
     """Keep a run as JSON."""
     rows = [asdict(outcome) | {"ok": outcome.ok} for outcome in outcomes]
@@ -247,9 +257,10 @@ def write_outcomes(path: Path, about: dict[str, Any], outcomes: Sequence[Outcome
 def read_outcomes(path: Path) -> tuple[dict[str, Any], list[Outcome]]:
     """What `write_outcomes` wrote: about the run, and its rows."""
     about = json.loads(path.read_text())
-    rows = about.pop("outcomes")
-    names = {field.name for field in fields(Outcome)}
-    known = [{key: value for key, value in row.items() if key in names} for row in rows]
-    for row in known:
-        row |= {name: tuple(row.get(name, ())) for name in LISTS}
-    return about, [Outcome(**row) for row in known]
+    return about, list(map(outcome_of, about.pop("outcomes")))
+
+
+def outcome_of(row: Mapping[str, Any]) -> Outcome:
+    """One from its JSON; what it does not know is left out."""
+    known = {field.name: row[field.name] for field in fields(Outcome) if field.name in row}
+    return Outcome(**known | {name: tuple(row.get(name, ())) for name in LISTS})

@@ -7,12 +7,12 @@ from typing import Any
 from harness.matrix.fault import HOLD_SECONDS
 from harness.matrix.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
 from harness.matrix.rules import LAPSE
+from harness.records.about import told
 
 
 def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, str], folder: Path) -> str:
     """The page's text, between what `folder` has as its head and its end; `said` tells what each fault is."""
     head, end = ((folder / f"reliability_{part}.md").read_text() for part in ("head", "end"))
-    machine = about["machine"]
     singles = [one for one in outcomes if len(one.faults) == 1]
     pairs = [one for one in outcomes if len(one.faults) > 1]
 
@@ -20,9 +20,7 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, 
         return ", ".join(f"{one.gap:g} s" for one in singles if one.faults == (name,)) or "not run"
 
     text = head.format(
-        hold=HOLD_SECONDS, at=about["at"], seed=about["seed"], commit=about["commit"][:8], cores=machine["cores"],
-        cpu=machine["cpu"], memory=machine["memoryGb"], python=machine["python"],
-        pressure=_pressure(outcomes), lapse=LAPSE,
+        hold=HOLD_SECONDS, run=told(about), pressure=_pressure(outcomes), lapse=LAPSE,
         evidence=max((one.evidence for one in outcomes), default=0),
         evidence_lost=max((one.evidence_lost for one in outcomes), default=0),
         evidence_doubled=max((one.evidence_doubled for one in outcomes), default=0),
@@ -36,6 +34,8 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, 
     for title, rows in (("Each alone", singles), ("In pairs", pairs)):
         if rows:
             text += f"## {title}\n" + _table(rows, said)
+    if any(one.tries > 1 for one in outcomes):
+        text += "Of a row that was run several times this is what came of the last.\n\n"
     return text + end
 
 
@@ -64,6 +64,7 @@ def _table(outcomes: Sequence[Outcome], said: Mapping[str, str]) -> str:
         name = " and ".join(said[fault] if len(one.faults) == 1 else fault for fault in one.faults)
         wrong = "; ".join(filter(None, (one.problem, one.alerts_wrong)))
         verdict = "kept" if one.ok else f"**not kept**{': ' if wrong else ''}{wrong}"
+        verdict += f" (run {one.tries} times)" if one.tries > 1 else ""
         alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
         if alerts and not one.alerts_left:
             alerts += f"; none after {one.resolved:.0f} s"

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -25,13 +26,17 @@ from harness.machine.soak import (
     load_cameras,
     load_commands,
     load_sensors,
+    read_soaked,
     role_of,
+    write_result,
+    write_samples,
 )
 from harness.machine.soak_page import write_soak_page
+from harness.machine.soak_text import PICTURE, write_soak_text
 from harness.matrix import matrix
 from harness.matrix.edits import DEFINITIONS, VERSION, edits, merged
 from harness.matrix.fault import Fault
-from harness.matrix.matrix import Alerts, Outcome, choose_pairs, read_outcomes, write_outcomes
+from harness.matrix.matrix import Alerts, Outcome, choose_pairs, keep_outcome, read_outcomes, write_outcomes
 from harness.matrix.reliability import page
 from harness.matrix.rules import CALM, Standing, lapsed_rules, states
 
@@ -88,6 +93,19 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
     assert "| the hub is killed (-9) | 0.2 s |" in text
     assert "**not kept**: no alarm" in text
     assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
+
+
+def test_a_row_that_is_run_again_takes_its_place_and_says_so() -> None:
+    late = replace(FINE, gap=FINE.gap_limit + 1)
+    outcomes = [late, replace(FINE, faults=("hub killed", "disk full"))]
+    keep_outcome(outcomes, FINE)
+    keep_outcome(outcomes, replace(FINE, faults=("disk full",)))
+    assert [(one.faults, one.ok, one.tries) for one in outcomes] == [
+        (FINE.faults, True, 2), (("hub killed", "disk full"), True, 1), (("disk full",), True, 1),
+    ]  # fmt: skip
+    text = page(ABOUT, outcomes, {fault.name: fault.what for fault in FAULTS.values()}, CLOCK.parent)
+    assert text.count("kept (run 2 times)") == 1
+    assert "this is what came of the last" in text
 
 
 @pytest.fixture
@@ -305,6 +323,28 @@ def test_a_soak_s_report_and_summary_tell_what_failed(tmp_path: Path) -> None:
     found.samples.rows.clear()
     assert found.ok
     assert found.summary().startswith("soak: PASS")
+
+
+def test_a_soak_is_read_as_it_was_written_and_docs_tell_of_it(tmp_path: Path) -> None:
+    found = Soaked(SoakPlan(seconds=3600, seed=5), about=ABOUT, seconds=3600.0)
+    found.fires = [(10.0, 0.02), (20.0, 0.04)]
+    found.missed = ["fire-7"]
+    found.outcomes = [FINE, replace(FINE, gap=1.0), replace(FINE, faults=("disk full",), problem="no alarm")]
+    for pid in (1, 2):  # the second was there for a moment
+        found.samples.rows["hub", pid] = [(at, 100.0, 20, 9) for at in np.arange(0.0, WARM_SECONDS * 2.5 / pid, 10.0)]
+    write_result(tmp_path / "soak.json", found)
+    write_samples(tmp_path / "samples.csv", found.samples)
+    again = read_soaked(tmp_path)
+    assert again == found
+    write_soak_text(tmp_path, again)
+    text = (tmp_path / "soak.md").read_text()
+    assert "seed 7, commit" in text
+    assert f"| alarms lost, doubled | 0, 0 | 1, 0 of {3 + 3 * FINE.fires} |" in text
+    assert "| 30, 39, 40, 40 ms |" in text
+    assert "| hub | 100.0 | 100.0 | +0.00 [+0.00, +0.00] | +0.00 [+0.00, +0.00] | +0.00 [+0.00, +0.00] |" in text
+    assert f"| {FINE.faults[0]} | 2 | 1 s |" in text
+    assert "**not kept** 1 times: no alarm" in text
+    assert ET.parse(tmp_path / PICTURE).getroot().tag.endswith("svg")
 
 
 def test_every_python_process_below_a_stepped_clock_sees_it_and_its_monotonic_clock_stays(tmp_path: Path) -> None:
