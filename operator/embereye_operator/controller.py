@@ -39,6 +39,7 @@ RESYNC_PERIOD = 30.0  # seconds between complete lists, for what watches may hav
 NODES_PERIOD = 5.0  # seconds between looks at nodes that are being emptied or lost, where no event comes
 IDENTITY_PERIOD = 60.0  # seconds between looks at certificates that may be due
 IDENTITY_RETRY = 2.0  # seconds, as long as there are none
+IDENTITY_LIMIT = 10.0  # seconds that passes wait for the first look at them; without, no shard can be asked anything
 GUARD_PERIOD = 15.0  # seconds between looks at the budgets of fleets that are gone
 OBJECT_SECONDS = 0.05  # that every object adds to it
 PASS_LIMIT = 30.0  # seconds that one pass may take
@@ -132,6 +133,7 @@ class Controller:
         self._synced = asyncio.Event()
         self._elected = asyncio.Event()  # set when leading begins
         self._identified = False  # whether certificates were issued or found
+        self._may_ask = asyncio.Event()  # set once that was tried
         self._gone = asyncio.Event()  # set when a fleet has gone: nothing else takes its budget away
         self._beat = time.monotonic()
 
@@ -296,6 +298,8 @@ class Controller:
                 if str(error) != failing:
                     logger.warning("certificates cannot be kept: %s", error)
                 failing = str(error)
+            if self._leads():
+                self._may_ask.set()
             await first_of(self._elected.wait(), timeout=IDENTITY_PERIOD if self._identified else IDENTITY_RETRY)
             self._elected.clear()
 
@@ -304,10 +308,17 @@ class Controller:
             key = await self._queue.next_key()
             try:
                 if self._leads():
+                    await self._until_may_ask()
                     await self._pass(key)
             finally:
                 self._queue.done(key)
                 self._ended = time.monotonic()
+
+    async def _until_may_ask(self) -> None:
+        """Who has only just begun to lead has no certificate yet: all shards would be told to be out of reach."""
+        if not self._may_ask.is_set():
+            await first_of(self._may_ask.wait(), timeout=IDENTITY_LIMIT)
+            self._may_ask.set()
 
     # --- one pass ---
 

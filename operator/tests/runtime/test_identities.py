@@ -24,6 +24,7 @@ from embereye.process.identity.credentials import Credentials, read_certificate
 from embereye.process.identity.names import Identity, Role
 from embereye.v1.shard_pb2 import StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub, add_ShardServicer_to_server
+from embereye_operator import controller
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.shared import DeviceAccess, DeviceTls
 from embereye_operator.errors import TakenError, UnavailableError
@@ -31,6 +32,7 @@ from embereye_operator.runtime.kubernetes import identities
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES, Identities
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
+from ..fakes import SETTINGS
 from ..processes.test_operator import create, sensor_fleet
 from .test_kubernetes import ServedShard
 
@@ -371,3 +373,41 @@ async def test_an_issuers_secret_that_is_no_authority_changes_nothing(release: R
     release.cluster.request("DELETE", f"/api/v1/namespaces/{release.namespace}/secrets/issued")
     await identities.keep([release.namespace])
     assert identities.trouble == ""
+
+
+@pytest.mark.parametrize("limit", [600.0, 0.0])
+async def test_fleets_are_looked_at_once_the_operator_can_ask_their_shards_or_after_a_while(
+    release: Release, monkeypatch: pytest.MonkeyPatch, limit: float
+) -> None:
+    """Without its certificate whoever leads next would write that all shards are out of reach, and all devices dark."""
+    monkeypatch.setattr(controller, "IDENTITY_LIMIT", limit)
+    runtime = KubernetesRuntime(
+        release.client, hub="127.0.0.1:1", namespace=release.namespace, release=(release.namespace, "embereye")
+    )
+    begun, may_go_on, keep = asyncio.Event(), asyncio.Event(), runtime.keep_identities
+
+    async def slowly() -> None:
+        begun.set()
+        await may_go_on.wait()
+        await keep()
+
+    monkeypatch.setattr(runtime, "keep_identities", slowly)
+    running = controller.Controller(runtime, SETTINGS)
+    task = asyncio.create_task(running.run())
+
+    async def looked_at() -> None:
+        while not any(record.passes for record in running.records.values()):
+            await asyncio.sleep(0.05)
+
+    try:
+        await asyncio.wait_for(begun.wait(), 60)
+        if limit:
+            await asyncio.sleep(0.5)
+            assert not running.records
+            may_go_on.set()
+        await asyncio.wait_for(looked_at(), 60)
+        assert bool(runtime.identities and runtime.identities.credentials) == bool(limit)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await runtime.close()
