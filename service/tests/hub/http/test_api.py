@@ -10,7 +10,9 @@ import pytest
 from yarl import URL
 
 from embereye.hub.feeds import feed
+from embereye.hub.http.fleets import lists
 from embereye.levels import Level
+from embereye.v1.alarms_pb2 import AlarmEvent, Zone
 
 from .served import FOLDER, Served
 
@@ -22,6 +24,24 @@ async def test_zones_tell_their_state_their_reason_and_their_coverage(served: Se
     (zone,) = body["zones"]
     assert (zone["state"], zone["why"]) == ("ZONE_STATE_ALARM", "heat 61.3 °C ≥ 57 °C at s-01")
     assert (body["declared"], body["covered"], body["cursor"], body["failing"]) == (2, 1, "1", "")
+
+
+async def test_the_cursor_beside_the_zones_is_of_the_moment_that_they_were_looked_at(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await served.alarm()
+    monkeypatch.setattr(lists, "SLICE_SECONDS", -1.0)  # everything else has its turn after each zone
+    look, hub = served.hub.zones.messages, served.hub
+
+    def look_and_go_on() -> list[Zone]:
+        found = look()
+        asyncio.get_running_loop().call_soon(hub.feed.publish, [AlarmEvent(cursor=2, zone="hall")])
+        return found
+
+    monkeypatch.setattr(hub.zones, "messages", look_and_go_on)
+    _, body = await served.get("/v1/zones")
+    assert hub.feed.latest == 2
+    assert body["cursor"] == "1", "who follows from here on is told of what happened while the list was made"
 
 
 async def test_people_act_over_http(served: Served) -> None:

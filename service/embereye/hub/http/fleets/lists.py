@@ -105,13 +105,14 @@ class SharedList:
         try:
             worked, until = 0.0, time.monotonic() + SLICE_SECONDS
             made: list[Entry] = []
-            for source in list(self._entries()):
+            sources, beside = list(self._entries()), self._fields()  # of one moment: what comes next is behind both
+            for source in sources:
                 made.append(Entry(source.key, json.dumps(source.make()), source.facts))
                 if (now := time.monotonic()) > until:
                     worked += SLICE_SECONDS + now - until
                     await asyncio.sleep(0)
                     until = time.monotonic() + SLICE_SECONDS
-            self._beside = self._fields()
+            self._beside = beside
             self._list = made
             self._ordered = sorted(made, key=lambda entry: -entry.facts.urgency)
             self._whole = _document(self._name, made, self._beside)
