@@ -11,7 +11,7 @@ from embereye.hub.access.roles import Principal
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.feeds.feed import ClosedError, Feed
 from embereye.hub.storage.committer import Committer, Draft, Step
-from embereye.hub.storage.store import StoreThreads
+from embereye.hub.storage.store import EventBounds, StoreThreads
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.records import DeadLetter
 from embereye.hub.webhooks.sender import Refusal, Sender
@@ -138,11 +138,19 @@ class Webhooks:
             if refusal is None:
                 self._committer.enqueue(Step(_cursor_step(name, event.cursor)))
                 return
-            late = self._wall_ns() - event.time_ns > webhook.options.give_up * SECOND
-            if refusal.final or late:
+            if refusal.final or await self._is_late(webhook, event):
                 await self._give_up(webhook, event, attempts, refusal.why)
                 return
             await asyncio.sleep(max(backoff.next(), refusal.wait))
+
+    async def _is_late(self, webhook: Webhook, event: AlarmEvent) -> bool:
+        """Whether `event` happened too long ago, or is kept no more; its own time is a label, which a step changes."""
+        since_ns = self._timeline.now_ns() - int(webhook.options.give_up * SECOND)
+        bounds = EventBounds(after=event.cursor - 1, before=event.cursor + 1, since_ns=since_ns)
+        try:
+            return not await self._store.read(lambda store: store.search(bounds, 1))
+        except StoreError:
+            return False  # nothing is forgotten for that
 
     def _note(self, webhook: Webhook, refusal: Refusal | None) -> None:
         name = webhook.options.name

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from typing import Any
@@ -47,9 +48,9 @@ class Receiver:
 
 
 @contextlib.asynccontextmanager
-async def run(stored: Stored, *declared: WebhookOptions) -> AsyncIterator[Hub]:
+async def run(stored: Stored, *declared: WebhookOptions, clock: Callable[[], int] = time.time_ns) -> AsyncIterator[Hub]:
     store = stored.threads()
-    hub = Hub(store, retention_ns=10**18)
+    hub = Hub(store, retention_ns=10**18, clock=clock)
     hub.webhooks = Webhooks(hub.committer, hub.feed, store, hub.timeline, backoff=lambda: Backoff(floor=0.01, cap=0.02))
     await hub.open()
     hub.webhooks.declare(declared)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from embereye.hub.feeds.selection import read_selection
 from embereye.hub.hub import Hub
 from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
-from embereye.units import HOUR
+from embereye.units import HOUR, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 from .receiver import LOOPBACK, Receiver, run
@@ -135,6 +136,21 @@ async def test_an_event_is_given_up_when_it_is_too_old_and_the_backlog_is_gone_t
         await hub.committer.flush(10)
         assert [one.attempts for one in await hub.webhooks.dead_letters("pager", 0, 9)] == [1, 1, 1, 1]
     assert receiver.cursors == [5]
+
+
+@pytest.mark.parametrize(("step", "give_up", "delivered"), [(2 * HOUR, HOUR / SECOND, 1), (-2 * HOUR, 1e-9, 0)])
+async def test_an_event_is_as_old_as_it_is_also_when_the_wall_clock_is_set(
+    stored: Stored, receiver: Receiver, step: int, give_up: float, delivered: int
+) -> None:
+    def clock() -> int:
+        return time.time_ns() + (step if receiver.bodies else 0)  # set as soon as the first attempt has been made
+
+    receiver.answers = [500]
+    async with run(stored, receiver.options(give_up=give_up), clock=clock) as hub:
+        await events(hub)
+        (webhook,) = hub.webhooks.all()
+        await until(lambda: webhook.delivered or webhook.dead)
+        assert (webhook.delivered, webhook.dead) == (delivered, 1 - delivered)
 
 
 async def test_what_is_secret_is_read_again_and_what_cannot_be_read_is_told(
