@@ -172,17 +172,27 @@ class Access:
             return None
         return Principal(record.name, record.role, record.name)
 
-    def _by_session(self, digest: bytes) -> Principal | None:
-        session = self._sessions.get(digest)
-        if session is None or not hmac.compare_digest(digest, session.record.digest):
+    def _by_session(self, cookie: bytes) -> Principal | None:
+        found = (self._sessions.get(self._session_digest(cookie, token)) for token in ("", ADMIN))
+        session = next(filter(None, found), None)
+        if session is None:
+            return None
+        record = session.record
+        if not hmac.compare_digest(self._session_digest(cookie, record.token), record.digest):
             return None
         if session.over(self._steady()):
-            self._end_session(digest)
+            self._end_session(record.digest)
             return None
         session.used = self._steady()
-        self._sessions.move_to_end(digest)
-        record = session.record
-        return Principal(record.name, record.role, record.token, session=digest)
+        self._sessions.move_to_end(record.digest)
+        return Principal(record.name, record.role, record.token, session=record.digest)
+
+    def _session_digest(self, cookie: bytes, token: str) -> bytes:
+        """What the session of a cookie with the digest `cookie` is kept by.
+
+        Where it goes back to the admin's token that one is part of it: nobody tells a hub that was away of a change.
+        """
+        return hashlib.sha256(cookie + self._given).digest() if token == ADMIN else cookie
 
     # Tokens
 
@@ -242,12 +252,13 @@ class Access:
         """
         self._note_write(principal)
         text = secrets.token_urlsafe(SECRET_BYTES)
-        record = SessionRecord(_digest(text), principal.name, principal.role, principal.token, self._clock())
+        digest = self._session_digest(_digest(text), principal.token)
+        record = SessionRecord(digest, principal.name, principal.role, principal.token, self._clock())
         session = _Session(record, self._steady(), self._steady())
         if self._held[session.holder] >= SESSIONS_EACH:
-            own = [digest for digest, one in self._sessions.items() if one.holder == session.holder]
-            for digest in own[: len(own) + 1 - SESSIONS_EACH]:
-                self._end_session(digest)
+            own = [known for known, one in self._sessions.items() if one.holder == session.holder]
+            for oldest in own[: len(own) + 1 - SESSIONS_EACH]:
+                self._end_session(oldest)
         self._add_session(session)
 
         def step(draft: Draft) -> None:

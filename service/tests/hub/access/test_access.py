@@ -84,11 +84,11 @@ class Site:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Site]:
+async def running(folder: Path, admin: str = ADMIN) -> AsyncIterator[Site]:
     store = StoreThreads(folder)
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
-    hub.access.set_admin_token(ADMIN)
+    hub.access.set_admin_token(admin)
     writing = asyncio.ensure_future(hub.run())
     server = GrpcServer(
         [
@@ -290,6 +290,20 @@ async def test_the_admins_token_ends_its_sessions_when_it_changes(site: Site) ->
     site.hub.access.set_admin_token("another-token-of-at-least-32-characters")
     assert (await site.ask("/v1/zones", cookies=cookies))[0] == 401
     assert (await site.ask("/v1/zones", token=ADMIN))[0] == 401
+
+
+async def test_the_admins_token_ends_its_sessions_also_when_it_changes_while_the_hub_is_away(tmp_path: Path) -> None:
+    async with running(tmp_path) as site:
+        ((_, cookie),) = (await site.sign_in(token=ADMIN)).items()
+        code = site.hub.access.create_link(ME, "ada", Role.OPERATOR)
+        led = site.hub.access.sign_in(site.hub.access.use_link(code, "10.0.0.1"), "link")
+    async with running(tmp_path) as site:
+        assert [site.hub.access.resume(one, "10.0.0.1").name for one in (cookie, led)] == ["admin", "ada"]
+    async with running(tmp_path, "another-token-of-at-least-32-characters") as site:
+        for one in (cookie, led):
+            with pytest.raises(DeniedError):
+                site.hub.access.resume(one, "10.0.0.1")
+        assert await site.sign_in(token="another-token-of-at-least-32-characters")
 
 
 def sessions(steady: Steady) -> Access:
