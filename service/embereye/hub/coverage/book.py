@@ -293,9 +293,11 @@ class CoverageBook:
         """Drop what vanished shards said long ago."""
         for key in [key for key, shard in self._shards.items() if now - shard.heard > FORGET]:
             del self._shards[key]
-        for _, watched in self.devices():
-            for shard in self._stale(watched.sightings.items(), now):
-                del watched.sightings[shard]
+        for fleet in self.fleets.values():
+            for watched in (*fleet.devices.values(), *fleet.strangers.values()):
+                for shard in self._stale(watched.sightings.items(), now):
+                    del watched.sightings[shard]
+            fleet.strangers = {name: watched for name, watched in fleet.strangers.items() if watched.sightings}
 
     @staticmethod
     def _stale(sightings: Iterable[tuple[str, Sighting]], now: int) -> list[str]:

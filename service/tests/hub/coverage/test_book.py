@@ -1,4 +1,14 @@
-from embereye.hub.coverage.book import FRESH, MARGIN, NOBODY, RESTART_GRACE, CoverageBook, Fleet, Watched
+from embereye.hub.coverage.book import (
+    FORGET,
+    FRESH,
+    MARGIN,
+    NOBODY,
+    RESTART_GRACE,
+    STRANGERS,
+    CoverageBook,
+    Fleet,
+    Watched,
+)
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
@@ -181,6 +191,21 @@ def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> No
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=2, devices=[DeviceStatus(id="y")]), START)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=3), START)
     assert not list(book.strangers())
+
+
+def test_devices_that_nobody_declared_go_with_the_shard_that_reported_them() -> None:
+    book = book_at_rest()
+    names = [f"x-{number}" for number in range(STRANGERS)]
+    devices = [DeviceStatus(id=name) for name in names]
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=devices), START)
+    book.tidy(START + FORGET)
+    assert len(list(book.strangers())) == STRANGERS
+    later = START + FORGET + 1
+    book.tidy(later)  # it was killed, or taken away: it has never said that they are gone
+    assert not list(book.strangers())
+    newcomer = DeviceStatus(id="y")
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=2, devices=[newcomer]), later)
+    assert [watched.device.id for _, watched in book.strangers()] == ["y"]
 
 
 def test_a_report_in_parts_lists_what_all_of_them_list() -> None:
