@@ -286,6 +286,8 @@ class ZoneMachine:
         """Step to the state that the active signs ask for; `trigger` is the report that came just now."""
         if self.state == ZoneState.NORMAL and trigger is None:
             return []  # only a report opens an alarm
+        if self._stays(now_ns):
+            return self._joined(now_ns, trigger)
         verdict = judge(self._active(now_ns), self.marks.values())
         step = self._step(verdict, now_ns, trigger)
         if step is None:
@@ -294,6 +296,12 @@ class ZoneMachine:
         if self.state == ZoneState.NORMAL:
             self._close()
         return [step]
+
+    def _stays(self, now_ns: int) -> bool:
+        """Whether no verdict changes the state: each looks at all signs, and hundreds may go on at once."""
+        if self.state == ZoneState.ACKNOWLEDGED:
+            return any(c.active(now_ns) and c.item.level >= Level.PRE_ALARM for c in self.contributions.values())
+        return self.state == ZoneState.ALARM  # which a person ends
 
     def _step(self, verdict: Verdict, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent | None:
         """The change of state that `verdict` makes, if any."""

@@ -1,10 +1,13 @@
+from collections.abc import Collection, Iterable
+
 import pytest
 
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import SECOND
-from embereye.v1.alarms_pb2 import AlarmEvent
+from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.zone.fusion import WINDOW_NS
+from embereye.zone import fusion, state
+from embereye.zone.fusion import WINDOW_NS, Verdict
 from embereye.zone.state import TEST_NS, NotAllowedError, ZoneMachine
 
 NOW = 1_700_000_000 * SECOND
@@ -173,6 +176,33 @@ def test_a_sign_that_joins_an_open_alarm_is_told_once_and_once_more_when_it_grow
     (grown,) = machine.evidence(sign("s-02", level=Level.ALARM, at=3), at(3))
     assert grown.why.startswith("stronger: ")
     assert machine.evidence(sign("s-01", at=4), at(4)) == []
+
+
+@pytest.mark.parametrize("acknowledged", [False, True])
+def test_signs_that_go_on_in_an_alarm_are_not_judged_by_all_the_others_each_time(
+    monkeypatch: pytest.MonkeyPatch, acknowledged: bool
+) -> None:
+    machine, judged = in_alarm(), list[int]()
+    if acknowledged:
+        machine.acknowledge("Ada", "", at(0))
+    names = [f"s-{number:02d}" for number in range(50)]
+    for name in names:
+        machine.evidence(sign(name), at(0))
+
+    def judge(items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = ()) -> Verdict:
+        judged.append(len(found := list(items)))
+        return fusion.judge(found, marks)
+
+    monkeypatch.setattr(state, "judge", judge)
+    for second in range(1, 4):
+        for name in names:
+            assert machine.evidence(sign(name, at=second), at(second)) == []
+        assert machine.tick(at(second)) == []
+    assert not judged, "a hall full of sensors that burns would keep the hub from everything else"
+    for name in names:
+        machine.evidence(sign(name, level=Level.CLEAR, at=4), at(4))
+    machine.tick(at(WINDOW_NS / SECOND + 1))
+    assert machine.state == (RESTORED if acknowledged else ALARM)
 
 
 def test_an_alarm_that_arrives_late_is_raised_and_says_so() -> None:
