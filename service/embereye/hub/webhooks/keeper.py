@@ -192,13 +192,14 @@ class Webhooks:
 
         UnknownWebhookError, StoreError, StoreFailingError. One that fails again stays a dead letter.
         """
-        webhook, wanted, after = self.find(name), list[int](), 0
+        webhook, wanted, after, named = self.find(name), list[int](), 0, frozenset(cursors)
         while page := await self.dead_letters(name, after, MAX_LETTERS):
             after = page[-1].cursor
-            wanted += [letter.cursor for letter in page if not cursors or letter.cursor in cursors]
+            wanted += [letter.cursor for letter in page if not named or letter.cursor in named]
         subject = f"{len(wanted)} dead letters"
         await self._committer.commit(lambda draft: add_entry(draft, by, "resend", name, subject))
-        webhook.again.extend(cursor for cursor in wanted if cursor not in webhook.again)
+        waiting = frozenset(webhook.again)
+        webhook.again.extend(cursor for cursor in wanted if cursor not in waiting)
         webhook.asked.set()
         return len(wanted)
 

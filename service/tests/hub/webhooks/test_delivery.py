@@ -16,6 +16,7 @@ from embereye.hub.feeds.selection import read_selection
 from embereye.hub.hub import Hub
 from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
+from embereye.hub.webhooks.records import DeadLetter
 from embereye.units import HOUR, SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 
@@ -136,6 +137,30 @@ async def test_an_event_is_given_up_when_it_is_too_old_and_the_backlog_is_gone_t
         await hub.committer.flush(10)
         assert [one.attempts for one in await hub.webhooks.dead_letters("pager", 0, 9)] == [1, 1, 1, 1]
     assert receiver.cursors == [5]
+
+
+async def test_sending_very_many_dead_letters_again_compares_each_with_none_of_the_others(
+    stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cursor(int):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Cursor.compared += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    letters = [DeadLetter("pager", Cursor(number), 0, 1, "", AlarmEvent()) for number in range(1, 501)]
+
+    async def dead_letters(name: str, after: int, limit: int) -> list[DeadLetter]:
+        return [letter for letter in letters if letter.cursor > after]
+
+    async with run(stored, receiver.options()) as hub:
+        monkeypatch.setattr(hub.webhooks, "dead_letters", dead_letters)
+        for cursors in ((), [letter.cursor for letter in letters]):
+            assert await hub.webhooks.resend(ADA, "pager", cursors) == 500
+    assert Cursor.compared < 5_000, "where there are many, the hub has time for nothing else"
 
 
 @pytest.mark.parametrize(("step", "give_up", "delivered"), [(2 * HOUR, HOUR / SECOND, 1), (-2 * HOUR, 1e-9, 0)])
