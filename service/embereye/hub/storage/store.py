@@ -189,7 +189,7 @@ class Store:
                 )
             ),
             subscriptions=list(self._rows(subscription_records.QUERY, subscription_records.read)),
-            webhooks=dict(self._rows(webhook_records.QUERY, webhook_records.read)),
+            webhooks=self.webhooks(),
             false_alarms=list(
                 self._rows("SELECT mark FROM false_alarms", lambda row: FalseAlarm.FromString(bytes(row[0])))
             ),
@@ -405,6 +405,10 @@ class Store:
     def plan_image(self, name: str) -> bytes:
         """The picture of the plan `name`; empty where there is none."""
         return plan_records.image(self._db, name)
+
+    def webhooks(self) -> dict[str, tuple[int, int]]:
+        """How far each webhook has come, and how many dead letters it has."""
+        return dict(self._rows(webhook_records.QUERY, webhook_records.read))
 
     def dead_letters(self, webhook: str, after: int, limit: int) -> list[DeadLetter]:
         """Up to `limit` events past cursor `after` that `webhook` gave up, ascending."""

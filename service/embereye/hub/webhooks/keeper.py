@@ -10,8 +10,8 @@ from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.feeds.feed import ClosedError, Feed
-from embereye.hub.storage.committer import Committer, Draft, Step
-from embereye.hub.storage.store import EventBounds, StoreThreads
+from embereye.hub.storage.committer import Committer, Draft, Step, StoreFailingError
+from embereye.hub.storage.store import EventBounds, Store, StoreThreads
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.records import DeadLetter
 from embereye.hub.webhooks.sender import Refusal, Sender
@@ -26,13 +26,14 @@ PAUSE_SECONDS = 1.0  # before the first repetition of an attempt
 MOST_PAUSE_SECONDS = 60.0
 STORE_SECONDS = 1.0  # before the store is asked again
 MAX_LETTERS = 1_000  # in one answer
+COUNT_SECONDS = 60.0  # between two times that dead letters are counted anew
 
 
 class UnknownWebhookError(LookupError):
     """No webhook of that name is declared."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Webhook:
     """One webhook, and how it fares. Plain slots, read when metrics are scraped."""
 
@@ -104,6 +105,7 @@ class Webhooks:
                     self._committer.enqueue(Step(_cursor_step(name, webhook.position)))
                 tasks.start(self._send_again(webhook), name=f"webhook-again-{name}")
                 tasks.start(self._follow(webhook), name=f"webhook-{name}")
+            tasks.start(self._count_again(), name="webhook-count")
             try:
                 await tasks.failed.wait()
             finally:
@@ -178,6 +180,22 @@ class Webhooks:
         self._committer.enqueue(Step(step))
         webhook.dead += 1
         webhook.given_up += 1
+
+    async def _count_again(self) -> None:
+        """Notice which dead letters went with the history of their time."""
+        while True:
+            await asyncio.sleep(COUNT_SECONDS)
+            counted = {webhook: webhook.dead for webhook in self.all() if webhook.dead}
+            if not counted:
+                continue
+            try:
+                await self._committer.commit(lambda _: None)  # so that what was given up until now is stored
+                stored = await self._store.read(Store.webhooks)
+            except (StoreFailingError, StoreError):
+                continue
+            for webhook, dead in counted.items():
+                if webhook.dead == dead:
+                    _, webhook.dead = stored.get(webhook.options.name, (0, 0))
 
     # What people ask for
 

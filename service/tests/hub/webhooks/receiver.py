@@ -48,9 +48,11 @@ class Receiver:
 
 
 @contextlib.asynccontextmanager
-async def run(stored: Stored, *declared: WebhookOptions, clock: Callable[[], int] = time.time_ns) -> AsyncIterator[Hub]:
+async def run(
+    stored: Stored, *declared: WebhookOptions, clock: Callable[[], int] = time.time_ns, retention_ns: int = 10**18
+) -> AsyncIterator[Hub]:
     store = stored.threads()
-    hub = Hub(store, retention_ns=10**18, clock=clock)
+    hub = Hub(store, retention_ns=retention_ns, clock=clock)
     hub.webhooks = Webhooks(hub.committer, hub.feed, store, hub.timeline, backoff=lambda: Backoff(floor=0.01, cap=0.02))
     await hub.open()
     hub.webhooks.declare(declared)

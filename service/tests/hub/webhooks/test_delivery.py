@@ -14,6 +14,8 @@ from harness.stored import Stored
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.feeds.selection import read_selection
 from embereye.hub.hub import Hub
+from embereye.hub.storage import history
+from embereye.hub.webhooks import keeper
 from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.records import DeadLetter
@@ -137,6 +139,24 @@ async def test_an_event_is_given_up_when_it_is_too_old_and_the_backlog_is_gone_t
         await hub.committer.flush(10)
         assert [one.attempts for one in await hub.webhooks.dead_letters("pager", 0, 9)] == [1, 1, 1, 1]
     assert receiver.cursors == [5]
+
+
+async def test_a_dead_letter_that_went_with_its_history_is_counted_no_more(
+    stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "PRUNE_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "COUNT_SECONDS", 0.05)
+    receiver.answers = [400]
+    async with run(stored, receiver.options(), retention_ns=1) as hub:
+        await events(hub)
+        (webhook,) = hub.webhooks.all()
+        await until(lambda: webhook.given_up)
+        await until(lambda: not webhook.dead)
+        assert await hub.webhooks.dead_letters("pager", 0, 9) == []
+        receiver.answers = [400]
+        await events(hub)
+        await until(lambda: webhook.given_up == 2)
+        await until(lambda: not webhook.dead)
 
 
 async def test_sending_very_many_dead_letters_again_compares_each_with_none_of_the_others(
