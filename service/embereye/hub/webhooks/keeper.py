@@ -1,6 +1,7 @@
 """All webhooks: each follows the feed by a cursor of its own, in order, and keeps what it could not deliver."""
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal
 from embereye.hub.databases.interface import StoreError
-from embereye.hub.feeds.feed import ClosedError, Feed
+from embereye.hub.feeds.feed import ClosedError, Feed, Subscription
 from embereye.hub.storage.committer import Committer, Draft, Step, StoreFailingError
 from embereye.hub.storage.store import EventBounds, Store, StoreThreads
 from embereye.hub.webhooks.options import WebhookOptions
@@ -26,7 +27,7 @@ PAUSE_SECONDS = 1.0  # before the first repetition of an attempt
 MOST_PAUSE_SECONDS = 60.0
 STORE_SECONDS = 1.0  # before the store is asked again
 MAX_LETTERS = 1_000  # in one answer
-COUNT_SECONDS = 60.0  # between two times that dead letters are counted anew
+TIDY_SECONDS = 60.0  # between two times that positions are stored, and dead letters counted anew
 
 
 class UnknownWebhookError(LookupError):
@@ -39,7 +40,7 @@ class Webhook:
 
     options: WebhookOptions
     sender: Sender
-    position: int  # cursor up to which everything was delivered, given up or not asked for
+    reader: Subscription  # its place in the feed
     dead: int = 0  # dead letters
     delivered: int = 0
     failed: int = 0  # attempts
@@ -48,6 +49,12 @@ class Webhook:
     delivered_ns: int = 0  # when the latest was delivered, by the wall clock; 0: none since the start
     again: deque[int] = field(default_factory=deque)  # cursors of dead letters that are to be sent again
     asked: asyncio.Event = field(default_factory=asyncio.Event)  # something was put there
+    kept: int = -1  # position that is stored, or about to be; -1: none is
+
+    @property
+    def position(self) -> int:
+        """Cursor up to which everything was delivered, given up or not asked for."""
+        return self.reader.position
 
 
 class Webhooks:
@@ -80,7 +87,8 @@ class Webhooks:
             position, dead = self._stored.get(options.name, (self._feed.latest, 0))
             sender = Sender(options, lambda: self._wall_ns() / SECOND)
             # A store that was filled from elsewhere may be behind what we have told.
-            self._webhooks[options.name] = Webhook(options, sender, min(position, self._feed.latest), dead)
+            reader = self._feed.reader(min(position, self._feed.latest), options.selection)
+            self._webhooks[options.name] = Webhook(options, sender, reader, dead)
 
     def _wall_ns(self) -> int:
         return self._timeline.now_ns() + self._timeline.stepped_ns()
@@ -102,10 +110,10 @@ class Webhooks:
         async with Tasks() as tasks:
             for name, webhook in self._webhooks.items():
                 if name not in self._stored:
-                    self._committer.enqueue(Step(_cursor_step(name, webhook.position)))
+                    self._keep_position(webhook)
                 tasks.start(self._send_again(webhook), name=f"webhook-again-{name}")
                 tasks.start(self._follow(webhook), name=f"webhook-{name}")
-            tasks.start(self._count_again(), name="webhook-count")
+            tasks.start(self._tidy(), name="webhook-tidy")
             try:
                 await tasks.failed.wait()
             finally:
@@ -115,11 +123,11 @@ class Webhooks:
     # What happens
 
     async def _follow(self, webhook: Webhook) -> None:
-        reader = self._feed.reader(webhook.position, webhook.options.selection)
         while True:
             try:
-                entries = await reader.next()
+                entries = await webhook.reader.next()
             except ClosedError:
+                self._keep_position(webhook)
                 return
             except StoreError:
                 await asyncio.sleep(STORE_SECONDS)
@@ -127,8 +135,7 @@ class Webhooks:
             for entry in entries:
                 if webhook.sender.concerns(entry.event):
                     await self._deliver(webhook, entry.event)
-                webhook.position = entry.event.cursor
-                reader.advance(webhook.position)
+                webhook.reader.advance(entry.event.cursor)
 
     async def _deliver(self, webhook: Webhook, event: AlarmEvent) -> None:
         """Send `event` until it is taken or given up; how far that brings the webhook is durable soon."""
@@ -181,21 +188,28 @@ class Webhooks:
         webhook.dead += 1
         webhook.given_up += 1
 
-    async def _count_again(self) -> None:
-        """Notice which dead letters went with the history of their time."""
+    def _keep_position(self, webhook: Webhook) -> None:
+        """Have it go on from here next time: what it did not ask for is old by then, whatever it asks for."""
+        if webhook.kept != webhook.position:
+            webhook.kept = webhook.position
+            self._committer.enqueue(Step(_cursor_step(webhook.options.name, webhook.position)))
+
+    async def _tidy(self) -> None:
         while True:
-            await asyncio.sleep(COUNT_SECONDS)
-            counted = {webhook: webhook.dead for webhook in self.all() if webhook.dead}
-            if not counted:
-                continue
-            try:
-                await self._committer.commit(lambda _: None)  # so that what was given up until now is stored
-                stored = await self._store.read(Store.webhooks)
-            except (StoreFailingError, StoreError):
-                continue
-            for webhook, dead in counted.items():
-                if webhook.dead == dead:
-                    _, webhook.dead = stored.get(webhook.options.name, (0, 0))
+            await asyncio.sleep(TIDY_SECONDS)
+            for webhook in self.all():
+                self._keep_position(webhook)
+            if counted := {webhook: webhook.dead for webhook in self.all() if webhook.dead}:
+                with contextlib.suppress(StoreFailingError, StoreError):
+                    await self._count_again(counted)
+
+    async def _count_again(self, counted: Mapping[Webhook, int]) -> None:
+        """Notice which dead letters went with the history of their time."""
+        await self._committer.commit(lambda _: None)  # so that what was given up until now is stored
+        stored = await self._store.read(Store.webhooks)
+        for webhook, dead in counted.items():
+            if webhook.dead == dead:
+                _, webhook.dead = stored.get(webhook.options.name, (0, 0))
 
     # What people ask for
 

@@ -72,6 +72,40 @@ async def test_only_what_is_selected_is_sent(stored: Stored, receiver: Receiver)
     assert receiver.cursors == [4]
 
 
+async def test_a_webhook_that_never_delivered_anything_goes_on_where_it_began(
+    stored: Stored, receiver: Receiver
+) -> None:
+    receiver.answers = [500] * 10_000
+    async with run(stored, receiver.options()) as hub:
+        await events(hub)
+        await until(lambda: receiver.bodies)
+    receiver.answers = []
+    async with run(stored, receiver.options()):
+        await until(lambda: receiver.taken)
+    assert receiver.cursors == [1]
+
+
+async def test_what_was_not_selected_is_behind_it_and_is_not_sent_when_more_is_selected(
+    stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "TIDY_SECONDS", 0.05)
+    attic = read_selection({"zones": ["attic-0"]})
+    async with run(stored, receiver.options(selection=attic), receiver.options("bell", selection=attic)) as hub:
+        await events(hub, 1, "attic")
+        await events(hub, 300)
+        await until(lambda: [one.position for one in hub.webhooks.all()] == [301, 301])
+        await until(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(301,), (301,)])
+        await events(hub, 20)
+        await until(lambda: [one.position for one in hub.webhooks.all()] == [321, 321])
+        hub.feed.close()  # as when the hub is stopped
+        await until(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(321,), (321,)])
+    assert receiver.cursors == [1, 1]
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 1)
+        await until(lambda: len(receiver.taken) == 3)
+    assert receiver.cursors == [1, 1, 322]
+
+
 async def test_a_delivery_is_signed_as_standard_webhooks_says_and_shows_a_token(
     stored: Stored, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -145,7 +179,7 @@ async def test_a_dead_letter_that_went_with_its_history_is_counted_no_more(
     stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "PRUNE_SECONDS", 0.05)
-    monkeypatch.setattr(keeper, "COUNT_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "TIDY_SECONDS", 0.05)
     receiver.answers = [400]
     async with run(stored, receiver.options(), retention_ns=1) as hub:
         await events(hub)
