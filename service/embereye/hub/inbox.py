@@ -80,7 +80,7 @@ class EvidenceInbox:
         return self._pending < MAX_PENDING and self._pending_bytes < MAX_PENDING_BYTES
 
     async def wait_for_room(self) -> None:
-        """Wait until the batch that is being written is durable."""
+        """Wait until there may be room: a batch is durable, or nothing can be written."""
         await self._committer.batch_written()
 
     def admit(self, item: EvidenceItem, on_durable: Callable[[str], None], position: Position | None = None) -> None:

@@ -159,7 +159,7 @@ class Committer:
             self._waiting.discard(future)
 
     async def batch_written(self) -> None:
-        """Wait until the batch that is being written is durable."""
+        """Wait until the batch that is being written is durable, or is found not to be for now."""
         await self._written.wait()
 
     async def flush(self, timeout: float) -> bool:
@@ -252,6 +252,9 @@ class Committer:
         """Tell everybody who waits that it is durable."""
         for operation, failure in applied:
             operation.finish(failure)
+        self._wake()
+
+    def _wake(self) -> None:
         written, self._written = self._written, asyncio.Event()
         written.set()
 
@@ -268,6 +271,7 @@ class Committer:
                 if not future.done():
                     sentence = f"{why}; what was asked for may be stored once this is mended"
                     future.set_exception(StoreFailingError(sentence))
+            self._wake()
         else:
             logger.warning("the hub's database can be written again")
         self.failing = why

@@ -12,10 +12,12 @@ from embereye.hub import inbox
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.hub import Hub
+from embereye.hub.services.evidence import EvidenceService
+from embereye.hub.services.reports import Stream
 from embereye.hub.storage.committer import Draft, StoreFailingError
 from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
-from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.evidence_pb2 import EvidenceItem, ShardHello
 
 PRODUCERS = 16
 ADA = Principal("Ada", Role.OPERATOR, "Ada")
@@ -85,3 +87,19 @@ async def test_all_who_wait_are_told_that_nothing_can_be_written(hub: Hub, debug
     with contextlib.suppress(StoreFailingError):
         await asyncio.wait_for(hub.committer.commit(step), 20)
     assert not hub.committer.failing
+
+
+async def test_a_shard_that_waits_for_room_is_read_on_when_nothing_can_be_written(
+    hub: Hub, debugged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "MAX_PENDING", 1)
+    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+    service, stream = EvidenceService(hub), Stream(ShardHello(fleet="default/sensors/hall", shard="hall-0"))
+    seen = report(hub, 1, 1)
+    seen.snapshot = b"jpeg" * 10_000
+    await service.admit_report(stream, seen, 0)
+    async with asyncio.timeout(60):
+        await service.admit_report(stream, report(hub, 2, 1), 0)  # the disk has not been found to be full yet
+    assert stream.owed, "it is to be sent again"
+    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+    assert await hub.committer.flush(60)
