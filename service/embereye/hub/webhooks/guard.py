@@ -16,8 +16,14 @@ from embereye.hub.webhooks.options import Network
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# Metadata services that are not at a link-local address: of AWS over IPv6, and of Alibaba.
-METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200")))
+# What gives a machine its secrets and is not at a link-local address: metadata and pods' identities of AWS over IPv6,
+# metadata of Google over IPv6, Azure's host, Oracle's and Alibaba's metadata.
+METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "168.63.129.16", "192.0.0.192", "100.100.100.200"),
+    )
+)
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 

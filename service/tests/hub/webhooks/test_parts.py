@@ -126,7 +126,8 @@ def test_a_secret_that_is_none_is_refused(secret: str, why: str) -> None:
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::", "169.254.169.254", "fe80::1%eth0",
-     "0.0.0.0", "::", "224.0.0.1", "ff02::1", "240.0.0.1", "fd00:ec2::254", "100.100.100.200"],
+     "0.0.0.0", "::", "224.0.0.1", "ff02::1", "240.0.0.1", "fd00:ec2::254", "100.100.100.200",
+     "fd00:ec2::23", "fd20:ce::254", "168.63.129.16", "::ffff:168.63.129.16", "192.0.0.192"],
 )  # fmt: skip
 def test_what_is_this_machines_or_a_clouds_is_not_called(address: str) -> None:
     with pytest.raises(RefusedAddressError, match="if it is meant, add"):
