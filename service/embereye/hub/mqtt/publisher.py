@@ -232,7 +232,7 @@ class MqttPublisher:
         await client.unsubscribe(filters)
         stale = self._found - self._told.keys()
         for topic in stale:
-            await client.publish(topic, b"", qos=1, retain=True)
+            await self._publish(client, topic, b"")  # one that has become true since then is told anew
         if stale:
             logger.info("MQTT broker %s: %d topics are removed: what they tell of is no longer there",
                         self._options.address, len(stale))  # fmt: skip

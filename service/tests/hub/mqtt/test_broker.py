@@ -228,6 +228,32 @@ async def test_what_went_while_the_hub_was_away_is_forgotten(tmp_path: Path, bro
         await until(lambda: {ZONE, DEVICE} <= reader.topics, "the others are not")
 
 
+async def test_an_alarm_in_a_zone_that_is_just_being_forgotten_is_told(
+    tmp_path: Path, broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "one") as hub, publishing(hub, options_for(broker)) as publisher:
+        await up_to_date(publisher)
+    publish, store = aiomqtt.Client.publish, Stored(tmp_path).threads()
+    hub = Hub(store, retention_ns=10**18)
+    await hub.open()
+
+    async def burn_first(client: aiomqtt.Client, topic: str, payload: bytes, **more: Any) -> None:
+        if not payload and not hub.inbox.counters.received:
+            hub.inbox.admit(smoke(), lambda _: None)
+            await until(lambda: ZONE in publisher._told, "the broker has the alarm")
+        await publish(client, topic, payload, **more)
+
+    monkeypatch.setattr(aiomqtt.Client, "publish", burn_first)
+    async with (
+        beside(hub.run(), name="hub"),
+        reading(broker) as seen,
+        publishing(hub, options_for(broker)) as publisher,
+    ):
+        await until(lambda: seen.order.count(ZONE) >= 4, "what was, the alarm, nothing, the alarm")
+        assert seen.json(ZONE)["signs"], "it is told for what happened, not for what changed half a minute later"
+    await store.close()
+
+
 async def test_a_device_that_is_removed_is_forgotten(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
