@@ -80,10 +80,11 @@ async def serve_pages(pages: Mapping[str, Page], host: str, port: int) -> asynci
             with contextlib.suppress(TimeoutError, ConnectionError, EOFError, asyncio.LimitOverrunError):
                 async with asyncio.timeout(REQUEST_SECONDS):
                     writer.write(_answer(pages, await reader.readuntil(b"\r\n\r\n")))
-                    await writer.drain()
+                    writer.close()
+                    await writer.wait_closed()
         finally:
             open_ones.leave(writer)
-            writer.close()
+            writer.transport.abort()  # closed alone, it would stay for as long as the other end reads nothing
 
     try:
         return await asyncio.start_server(connected, all_interfaces(host), port, limit=REQUEST_BYTES)

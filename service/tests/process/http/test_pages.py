@@ -1,5 +1,7 @@
 import asyncio
 import contextlib
+import socket
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
@@ -11,6 +13,10 @@ from embereye.process.lifecycle import UserError
 
 def explode():
     raise ZeroDivisionError("boom")
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 @pytest.fixture
@@ -73,6 +79,25 @@ async def test_who_is_too_slow_or_sends_too_much_is_cut_off(served, monkeypatch,
     monkeypatch.setattr(module, "REQUEST_SECONDS", 0.1)
     with contextlib.suppress(ConnectionError):
         assert await asked(served[0], request_bytes) == ("", "")
+
+
+async def test_who_reads_no_answer_is_cut_off(monkeypatch):
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.1)
+    answered = asyncio.Event()
+
+    def endless():
+        answered.set()
+        return 200, "text/plain", bytes(64 << 20)  # more than the system takes for who reads nothing
+
+    server = await serve_pages({"/endless": endless}, "127.0.0.1", 0)
+    before = descriptors()
+    async with asyncio.timeout(60):
+        with socket.create_connection(server.sockets[0].getsockname()) as silent:
+            silent.sendall(b"GET /endless HTTP/1.1\r\n\r\n")
+            await answered.wait()
+            while descriptors() > before + 1:  # one is ours
+                await asyncio.sleep(0.01)
+    server.close()
 
 
 async def test_where_there_is_no_room_the_address_that_has_most_connections_loses_its_oldest(served, monkeypatch):
