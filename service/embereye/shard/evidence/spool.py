@@ -171,9 +171,10 @@ class Spool:
         self.acknowledge([item.id for _, item in self.after(0, CAPACITY) if item.episode == episode])
 
     def acknowledge(self, ids: list[str]) -> None:
-        """Forget the reports with these ids."""
-        self._guard(lambda: self._remove(ids))
-        self._idle = time.monotonic()
+        """Forget the reports with these ids; none is no acknowledgement."""
+        if ids:
+            self._guard(lambda: self._remove(ids))
+            self._idle = time.monotonic()
         if self._disk is not None and not self._devices:
             self._return_to_disk()
 

@@ -182,6 +182,8 @@ def test_reports_wait_from_the_latest_acknowledgement_on(monkeypatch: pytest.Mon
     spool.put(EvidenceItem(id="2", episode="b"))
     now = 230.0
     assert spool.waiting_seconds() == 30.0
+    spool.acknowledge([])  # the hub has said something else
+    assert spool.waiting_seconds() == 30.0
     spool.acknowledge(["1"])
     now = 235.0
     assert spool.waiting_seconds() == 5.0
