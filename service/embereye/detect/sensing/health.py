@@ -3,7 +3,6 @@
 Pure: values and times go in. Call it every few seconds: for each packet it would cost too much.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -50,6 +49,8 @@ class SensorHealth:
     ) -> dict[str, str]:
         """Inspect the latest reading (smoke, flame, gas in ADC counts; NaN: never said): channel → why it is faulty.
 
+        A value that the converter does not give is a fault of its own, which `thresholds` tells: one line that was
+        garbled on its way must not pass for noise, which takes minutes to be forgotten.
         `omitted` has since when channels, by number, have not been said any more. While it is `alarmed` a sensor at
         its end may well read the same: what it says is not called stuck.
         """
@@ -57,7 +58,7 @@ class SensorHealth:
         scale = full_scale / FULL_SCALE
         stuck_ns = STUCK_NS / min(scale, 1.0)
         for number, (name, value) in enumerate(zip(CHANNELS, row, strict=False)):
-            if math.isnan(value):
+            if not 0 <= value <= full_scale:  # nor is it NaN
                 continue
             channel = self._channels[name] = self._next(name, value, now_ns, UNUSED_COUNTS * scale)
             same_ns = now_ns - channel.changed_ns

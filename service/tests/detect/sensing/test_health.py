@@ -4,6 +4,8 @@ import math
 import random
 from collections.abc import Sequence
 
+import pytest
+
 from embereye.detect.sensing.health import SensorHealth
 from embereye.units import SECOND
 
@@ -69,3 +71,12 @@ def test_a_sensor_that_falls_to_nothing_was_unplugged_and_one_that_never_read_an
     rows = [(283.0 + DICE.randint(-4, 4), math.nan, DICE.choice([0.0, 2.0, 7.0])) for _ in range(100)]
     assert looked([*rows, *((0.0, math.nan, 2.0) for _ in range(30))]) == {}
     assert list(looked([*rows, *((0.0, math.nan, 2.0) for _ in range(90))])) == ["smoke"]
+
+
+@pytest.mark.parametrize("garbled", [28_305.0, 1e308, math.inf, -1.0])
+def test_a_value_that_no_converter_gives_says_nothing_of_noise(garbled: float) -> None:
+    rows = [(283.0 + second % 2, math.nan, math.nan) for second in range(200)]
+    rows[100] = (garbled, math.nan, math.nan)
+    assert looked(rows[:102]) == {}
+    noisy = [(DICE.choice([10.0, 3000.0]), math.nan, math.nan) for _ in range(200)]
+    assert list(looked([*rows, *noisy])) == ["smoke"]
