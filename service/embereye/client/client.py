@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import sqlite3
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ CAPACITY = 1_000_000  # readings and frames not acknowledged
 BATCH = 500  # readings and frames in a batch
 LINGER = 0.05  # seconds that a reading waits for others
 WINDOW = 16  # batches in flight on a stream
+RETRY_SECONDS = 1.0  # until a disk that could not be written is tried again
 REJECTED_SECONDS = 5.0  # until a device that no shard knows is tried again: it may be declared meanwhile
 KNOWN = 64  # shards that are remembered, to ask them where the service does not answer
 
@@ -60,9 +62,10 @@ class Client:
 
     `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
     `linger` seconds after `send`, or when `spooled()` returns. It is sent, and sent again if need be, until a shard has
-    analysed it and said so. With `spool=None` it is kept in memory only. What a shard had analysed but not acknowledged
-    when it was killed is analysed again by the next one. `token` is shown where the fleet's spec.access asks for one.
-    With `tls` every shard has to prove the name that `target` has, or `tls.server_name`.
+    analysed it and said so. While the disk cannot be written it waits in memory, and `failing` says why. With
+    `spool=None` it is kept in memory only. What a shard had analysed but not acknowledged when it was killed is
+    analysed again by the next one. `token` is shown where the fleet's spec.access asks for one. With `tls` every shard
+    has to prove the name that `target` has, or `tls.server_name`.
     """
 
     def __init__(
@@ -93,6 +96,7 @@ class Client:
         self._changed = asyncio.Event()
         self.acknowledged = 0  # readings and frames since the start
         self.rejected: dict[str, str] = {}  # device → why no shard accepts it
+        self.failing = ""  # why what is queued cannot be written to disk; '' where it can
         for name, batches in self._outbox.load().items():
             self._device(name).batches.extend(batches)
 
@@ -105,9 +109,11 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.spooled()
-        await self._tasks.stop()
-        self._outbox.close()
+        try:
+            self.spooled()
+        finally:
+            await self._tasks.stop()
+            self._outbox.close()
 
     @property
     def waiting(self) -> int:
@@ -146,17 +152,26 @@ class Client:
             link.calibrated.discard(device)
 
     def spooled(self) -> None:
-        """Write everything that was queued to disk."""
-        dirty, self._dirty = self._dirty, {}
+        """Write everything that was queued to disk; sqlite3.Error where that cannot be done: it stays queued."""
         batches: list[tuple[_Device, DeviceBatch, int, int]] = []
-        for state in dirty.values():
-            pending, state.pending = state.pending, []
-            for start in range(0, len(pending), self._batch):
-                part = pending[start : start + self._batch]
+        for state in self._dirty.values():
+            for start in range(0, len(state.pending), self._batch):
+                part = state.pending[start : start + self._batch]
                 batch = _packed(state.name, state.counting.epoch, part)
                 batches.append((state, batch, part[-1].sequence, len(part)))
-        self._pending = 0
-        spooled = self._outbox.put([(batch, last, items) for _, batch, last, items in batches])
+        try:
+            spooled = self._outbox.put([(batch, last, items) for _, batch, last, items in batches])
+        except sqlite3.Error as error:
+            if not self.failing:
+                logger.warning("readings cannot be kept: %s; they wait in memory, and are not sent", error)
+            self.failing = str(error)
+            raise
+        if self.failing:
+            logger.warning("readings can be kept again")
+        self.failing = ""
+        for state in self._dirty.values():
+            state.pending = []
+        self._dirty, self._pending = {}, 0
         for (state, *_), one in zip(batches, spooled, strict=True):
             state.batches.append(one)
         if batches:
@@ -164,7 +179,7 @@ class Client:
 
     async def flush(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds until everything is acknowledged; True if it is. Cancelling it loses nothing."""
-        self.spooled()
+        self._spool_if_possible()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 while self.waiting:
@@ -179,9 +194,13 @@ class Client:
         state.pending.append(item)
         self._pending += 1
         self._dirty[state.name] = state
-        if len(state.pending) >= self._batch:
-            self.spooled()
+        if len(state.pending) >= self._batch and not self.failing:
+            self._spool_if_possible()
         return item.sequence
+
+    def _spool_if_possible(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.spooled()
 
     def _device(self, name: str) -> _Device:
         state = self._devices.get(name)
@@ -191,8 +210,8 @@ class Client:
 
     async def _spool_regularly(self) -> None:
         while True:
-            await asyncio.sleep(self._linger)
-            self.spooled()
+            await asyncio.sleep(RETRY_SECONDS if self.failing else self._linger)
+            self._spool_if_possible()
             now = time.monotonic()
             if rested := [state for state in self._devices.values() if state.rest_until and state.rest_until <= now]:
                 for state in rested:

@@ -1,7 +1,9 @@
 """What is not acknowledged yet, on disk: batches by device, epoch and sequence."""
 
+import contextlib
 import sqlite3
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +47,7 @@ class Outbox:
                 epoch INTEGER NOT NULL, last INTEGER NOT NULL, items INTEGER NOT NULL, body BLOB NOT NULL);"""
         )
         self._capacity = capacity
+        self._over: list[tuple[int]] = []  # numbers of batches that are acknowledged and still there
         self.items: int = self._db.execute("SELECT COALESCE(SUM(items), 0) FROM batch").fetchone()[0]
 
     def load(self) -> dict[str, list[Spooled]]:
@@ -67,18 +70,17 @@ class Outbox:
             raise SpoolFullError(f"{unacknowledged} readings are not acknowledged yet, the most that are kept")
 
     def put(self, batches: list[tuple[DeviceBatch, int, int]]) -> list[Spooled]:
-        """Keep batches, each with its last sequence and its number of items."""
+        """Keep batches, each with its last sequence and its number of items: all, or sqlite3.Error and none."""
         found = []
-        self._db.execute("BEGIN")
-        for batch, last, items in batches:
-            cursor = self._db.execute(
-                "INSERT INTO batch (device, epoch, last, items, body) VALUES (?, ?, ?, ?, ?)",
-                (batch.device, batch.epoch, last, items, batch.SerializeToString()),
-            )
-            self._db.execute("REPLACE INTO counting VALUES (?, ?, ?)", (batch.device, batch.epoch, last))
-            found.append(Spooled(cursor.lastrowid or 0, batch.epoch, last, items))
-            self.items += items
-        self._db.execute("COMMIT")
+        with self._transaction():
+            for batch, last, items in batches:
+                cursor = self._db.execute(
+                    "INSERT INTO batch (device, epoch, last, items, body) VALUES (?, ?, ?, ?, ?)",
+                    (batch.device, batch.epoch, last, items, batch.SerializeToString()),
+                )
+                self._db.execute("REPLACE INTO counting VALUES (?, ?, ?)", (batch.device, batch.epoch, last))
+                found.append(Spooled(cursor.lastrowid or 0, batch.epoch, last, items))
+        self.items += sum(one.items for one in found)
         return found
 
     def body(self, number: int) -> DeviceBatch:
@@ -88,11 +90,24 @@ class Outbox:
         )
 
     def forget(self, spooled: list[Spooled]) -> None:
-        """Forget what is acknowledged."""
-        self._db.execute("BEGIN")
-        self._db.executemany("DELETE FROM batch WHERE number = ?", [(one.number,) for one in spooled])
-        self._db.execute("COMMIT")
+        """Forget what is acknowledged; from a disk that cannot be written now it is removed with what comes later."""
         self.items -= sum(one.items for one in spooled)
+        self._over += [(one.number,) for one in spooled]
+        with contextlib.suppress(sqlite3.Error):
+            with self._transaction():
+                self._db.executemany("DELETE FROM batch WHERE number = ?", self._over)
+            self._over.clear()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # a full disk rolls back by itself
+                self._db.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         """Close the file."""

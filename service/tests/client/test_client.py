@@ -19,6 +19,8 @@ from harness.settings import sensor_settings
 
 from embereye.client import Client, SpoolFullError
 from embereye.client.client import WINDOW, _Link
+from embereye.client.outbox import Outbox
+from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.tasks import Tasks
 from embereye.sensor.shard import SensorShard
@@ -152,6 +154,24 @@ async def test_a_full_spool_refuses_readings_instead_of_losing_them() -> None:
             client.send("a", smoke_adc=1)
         with pytest.raises(SpoolFullError, match="5 readings"):
             client.send("a", smoke_adc=1)
+
+
+async def test_a_disk_that_cannot_be_written_for_a_while_costs_no_reading(start: Start, tmp_path: Path) -> None:
+    path, port = tmp_path / "spool", free_port()
+    async with Client(f"127.0.0.1:{port}", spool=path, batch=2) as client:
+        client.send("a", smoke_adc=1)
+        client.spooled()
+        client._outbox._db.execute("PRAGMA query_only = ON")
+        assert [client.send("a", smoke_adc=1) for _ in range(4)] == [2, 3, 4, 5]
+        running = await start(port)
+        running.own("a")
+        await until(lambda: client.acknowledged == 1)
+        assert not await client.flush(0.2)
+        client._outbox._db.execute("PRAGMA query_only = OFF")
+        assert await client.flush(20)
+    ledger = running.ledger("a")
+    assert (ledger.analysed, ledger.duplicate, sum(ledger.rejected.values())) == (5, 0, 0)
+    assert not Outbox(path, 10).load()
 
 
 async def test_a_device_that_moves_to_another_shard_is_followed(start: Start) -> None:
