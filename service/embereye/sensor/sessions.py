@@ -185,9 +185,12 @@ class Sessions:
             logger.warning("a text device at %s is not listened to: %s", address, why)
 
     def recheck(self) -> None:
-        """Close the connections of devices that are not admitted any more."""
-        for session in [session for session in self._open if not session.shakes_hands and not self.admits(session)]:
-            session.close()
+        """Close the connections of devices that are not admitted any more, or may not speak for the same ones."""
+        for session in [session for session in self._open if not session.shakes_hands]:
+            granted = session.grant
+            if not self.admits(session) or session.grant != granted:
+                session.grant = NOTHING  # what it says until it is closed counts no more
+                session.close()
 
     def recheck_certified(self) -> None:
         """Close the connections of devices that showed a certificate: another authority is asked for now."""

@@ -19,7 +19,7 @@ from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import SensorSpec, run_sensors
 from embereye.v1.ingest_pb2 import AskRequest, AskResponse, DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub, SensorsStub
-from embereye.v1.shard_pb2 import AccessRules, Assignment, SensorSettings
+from embereye.v1.shard_pb2 import AccessRules, Assignment, ClientCertificates, SensorSettings
 from embereye.v1.types_pb2 import Device
 
 FLEETS, ONES = "a-token-of-the-whole-fleet", "a-token-of-one-device"
@@ -155,6 +155,51 @@ async def test_what_is_read_of_a_text_device_that_is_cut_off_counts_no_more(runn
     running.shard.batcher.flush()
     assert heard(running, "s-01") == 0
     writer.close()
+
+
+async def test_who_may_speak_for_another_device_alone_from_now_on_is_heard_as_no_other(running: Running) -> None:
+    """Such as a gateway that is taken out of the list of gateways."""
+    match = ClientCertificates(field=ClientCertificates.FIELD_COMMON_NAME, match="*", gateways=["s-02"])
+    running.restrict(AccessRules(certificates=match))
+    session, connection = running.shard._sessions.protocol(), Certified("s-02")
+    session.begin("10.0.0.1", connection.abort)
+    session.connection_made(connection)
+    line = b"#Sensors-01:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n"
+    for _ in range(3):
+        session.data_received(line)
+        running.shard.batcher.flush()
+    assert heard(running, "s-01") == 3
+    del match.gateways[:]
+    running.restrict(AccessRules(certificates=match))
+    for _ in range(3):
+        session.data_received(line)
+        running.shard.batcher.flush()
+    assert heard(running, "s-01") == 3
+    assert connection.closed
+
+
+class Certified(asyncio.Transport):
+    """A connection without a network, on which a certificate was shown."""
+
+    closed = False
+
+    def __init__(self, name: str) -> None:
+        certificate = {"subject": ((("commonName", name),),), "notAfter": "Jan  1 00:00:00 2100 GMT"}
+        super().__init__({"peername": ("10.0.0.1", 1), "peercert": certificate})
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def write(self, data: object) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 @pytest.mark.parametrize(("rules", "count"), [(None, 1), (AccessRules(tokens="devices-of-t"), 0)])
