@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol, cast
+from weakref import WeakSet
 
 from embereye.process.grpc_server import most_connections
 from embereye.process.identity.credentials import expiry
@@ -274,7 +275,7 @@ class TextSession(asyncio.Protocol):
         self._spoke = False  # something that makes sense
         self._paused = False
         self._hurried_at = 0.0  # event loop time
-        self._spoken_for: set[SensorDevice] | None = None
+        self._spoken_for: WeakSet[SensorDevice] | None = None  # one that the shard lets go of is not kept here
         self._shape: Shape | None = None  # of its regular lines, once they are known to be those of `_device`
         self._device: SensorDevice | None = None
         # Where its regular lines are passed on to, and what they begin with there; None: it has to be looked for.
@@ -578,7 +579,8 @@ class TextSession(asyncio.Protocol):
                 arrivals.ledger.takeovers += 1
                 logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
         arrivals.speaker = self
-        self._spoken_for = self._spoken_for or set()
+        if self._spoken_for is None:
+            self._spoken_for = WeakSet()
         self._spoken_for.add(device)
         return True
 

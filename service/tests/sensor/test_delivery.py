@@ -1,7 +1,9 @@
 """However devices' bytes are split, merged and interleaved, the outcome is the same; and nothing breaks it."""
 
 import asyncio
+import gc
 import random
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -357,3 +359,17 @@ def test_what_crosses_a_threshold_does_not_wait_for_the_tick() -> None:
         assert bench.evidence
 
     asyncio.run(cross())
+
+
+async def test_devices_that_are_forgotten_are_forgotten_by_the_connection_that_named_them() -> None:
+    bench = make("a")
+    gateway = bench.connect()
+    shown = []
+    for number in range(100):
+        gateway.data_received(b"#Sensorghost-%d:ADC1=300!" % number)
+        bench.shard.batcher.flush()
+        shown += map(weakref.ref, bench.shard._undeclared.values())
+        bench.shard._forget_undeclared(since_ns=2**62)
+    assert len(shown) == 100
+    gc.collect()
+    assert not any(ghost() for ghost in shown)
