@@ -134,6 +134,8 @@ class _Connection(asyncio.Transport):
         if not self._closing:
             self._closing = True
             self._caller.connections.pop(self._key, None)
+            if self._kept:
+                self._session.data_received(bytes(self._kept))
             self._session.connection_lost(None)
 
     abort = close

@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import cast
 
 import grpc
 import pytest
@@ -12,8 +14,10 @@ from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import Tasks
 from embereye.sensor import relay
 from embereye.sensor.relay import Passed, Relay, Relays
+from embereye.sensor.relay_service import _Caller
+from embereye.sensor.sessions import Sessions
 from embereye.shard.links import PeerAddress
-from embereye.v1.ingest_pb2 import RelayRequest, RelayResponse
+from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, RelayResponse
 from embereye.v1.ingest_pb2_grpc import RelaysServicer, add_RelaysServicer_to_server
 
 
@@ -92,3 +96,33 @@ async def test_no_device_is_taken_for_silent_because_its_lines_wait_for_others(m
             while owner.lines[1] != b"#Sensor:ADC1=1!":
                 await asyncio.sleep(0.01)
     await server.stop(0)
+
+
+async def test_what_a_device_said_before_it_went_counts_although_its_session_was_paused() -> None:
+    class Session:
+        def __init__(self) -> None:
+            self.transport: asyncio.Transport | None = None
+            self.heard = b""
+
+        def pass_on(self, _: Passed) -> None:
+            pass
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            assert self.transport is not None
+            self.heard += data
+            self.transport.pause_reading()
+
+        def connection_lost(self, _: Exception | None) -> None:
+            self.transport = None
+
+    session = Session()
+    async with Tasks() as tasks:
+        caller = _Caller(cast("Sessions", SimpleNamespace(protocol=lambda: session)), None, tasks)
+        for number, closed in ((1, False), (2, False), (3, True)):
+            caller.hand_lines(RelayedConnection(since_ns=1, lines=b"#Sensor:ADC1=%d!" % number, closed=closed))
+    assert session.heard == b"#Sensor:ADC1=1!#Sensor:ADC1=2!#Sensor:ADC1=3!"
+    assert session.transport is None
+    assert not caller.connections
