@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import ssl
 import tempfile
 import threading
@@ -150,6 +151,17 @@ def expiry(certificate: "ssl._PeerCertRetDictType") -> float:
     return float(ssl.cert_time_to_seconds(str(certificate["notAfter"])))
 
 
+def load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
+    """Have `context` show a certificate, PEM. OSError, ssl.SSLError where it cannot."""
+    # ssl reads from files only. One in memory, where the system has that, needs no disk that can be written: with a
+    # full one nothing could be started any more.
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("pem"), "wb") if in_memory else tempfile.NamedTemporaryFile() as pair:
+        pair.write(chain + b"\n" + key)
+        pair.flush()
+        context.load_cert_chain(f"/proc/self/fd/{pair.fileno()}" if in_memory else pair.name)
+
+
 def shake_hands(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDictType":
     """What a certificate says of itself, as a client reads it that trusts `trusted`; all PEM.
 
@@ -161,10 +173,7 @@ def shake_hands(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDi
     client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     client.verify_flags |= NO_CHECK_TIME  # who is late with renewing it is told by a metric, and by those who refuse it
     try:
-        with tempfile.NamedTemporaryFile() as pair:  # readable for us alone; ssl reads from files only
-            pair.write(chain + b"\n" + key)
-            pair.flush()
-            server.load_cert_chain(pair.name)
+        load_chain(server, chain, key)
         client.load_verify_locations(cadata=trusted.decode("ascii"))
         return _handshake(server, client)
     except (ssl.SSLError, ValueError, OSError) as error:

@@ -5,14 +5,13 @@ It is read from a folder, and read again as it changes; nothing is started anew,
 
 import logging
 import ssl
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
-from embereye.process.identity.credentials import expiry, read_files, server_credentials, shake_hands
+from embereye.process.identity.credentials import expiry, load_chain, read_files, server_credentials, shake_hands
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.aligned_sleep import aligned_sleep
 
@@ -41,10 +40,7 @@ class Shown:
         # A session that is taken up again proves nothing again, after an authority has lost our trust either.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
-        with tempfile.NamedTemporaryFile() as pair:  # readable for us alone; ssl reads from files only
-            pair.write(self.chain + b"\n" + self.key)
-            pair.flush()
-            context.load_cert_chain(pair.name)
+        load_chain(context, self.chain, self.key)
         if self.clients:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(cadata=self.clients.decode("ascii"))

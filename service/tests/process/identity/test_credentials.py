@@ -1,0 +1,24 @@
+"""A process proves itself whatever else is wrong with its machine."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from embereye.process.identity.authority import Authority, utc_now
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import Identity, Role
+from embereye.process.tls.folder import ServerTls
+
+
+async def test_a_process_starts_where_no_temporary_file_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = Identity(Role.SHARD, "default", "s-0", "default/sensors/s")
+    for name, content in Authority.create(utc_now()).issue(identity, utc_now()).files.items():
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    assert Credentials(tmp_path).identity == identity
+    tls = ServerTls(tmp_path, tmp_path)
+    tls.reload()
+    assert tls.failing == ""
