@@ -9,6 +9,7 @@ cannot keep up with is dropped and counted. A shard that is killed loses what wa
 import asyncio
 import io
 import logging
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -97,9 +98,9 @@ class Archive:
         self.failing = ""  # why the latest could not be written; empty: it could
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            for half in folder.glob(f"*-{shard}-*.part"):
+            for half in self._files(".part"):
                 half.unlink(missing_ok=True)  # left behind by a shard that was killed
-            self._latest = max(map(_number, folder.glob(f"*-{shard}-*.parquet")), default=0)
+            self._latest = max(map(_number, self._files(".parquet")), default=0)
         except OSError as error:
             raise UserError(f"--telemetry {folder}: {error.strerror or error}") from error
 
@@ -178,12 +179,14 @@ class Archive:
         finally:
             half.unlink(missing_ok=True)
 
+    def _files(self, suffix: str) -> list[Path]:
+        """Those of this shard: another one's name may begin as its does, and people may keep theirs beside them."""
+        own = re.compile(rf"(?:readings|frames)-{re.escape(self._shard)}-\d+{re.escape(suffix)}")
+        return [file for file in self._folder.iterdir() if own.fullmatch(file.name)]
+
     def _retire(self, needed: int) -> None:
         """Remove the oldest files where there are too many, or too little room for `needed` more bytes."""
-        files = [
-            file for kind in ("readings", "frames") for file in self._folder.glob(f"{kind}-{self._shard}-*.parquet")
-        ]
-        files.sort(key=_number)
+        files = sorted(self._files(".parquet"), key=_number)
         sizes = [file.stat().st_size for file in files]
         surplus = sum(sizes) + needed - self._retention_bytes
         for file, size in zip(files, sizes, strict=True):

@@ -176,6 +176,17 @@ async def test_what_a_killed_shard_left_half_written_is_removed_by_its_successor
         assert [file.name for file in tmp_path.iterdir()] == ["readings-s-1-1.part"]
 
 
+async def test_files_of_others_neither_stop_a_shard_nor_are_removed_by_it(tmp_path: Path) -> None:
+    others = ["readings-s-0-copy.parquet", "readings-s-0-0-7.parquet", "frames-s-0-0-8.part"]
+    for name in others:
+        (tmp_path / name).write_bytes(b"PAR1")
+    async with writing(tmp_path, retention_bytes=1) as archive:
+        for number in range(2):
+            archive.add("a", REST, number * SECOND)
+            await written(archive, 6 * (number + 1))
+        assert {file.name for file in tmp_path.iterdir()} > set(others)
+
+
 async def test_a_shard_keeps_what_its_devices_send_however_they_send_it(tmp_path: Path) -> None:
     chip = Chip(1)
     async with Tasks() as tasks:
