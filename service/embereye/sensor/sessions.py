@@ -177,13 +177,16 @@ class Sessions:
             return False
         return True
 
-    def deny(self, address: str, why: str) -> None:
-        """Tell why nobody listens to a device at `address`; it dials again every second or so, and is told once."""
+    def deny(self, address: str, why: str, detail: str = "") -> None:
+        """Tell why nobody listens to a device at `address`; it dials again every second or so, and is told once.
+
+        `detail` is what may be another with each of its lines.
+        """
         if self._denied.get(address) != why:
             self._denied[address] = why
             if len(self._denied) > MAX_DENIED:
                 self._denied.popitem(last=False)
-            logger.warning("a text device at %s is not listened to: %s", address, why)
+            logger.warning("a text device at %s is not listened to: %s%s", address, why, detail)
 
     def recheck(self) -> None:
         """Close the connections of devices that are not admitted any more, or may not speak for the same ones."""
@@ -509,7 +512,8 @@ class TextSession(asyncio.Protocol):
     def _route(self, name: str, item: Measured, now_ns: int) -> None:
         if not self.grant.permits(name):
             self._owner.garbage[NOT_ITS_CERTIFICATE] += 1
-            self._sessions.deny(self.address, f'its certificate is of "{self.grant.device}", and it is "{name[:80]}"')
+            certified = f'its certificate is of "{self.grant.device}"'
+            self._sessions.deny(self.address, certified, f', and it is "{name[:80]}"')
             return
         device = self._owner.owned(name)
         if peer := self._owner.peer_of(name):

@@ -178,6 +178,22 @@ async def test_who_may_speak_for_another_device_alone_from_now_on_is_heard_as_no
     assert connection.closed
 
 
+async def test_a_gateway_that_may_not_speak_for_its_devices_is_told_of_once(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    match = ClientCertificates(field=ClientCertificates.FIELD_COMMON_NAME, match="*")
+    running.restrict(AccessRules(certificates=match))
+    session, connection = running.shard._sessions.protocol(), Certified("gateway")
+    session.begin("10.0.0.1", connection.abort)
+    session.connection_made(connection)
+    for number in range(100):
+        session.data_received(b"#Sensors-%02d:ADC1=280,ADC2=1305,ADC3=2,DIO=0!\r\n" % number)
+    running.shard.batcher.flush()
+    assert running.shard.garbage["certificate of another device"] == 100
+    told = [record.getMessage() for record in caplog.records if "10.0.0.1" in record.getMessage()]
+    assert told == ['a text device at 10.0.0.1 is not listened to: its certificate is of "gateway", and it is "s-00"']
+
+
 class Certified(asyncio.Transport):
     """A connection without a network, on which a certificate was shown."""
 
