@@ -120,6 +120,7 @@ class Sessions:
         kept_back = KEPT_BACK + most_connections(control=False) + most_connections(control=True)
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - kept_back)
         self._unspoken: dict[TextSession, float] = {}  # that have not said whose they are → since, monotonic seconds
+        self._suspected: dict[TextSession, None] = {}  # that were not found to be of use, the oldest first
         self._denied: OrderedDict[str, str] = OrderedDict()  # address → why, as it was told
         self.refused = 0
         self.handshakes_failed = 0  # of TLS
@@ -133,11 +134,15 @@ class Sessions:
         return TextSession(self._owner, self, self._last)
 
     def opened(self, session: "TextSession") -> bool:
-        """Count `session` in; False where there is no room. One that says nothing makes room for it."""
-        if len(self._open) >= self._most and not self._drop_silent(1):
+        """Count `session` in; False where there is no room.
+
+        One that says nothing makes room for it, or else one that says nothing of a device of the fleet.
+        """
+        if len(self._open) >= self._most and not (self._drop_silent(1) or self._drop_useless()):
             self.refused += 1
             return False
         self._open.add(session)
+        self._suspected[session] = None
         self._unspoken[session] = time.monotonic()
         return True
 
@@ -164,6 +169,18 @@ class Sessions:
             session.abort()
         self.refused += len(longest)
         return bool(longest)
+
+    def _drop_useless(self) -> bool:
+        """Close the oldest connection that is of no use to the fleet; whether there was one."""
+        while self._suspected:
+            session = next(iter(self._suspected))
+            del self._suspected[session]  # of each that is of use this is asked once
+            if not session.is_of_use:
+                self.closed(session)
+                session.abort()
+                self.refused += 1
+                return True
+        return False
 
     def admits(self, session: "TextSession") -> bool:
         """Whether a device may speak from where `session` comes from."""
@@ -205,6 +222,7 @@ class Sessions:
         """Count `session` out."""
         self._open.discard(session)
         self._unspoken.pop(session, None)
+        self._suspected.pop(session, None)
 
     def forget(self) -> None:
         """Look anew for whose lines come on which connection: the assignment has changed."""
@@ -314,6 +332,12 @@ class TextSession(asyncio.Protocol):
     def shakes_hands(self) -> bool:
         """Whether the handshake of TLS still lasts."""
         return self.tls is not None and self._transport is None
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether it speaks for a device of the fleet, here or at another shard."""
+        spoken_for = self._spoken_for or ()
+        return bool(self._relays) or any(one.spec.zone and one.arrivals.speaker is self for one in spoken_for)
 
     @property
     def is_passed_on(self) -> bool:

@@ -373,3 +373,24 @@ async def test_devices_that_are_forgotten_are_forgotten_by_the_connection_that_n
     assert len(shown) == 100
     gc.collect()
     assert not any(ghost() for ghost in shown)
+
+
+async def test_who_speaks_for_no_device_of_the_fleet_makes_room_for_who_does() -> None:
+    bench = make("a", "b")
+    bench.shard._sessions._most = 3
+
+    def dial(line: bytes) -> Any:
+        session = bench.connect()
+        session.data_received(line)
+        bench.shard.batcher.flush()
+        return session
+
+    device = dial(b"#Sensora:ADC1=280,ADC2=1305,ADC3=2,DIO=0!")
+    strangers = [dial(b"#serialno:x!"), dial(b"#Sensory:ADC1=280!")]
+    other = dial(b"#Sensorb:ADC1=280!")
+    assert bench.shard._sessions._open == {device, strangers[1], other}
+    another = dial(b"#Sensorb:ADC1=281!")
+    assert bench.shard._sessions._open == {device, other, another}
+    stranger = dial(b"#serialno:x!")  # in place of the one that `another` speaks instead of
+    assert bench.shard._sessions._open == {device, another, stranger}
+    assert bench.shard._devices["b"].arrivals.ledger.message().analysed == 2
