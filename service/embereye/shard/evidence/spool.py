@@ -48,8 +48,11 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     return db
 
 
-def _salvage(db: sqlite3.Connection) -> tuple[list[Row], int]:
-    """What can be read, from both ends towards the place that cannot, and how many of the rows cannot be understood."""
+def _salvage(db: sqlite3.Connection, *, brief: bool = False) -> tuple[list[Row], int]:
+    """What can be read, from both ends towards the place that cannot, and how many of the rows cannot be understood.
+
+    `brief`: of each only which report it is, of which device: with their pictures all of them are too much for memory.
+    """
     found: dict[int, EvidenceItem] = {}
     garbled = 0
     for order in ("ASC", "DESC"):
@@ -58,9 +61,11 @@ def _salvage(db: sqlite3.Connection) -> tuple[list[Row], int]:
                 if number in found:
                     break
                 try:
-                    found[number] = EvidenceItem.FromString(text)
+                    report = EvidenceItem.FromString(text)
                 except (DecodeError, TypeError):
                     garbled += 1
+                    continue
+                found[number] = EvidenceItem(id=report.id, device=report.device) if brief else report
     return sorted(found.items()), garbled
 
 
@@ -87,7 +92,7 @@ class Spool:
         self.dropped = 0
         try:
             self._db = _connect(path)
-            rows, garbled = _salvage(self._db)
+            rows, garbled = _salvage(self._db, brief=True)
             self._know(rows)
             if garbled:
                 self._begin_anew("rows are garbled", garbled)
@@ -168,7 +173,8 @@ class Spool:
 
     def discard(self, episode: str) -> None:
         """Forget the reports of `episode`, which nobody has to be told of."""
-        self.acknowledge([item.id for _, item in self.after(0, CAPACITY) if item.episode == episode])
+        asked = "SELECT id FROM spool WHERE episode = ?"
+        self.acknowledge([name for (name,) in self._guard(lambda: self._db.execute(asked, (episode,)).fetchall())])
 
     def acknowledge(self, ids: list[str]) -> None:
         """Forget the reports with these ids; none is no acknowledgement."""
@@ -184,7 +190,7 @@ class Spool:
         memory = sqlite3.connect(":memory:", isolation_level=None)
         try:
             self._db.backup(memory)
-            self._know(_salvage(memory)[0])
+            self._know(_salvage(memory, brief=True)[0])
         except sqlite3.Error:
             memory.close()
             return False

@@ -1,6 +1,8 @@
 import asyncio
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +31,29 @@ def test_what_is_not_acknowledged_is_still_there_after_a_restart(tmp_path: Path)
     again = Spool(path)
     assert ids(again) == ["b"]
     assert len(again) == 1
+
+
+FRUGAL = """
+import resource, sys
+from pathlib import Path
+from embereye.shard.evidence.spool import Spool
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20),) * 2)
+spool = Spool(Path(sys.argv[1]))
+spool.discard("e-0")
+print(len(spool), spool.subjects())
+"""
+
+
+def test_reports_with_pictures_do_not_come_into_memory_all_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.spool"
+    spool = Spool(path)
+    for number in range(96):
+        picture = EvidenceItem(id=f"{number}", device="c", episode=f"e-{number}", snapshot=bytes(1 << 20))
+        spool.put(picture)
+    spool.close()
+    done = subprocess.run([sys.executable, "-c", FRUGAL, str(path)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("95 c\n", "")
 
 
 def test_a_file_that_cannot_be_opened_keeps_no_alarm_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
