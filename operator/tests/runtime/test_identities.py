@@ -48,9 +48,9 @@ class Release:
     identities: Identities
     fleet: Fleet
 
-    def another(self) -> Identities:
-        """As the next leader has it."""
-        return Identities(self.client, name="embereye", namespace=self.namespace, fence=lambda: None)
+    def another(self, name: str = "embereye") -> Identities:
+        """As the next leader has it, or another release."""
+        return Identities(self.client, name=name, namespace=self.namespace, fence=lambda: None)
 
     def secret(self, name: str) -> Any:
         return self.cluster.get(f"/api/v1/namespaces/{self.namespace}/secrets/{name}")
@@ -135,6 +135,20 @@ async def test_whoever_leads_next_goes_on_with_the_authority_and_issues_nothing_
     await following.keep([release.namespace])
     await following.identify(release.fleet, [SHARD])
     assert [release.secret(name)["metadata"]["resourceVersion"] for name in names] == before
+
+
+async def test_another_release_leaves_certificates_alone_until_it_takes_the_fleet_over(release: Release) -> None:
+    name, other = f"{SHARD}-identity", release.another("other")
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    before = release.secret(name)["data"]
+    await other.keep([release.namespace])
+    assert release.secret(name)["data"] == before, "its shard proves itself to the hub of its own release"
+    await other.identify(release.fleet, [SHARD])
+    taken = release.secret(name)["data"]
+    assert taken["ca.crt"] == release.secret("other-hub-identity")["data"]["ca.crt"]
+    await release.another().keep([release.namespace])
+    assert release.secret(name)["data"] == taken
 
 
 async def test_an_authority_that_the_chart_made_without_contents_is_filled(release: Release) -> None:

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 ANNOTATION_EXPIRES = "embereye.dev/expires"  # of a Secret with a certificate
 ANNOTATION_TRUSTS = "embereye.dev/trusts"  # a hash of the authorities in it
 ANNOTATION_NAMES = "embereye.dev/names"  # by which others than our own processes dial whose it is
+ANNOTATION_RELEASE = "embereye.dev/release"  # whose authority issued it, NAMESPACE/NAME
 RELIST = timedelta(minutes=2)  # after which it is looked whether somebody has removed a certificate
 
 
@@ -80,6 +81,7 @@ class Identities:
         self._client = client
         self._name = name
         self._namespace = namespace
+        self._release = f"{namespace}/{name}"
         self._fence = fence
         self._life = life
         self._issued = issued
@@ -312,10 +314,18 @@ class Identities:
     def _annotations(self, issued: Issued, names: Sequence[str]) -> dict[str, str | None]:
         expires = expiry(issued.certificate).isoformat()
         said = ",".join(names) or None  # which a patch removes
-        return {ANNOTATION_EXPIRES: expires, ANNOTATION_TRUSTS: self._trusts(), ANNOTATION_NAMES: said}
+        return {
+            ANNOTATION_EXPIRES: expires,
+            ANNOTATION_TRUSTS: self._trusts(),
+            ANNOTATION_NAMES: said,
+            ANNOTATION_RELEASE: self._release,
+        }
 
     async def _list(self, namespaces: Collection[str]) -> None:
-        """What there is of shards' certificates: a new leader does not issue all of them anew."""
+        """What there is of shards' certificates: a new leader does not issue all of them anew.
+
+        Those of another release are left out: that one renews them, and its shards prove themselves to its hub.
+        """
         before, self._known = self._known, {}
         labels: Any = {LABEL_MANAGED_BY: MANAGED_BY}
         try:
@@ -324,12 +334,19 @@ class Identities:
                 async for stored in listed:
                     found = stored["metadata"].get("labels") or {}
                     kind, _, name = found.get(LABEL_FLEET, "").partition(".")
-                    if name and (shard := found.get(LABEL_SHARD)):
+                    if name and (shard := found.get(LABEL_SHARD)) and self._is_ours(stored["metadata"]):
                         place = stored["metadata"]["namespace"]
                         self._note(stored, Identity(Role.SHARD, place, shard, f"{place}/{kind}/{name}"))
         except ApiError:
             self._known = before
             raise
+
+    def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
+        """Whether this release issued the certificate; an earlier version did not say, but which authority it used."""
+        annotations = metadata.get("annotations") or {}
+        if release := annotations.get(ANNOTATION_RELEASE):
+            return bool(release == self._release)
+        return bool(annotations.get(ANNOTATION_TRUSTS) == self._trusts())
 
     def _note(self, stored: Any, identity: Identity) -> None:
         metadata = stored["metadata"]
