@@ -222,6 +222,27 @@ async def test_a_secret_of_somebody_elses_is_left_as_it_is(release: Release) -> 
     assert set(release.secret(f"{SHARD}-identity")["data"]) == {"a"}
 
 
+async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
+    release: Release, clock: Callable[[timedelta], None]
+) -> None:
+    metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
+    create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
+    runtime = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
+    await runtime.keep_identities()
+    shards = [SHARD, "hall-sensors-1", "hall-sensors-2"]
+    with pytest.raises(TakenError, match=f"Secret {SHARD}-identity is somebody else's"):
+        await runtime.identify(release.fleet, shards)
+    first = [release.secret(f"{shard}-identity") for shard in shards[1:]]
+    assert all(first), "the others have theirs"
+    release.cluster.merge(path_of({**first[0], "apiVersion": "v1", "kind": "Secret"}), {"immutable": True})
+    clock(LIFE * 0.7)
+    leader = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
+    with pytest.raises(UnavailableError, match="Secret hall-sensors-1-identity"):
+        await leader.keep_identities()
+    assert release.secret("hall-sensors-2-identity")["data"] != first[1]["data"]
+    assert leader._is_identified(), "whoever leads next talks to the shards and to the hub"
+
+
 async def test_before_there_is_an_authority_nothing_is_issued_and_it_is_said_why(release: Release) -> None:
     with pytest.raises(UnavailableError, match="no certificate has been issued yet"):
         await release.identities.identify(release.fleet, [SHARD])

@@ -4,10 +4,11 @@ Whoever leads issues and renews them; pods get them as mounted files, which they
 """
 
 import base64
+import contextlib
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -94,18 +95,23 @@ class Identities:
         self.trouble = "no certificate has been issued yet"  # why nothing can be issued; empty: it can
 
     async def keep(self, namespaces: Collection[str]) -> None:
-        """Make or renew the authority, and renew what is due in `namespaces`. Raises ApiError."""
+        """Make or renew the authority, and renew what is due in `namespaces`.
+
+        ApiError; UnavailableError, RefusedError where a certificate cannot be written, and the others are.
+        """
         self._fence()
+        failed: list[Exception] = []
         try:
             await self._keep_authority()
             now = utc_now()
             if self._listed is None or not timedelta(0) <= now - self._listed < RELIST:
                 await self._list(namespaces)
                 self._listed = now
-            await self._keep_release()
+            await self._keep_release(failed)
             for key, kept in list(self._known.items()):
                 if self._due(kept, now):
-                    await self._write(key, kept.identity, kept.fleet, {}, kept.names)
+                    with _noting(failed):
+                        await self._write(key, kept.identity, kept.fleet, {}, kept.names)
         except ApiError as error:
             self.trouble = f"certificates cannot be kept: {error.status.message}"
             raise
@@ -114,12 +120,16 @@ class Identities:
             logger.warning("certificates cannot be kept: %s", error)
             return
         self.trouble = ""
+        if failed:
+            raise failed[0]
 
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
         """Give each of `shards` a certificate that it can start with, and take away those of shards that are gone.
 
-        UnavailableError, RefusedError; ApiError where the server is overloaded or fails.
+        UnavailableError, RefusedError where one cannot be written, and the others are; ApiError where the server is
+        overloaded or fails.
         """
+        failed: list[Exception] = []
         if self._authority is None:
             raise UnavailableError(f"shards cannot prove who they are: {self.trouble}")
         label, now = fleet_label(fleet), utc_now()
@@ -135,11 +145,14 @@ class Identities:
                 or self._due(kept, now)
             ):
                 self._fence()
-                await self._write(key, identity, label, build_metadata(fleet, key[1], shard), names)
+                with _noting(failed):
+                    await self._write(key, identity, label, build_metadata(fleet, key[1], shard), names)
         for key, kept in list(self._known.items()):
             if key[0] == fleet.namespace and kept.fleet == label and key not in wanted:
                 self._fence()
                 await self._delete(key)
+        if failed:
+            raise failed[0]
 
     def _due(self, kept: Kept, now: datetime) -> bool:
         return kept.trusts != self._trusts() or due_by(kept.expires, now, self._life)
@@ -199,7 +212,7 @@ class Identities:
             raise ValueError(trouble)
         return adopted
 
-    async def _keep_release(self) -> None:
+    async def _keep_release(self, failed: list[Exception]) -> None:
         """The hubs' certificates, and the operator's own."""
         assert self._authority
         now = utc_now()
@@ -212,7 +225,8 @@ class Identities:
                 self.credentials = Credentials(folder)
             self.credentials.reload()
         for process, names in self._release_hubs.items():
-            await self._keep_hub(Identity(Role.HUB, self._namespace, process), names, now)
+            with _noting(failed):
+                await self._keep_hub(Identity(Role.HUB, self._namespace, process), names, now)
 
     async def _keep_hub(self, hub: Identity, names: tuple[str, ...], now: datetime) -> None:
         name = f"{hub.name}-identity"
@@ -360,6 +374,15 @@ class Identities:
         names = tuple(filter(None, annotations.get(ANNOTATION_NAMES, "").split(",")))
         trusts = annotations.get(ANNOTATION_TRUSTS, "")
         self._known[key] = Kept(identity, fleet, expires, trusts, names, _owner(metadata))
+
+
+@contextlib.contextmanager
+def _noting(failed: list[Exception]) -> Iterator[None]:
+    """Go on with the other certificates where one cannot be written."""
+    try:
+        yield
+    except (UnavailableError, RefusedError) as error:
+        failed.append(error)
 
 
 def _owner(metadata: Mapping[str, Any]) -> str:

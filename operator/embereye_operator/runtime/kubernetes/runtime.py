@@ -533,10 +533,12 @@ class KubernetesRuntime:
         """Make and renew certificates; ask for it every minute."""
         if self.identities is None:
             return
-        await self.identities.keep(self._namespaces)
-        self._shards.credentials = self.identities.credentials
-        for hub in self._hubs.values():
-            hub.credentials = self.identities.credentials
+        try:
+            await self.identities.keep(self._namespaces)
+        finally:  # our own certificate may be there although another one cannot be written
+            self._shards.credentials = self.identities.credentials
+            for hub in self._hubs.values():
+                hub.credentials = self.identities.credentials
 
     def _is_identified(self) -> bool:
         """Whether this operator can prove who it is, or need not."""
