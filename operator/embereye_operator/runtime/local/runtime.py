@@ -183,7 +183,7 @@ class LocalRuntime:
         self._supervisor = supervisor
         self._objects = Objects(data / "objects")
         self._processes: dict[tuple[str, str, str], Manifest] = {}  # Deployments: they exist as long as we do
-        self._ports: dict[str, ShardPorts] = {}
+        self._ports: dict[str, ShardPorts] = {}  # by the name of the process
         self.statuses: dict[str, Manifest] = {}  # by fleet key
         self.scales: dict[str, int] = {}  # spec.shards by fleet key, where it was scaled
 
@@ -194,7 +194,7 @@ class LocalRuntime:
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
         """The fleet's objects; a Deployment is available while its process runs."""
         deployments = [
-            {**manifest, "status": {"availableReplicas": int(self._supervisor.runs(manifest["metadata"]["name"]))}}
+            {**manifest, "status": {"availableReplicas": int(self._supervisor.runs(_process_name(manifest)))}}
             for manifest in self._processes.values()
             if _owned_by(manifest, fleet.uid)
         ]
@@ -215,7 +215,7 @@ class LocalRuntime:
     async def delete(self, manifest: Manifest) -> None:
         """Stop or forget it; a shard drains on SIGTERM."""
         if manifest["kind"] == "Deployment":
-            name = manifest["metadata"]["name"]
+            name = _process_name(manifest)
             self._processes.pop(_key(manifest), None)
             await self._supervisor.stop(name)
             self._ports.pop(name, None)
@@ -246,7 +246,7 @@ class LocalRuntime:
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
         """The shard's own ports: for senders where they are told to go, for our own processes on loopback."""
-        ports = self._shard_ports(shard)
+        ports = self._shard_ports(fleet.namespace, shard)
         tcp = f"{HOST}:{ports.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
         told = f"{bracketed(self._reach.advertised)}:{ports.grpc}"
         return Peer(shard=shard, grpc=told, tcp=tcp, control=f"{HOST}:{ports.control}")
@@ -263,7 +263,7 @@ class LocalRuntime:
         return await self._shards.assign(self._address(fleet, shard), assignment)
 
     def _address(self, fleet: Fleet, shard: str) -> Address:
-        return Address(fleet.namespace, shard, f"{HOST}:{self._shard_ports(shard).control}")
+        return Address(fleet.namespace, shard, f"{HOST}:{self._shard_ports(fleet.namespace, shard).control}")
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
         """Override the manifest's spec.shards as long as we run."""
@@ -323,7 +323,7 @@ class LocalRuntime:
         for manifest in self._processes.values():
             if _owned_by(manifest, fleet.uid):
                 name = manifest["metadata"]["name"]
-                ports = self._shard_ports(name)
+                ports = self._shard_ports(fleet.namespace, name)
                 shards[name] = {"grpc": f"{host}:{ports.grpc}", "metrics": f"http://{HOST}:{ports.metrics}/metrics"}
                 if isinstance(fleet.spec, SensorFleetSpec):
                     shards[name]["tcp"] = f"{HOST}:{ports.tcp}"
@@ -358,14 +358,15 @@ class LocalRuntime:
         await self._shards.close()
         await self._hub.close()
 
-    def _shard_ports(self, shard: str) -> ShardPorts:
-        if shard not in self._ports:
+    def _shard_ports(self, namespace: str, shard: str) -> ShardPorts:
+        name = f"{namespace}.{shard}"
+        if name not in self._ports:
             given = {port for ports in self._ports.values() for port in astuple(ports)}
             grpc, *others = free_ports(5, taken=given)
             if self._reach.first_port:
                 grpc = next(port for port in itertools.count(self._reach.first_port) if port not in given)
-            self._ports[shard] = ShardPorts(grpc, *others)
-        return self._ports[shard]
+            self._ports[name] = ShardPorts(grpc, *others)
+        return self._ports[name]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:
         return (self._data / kind / f"{namespace}.{name}").resolve()
@@ -391,7 +392,7 @@ class LocalRuntime:
             for mount, folder in folders.items():
                 if value == mount or value.startswith(f"{mount}/"):
                     environment[name] = f"{folder}{value[len(mount) :]}"
-        ports = self._shard_ports(metadata["name"])
+        ports = self._shard_ports(metadata.get("namespace", "default"), metadata["name"])
         named = {port["name"]: port["containerPort"] for port in container["ports"]}
         environment |= {
             "EMBEREYE_HOST": HOST,
@@ -410,15 +411,15 @@ class LocalRuntime:
                 environment[f"EMBEREYE_SHARED_{name.upper()}_PORT"] = str(service[name])
         if "tls" in named:
             environment["EMBEREYE_TLS_PORT"] = str(ports.tls)
-        return ProcessSpec(metadata["name"], embereye_command(*container["args"]), environment)
+        return ProcessSpec(_process_name(manifest), embereye_command(*container["args"]), environment)
 
     def _service_of(self, deployment: Manifest) -> dict[str, int]:
         """The ports of the Service whose selector takes in all shards of the Deployment's fleet."""
-        labels = deployment["spec"]["template"]["metadata"]["labels"]
+        labels, namespace = deployment["spec"]["template"]["metadata"]["labels"], _key(deployment)[1]
         matching = [
             manifest["spec"]
-            for manifest in self._objects.all.values()
-            if manifest["kind"] == "Service" and manifest["spec"]["selector"].items() <= labels.items()
+            for (kind, place, _), manifest in self._objects.all.items()
+            if (kind, place) == ("Service", namespace) and manifest["spec"]["selector"].items() <= labels.items()
         ]
         widest = min(matching, key=lambda spec: len(spec["selector"]))
         return {port["name"]: port["port"] for port in widest["ports"]}
@@ -450,6 +451,12 @@ class LocalRuntime:
 def _key(manifest: Manifest) -> tuple[str, str, str]:
     metadata = manifest["metadata"]
     return (manifest["kind"], metadata.get("namespace", "default"), metadata["name"])
+
+
+def _process_name(deployment: Manifest) -> str:
+    """What the process of a Deployment is called: fleets of two namespaces may have the same name."""
+    _, namespace, name = _key(deployment)
+    return f"{namespace}.{name}"
 
 
 def _identity(metadata: Manifest, container: Manifest) -> Identity:

@@ -1,0 +1,80 @@
+"""Fleets of `embereye up` that come, go and share names while it runs, and the clock that their passes go by."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import ShardStatus
+from embereye_operator.api.fleets import Fleet
+from embereye_operator.runtime.local import runtime as local
+from embereye_operator.runtime.local.processes import Supervisor
+from embereye_operator.runtime.local.runtime import LocalRuntime, listen_ports
+from embereye_operator.up.display import Lines
+from embereye_operator.up.folder import load_fleets
+from embereye_operator.up.up import Up, UpOptions
+
+from .test_up import SENSORS, free_port
+
+HOUR = 3_600 * SECOND
+
+
+class Waiting(LocalRuntime):
+    """Whoever asks a shard how it is waits until `answer` is set."""
+
+    def __init__(self, folder: Path, supervisor: Supervisor) -> None:
+        super().__init__(folder, "127.0.0.1:1", supervisor)
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.answer.set()
+
+    async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
+        self.asked.set()
+        await self.answer.wait()
+        return None
+
+
+Begin = Callable[[str], Up]
+
+
+def sensors(namespace: str = "default") -> str:
+    return SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1).replace(
+        "name: hall", f"name: hall, namespace: {namespace}"
+    )
+
+
+@pytest.fixture
+async def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Begin]:
+    """One `up` of the fleets in a manifest, without a hub; its shards are processes that do nothing."""
+    sleeper = (sys.executable, "-c", "import time; time.sleep(3600)")
+    monkeypatch.setattr(local, "embereye_command", lambda *_: sleeper)
+    supervisor = Supervisor(tmp_path / "logs", lambda _: None)
+    runtime = Waiting(tmp_path, supervisor)
+
+    def make(manifest: str) -> Up:
+        path = tmp_path / "fleet.yaml"
+        path.write_text(manifest)
+        up = Up(UpOptions(manifests=[path], data=tmp_path), load_fleets([path]))
+        up._runtime, up._supervisor, up._display = runtime, supervisor, Lines()
+        return up
+
+    yield make
+    await supervisor.stop_all(supervisor.names)
+    await runtime.close()
+
+
+async def test_fleets_of_one_name_in_two_namespaces_have_shards_of_their_own(begin: Begin) -> None:
+    up = begin(f"{sensors('north')}---{sensors('south')}")
+    for _ in range(2):
+        for state in up._fleets.values():
+            await up._reconcile(state)
+            assert not state.failing
+    assert len(up._supervisor.names) == 2
+    north, south = (state.fleet for state in up._fleets.values())
+    for name in up._supervisor.names:
+        told = up._supervisor[name].spec.environment
+        fleet = north if told["EMBEREYE_FLEET"] == north.key else south
+        assert int(told["EMBEREYE_SHARED_TCP_PORT"]) == listen_ports(fleet)["tcp"]
+        assert up._runtime.address(fleet, "hall-sensors-0").tcp == f"127.0.0.1:{told['EMBEREYE_TCP_PORT']}"
