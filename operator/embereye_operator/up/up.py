@@ -29,6 +29,7 @@ from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.timing.backoff import Backoff
+from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.process.tls.client import ClientTls, dial
 from embereye.units import SECOND, bracketed
 from embereye.v1.access_pb2 import CreateLinkRequest
@@ -321,7 +322,7 @@ class Up:
         started = time.monotonic()
         try:
             fleet = self._current(state.fleet)
-            outcome = await reconcile(fleet, self._runtime, time.time_ns, self._settings, state.memory)
+            outcome = await reconcile(fleet, self._runtime, now_ns, self._settings, state.memory, stepped_ns)
         except Exception as error:
             state.failures += 1
             pause = state.backoff.next()

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.runtime.local import runtime as local
 from embereye_operator.runtime.local.processes import Supervisor
 from embereye_operator.runtime.local.runtime import LocalRuntime, listen_ports
+from embereye_operator.up import up as module
 from embereye_operator.up.display import Lines
 from embereye_operator.up.folder import load_fleets
 from embereye_operator.up.up import Up, UpOptions
@@ -78,3 +80,25 @@ async def test_fleets_of_one_name_in_two_namespaces_have_shards_of_their_own(beg
         fleet = north if told["EMBEREYE_FLEET"] == north.key else south
         assert int(told["EMBEREYE_SHARED_TCP_PORT"]) == listen_ports(fleet)["tcp"]
         assert up._runtime.address(fleet, "hall-sensors-0").tcp == f"127.0.0.1:{told['EMBEREYE_TCP_PORT']}"
+
+
+async def test_passes_go_by_a_clock_that_nobody_sets(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks: list[tuple[int, int]] = []
+
+    async def reconcile(
+        fleet: Fleet, runtime: object, clock: Callable[[], int], settings: object, memory: object,
+        stepped: Callable[[], int] = lambda: 0,
+    ) -> object:  # fmt: skip
+        clocks.append((clock(), stepped()))
+        raise RuntimeError("not now")
+
+    up = begin(sensors())
+    (state,) = up._fleets.values()
+    monkeypatch.setattr(module, "reconcile", reconcile)
+    await up._reconcile(state)
+    wall = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: wall() - HOUR)
+    await up._reconcile(state)
+    (before, _), (after, stepped) = clocks
+    assert after >= before
+    assert stepped == pytest.approx(-HOUR, abs=60 * SECOND)
