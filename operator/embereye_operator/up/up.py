@@ -105,6 +105,7 @@ class FleetState:
     memory: FleetMemory = field(default_factory=FleetMemory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by a pass, and by whoever deletes it
     status: FleetStatus | None = None  # by the latest pass that succeeded
     passes: int = 0
     failures: int = 0
@@ -317,6 +318,11 @@ class Up:
         return shlex.join(words)
 
     async def _reconcile(self, state: FleetState) -> None:
+        async with state.busy:
+            if self._fleets.get(state.fleet.key) is state:  # it may have gone meanwhile
+                await self._pass(state)
+
+    async def _pass(self, state: FleetState) -> None:
         key = state.fleet.key
         state.passes += 1
         started = time.monotonic()
@@ -474,7 +480,9 @@ class Up:
 
     async def _apply_fleets(self, fleets: dict[str, Fleet]) -> None:
         for key in [key for key in self._fleets if key not in fleets]:
-            await self._runtime.delete_fleet(self._fleets.pop(key).fleet)
+            state = self._fleets.pop(key)
+            async with state.busy:  # a pass that is under way would make anew what is deleted
+                await self._runtime.delete_fleet(state.fleet)
             self._display.say(f"{key} is gone from the manifests: stopped")
         for key, fleet in fleets.items():
             current = self._fleets.get(key)

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,3 +103,23 @@ async def test_passes_go_by_a_clock_that_nobody_sets(begin: Begin, monkeypatch: 
     (before, _), (after, stepped) = clocks
     assert after >= before
     assert stepped == pytest.approx(-HOUR, abs=60 * SECOND)
+
+
+async def test_a_pass_that_is_under_way_makes_nothing_of_a_fleet_that_goes(begin: Begin) -> None:
+    up = begin(sensors())
+    (state,) = up._fleets.values()
+    await up._reconcile(state)
+    assert up._supervisor.names
+    runtime: Any = up._runtime
+    await runtime.scale(state.fleet, 2)
+    runtime.asked.clear()
+    runtime.answer.clear()
+    passing = asyncio.ensure_future(up._reconcile(state))
+    await runtime.asked.wait()
+    going = asyncio.ensure_future(up._apply_fleets({}))
+    while up._fleets:
+        await asyncio.sleep(0)
+    runtime.answer.set()
+    await asyncio.gather(passing, going)
+    assert not up._supervisor.names
+    assert not await runtime.children(state.fleet)
