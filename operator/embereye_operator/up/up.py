@@ -143,6 +143,7 @@ class Up:
         self._zones: Sequence[Zone] = ()
         self._cursor = 0  # of the newest event that was told
         self._dirty = asyncio.Event()
+        self._listened: set[int] = set()  # ports, by the manifests that were taken last
         self._connected = False
         self._metrics_port = options.metrics_port
         self._hub_metrics_port = 0
@@ -152,8 +153,9 @@ class Up:
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
         options = self._options
-        self._check_access(state.fleet for state in self._fleets.values())
-        self._check_ports()
+        fleets = [state.fleet for state in self._fleets.values()]
+        self._check_access(fleets)
+        self._check_ports(fleets)
         self._display = self._make_display()
         self._supervisor = Supervisor(None if options.log_here else options.data / "logs", self._process_ended)
         self._runtime = LocalRuntime(
@@ -210,25 +212,30 @@ class Up:
             return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
         return Lines()
 
-    def _check_ports(self) -> None:
+    def _check_ports(self, fleets: Iterable[Fleet]) -> None:
+        """UserError where two want one port, which both would listen on without a word, or somebody else has it."""
         options = self._options
         host = options.reach.listen
-        check_port(options.hub_port, "the hub", "choose another with --hub-port", host)
-        check_port(options.console_port, "the console", "choose another with --console-port", host)
         taken = {options.hub_port: "the hub", options.console_port: "the console"}
         if options.metrics_port:
-            check_port(options.metrics_port, "metrics", "choose another with --metrics-port")
             taken[options.metrics_port] = "metrics"
-        for state in self._fleets.values():
-            wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(state.fleet).items()}
-            if self._is_simulated(state.fleet):
-                wanted |= dict.fromkeys(simulated_cameras(state.fleet), "simulated cameras")
+        if not self._listened:
+            check_port(options.hub_port, "the hub", "choose another with --hub-port", host)
+            check_port(options.console_port, "the console", "choose another with --console-port", host)
+            if options.metrics_port:
+                check_port(options.metrics_port, "metrics", "choose another with --metrics-port")
+        for fleet in fleets:
+            wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(fleet).items()}
+            if self._is_simulated(fleet):
+                wanted |= dict.fromkeys(simulated_cameras(fleet), "simulated cameras")
             for port, name in wanted.items():
-                what = f"{state.fleet.key} ({name})"
+                what = f"{fleet.key} ({name})"
                 if port in taken:
                     raise UserError(f"port {port} is wanted by {what} and by {taken[port]}: give one of them another")
                 taken[port] = what
-                check_port(port, what, "stop what listens there or change the manifest", host)
+                if port not in self._listened:
+                    check_port(port, what, "stop what listens there or change the manifest", host)
+        self._listened = set(taken)
 
     def _dial_hub(self) -> grpc.aio.Channel:
         """A channel to the hub; over TLS where others than this machine reach it, too."""
@@ -468,6 +475,7 @@ class Up:
                 fleets = load_fleets(self._options.manifests)
                 self._check_change(fleets)
                 self._check_access(fleets.values())
+                self._check_ports(fleets.values())
             except UserError as error:
                 self._display.say(f"change not taken: {error}", style="bold yellow")
                 continue

@@ -20,7 +20,7 @@ from embereye_operator.up.display import Lines
 from embereye_operator.up.folder import load_fleets
 from embereye_operator.up.up import Up, UpOptions
 
-from .test_up import SENSORS, free_port
+from .test_up import SENSORS, free_port, house
 
 HOUR = 3_600 * SECOND
 
@@ -123,3 +123,15 @@ async def test_a_pass_that_is_under_way_makes_nothing_of_a_fleet_that_goes(begin
     await asyncio.gather(passing, going)
     assert not up._supervisor.names
     assert not await runtime.children(state.fleet)
+
+
+async def test_a_fleet_that_wants_the_port_of_another_is_not_taken_while_it_runs(tmp_path: Path) -> None:
+    async with house(tmp_path) as running:
+        manifest = running.manifest.read_text()
+        other = SENSORS.format(tcp=running.tcp, grpc=free_port(), shards=1).replace("hall}", "annex}")
+        running.manifest.write_text(f"{manifest}---{other}")
+        await running.until(lambda: running.said("change not taken"))
+        assert running.said(f"port {running.tcp} is wanted by default/sensors/annex (spec.listen.tcp)")
+        assert set(running.devices()) == {"s-01", "s-02"}
+        running.manifest.write_text(f"{manifest}---{other.replace(f'tcp: {running.tcp}', f'tcp: {free_port()}')}")
+        await running.until(lambda: running.said("default/sensors/annex is new"))
