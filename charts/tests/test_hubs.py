@@ -5,6 +5,8 @@ from typing import Any
 
 from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, render
 
+from embereye.hub.mqtt.entities import Topics
+from embereye.hub.mqtt.options import read_broker
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
 
 TENANTS = (
@@ -19,6 +21,7 @@ OWN = (
     "--set", "hub.tls.names={the-name.example}", "--set", "hub.webhooks[0].name=the-pager",
     "--set", "hub.webhooks[0].url=https://the-pager.example", "--set", "hub.oidc.issuer=https://the-provider.example",
     "--set", "hub.oidc.clientId=the-client", "--set", "hub.extraArgs={--log-format=json}",
+    "--set", "hub.mqtt.broker=mqtts://the-broker.example", "--set", "hub.mqtt.credentials.existingSecret=the-login",
 )  # fmt: skip
 
 
@@ -90,6 +93,19 @@ def test_what_tenants_must_not_share_is_the_own_hubs_alone() -> None:
     north, shared = declared(found)
     assert "embereye-north-hub.embereye.svc" in north.names
     assert not set(north.names) & set(shared.names) - {"localhost", "127.0.0.1", "::1"}
+
+
+def test_hubs_at_one_broker_have_topics_and_a_clients_id_of_their_own() -> None:
+    broker = "mqtt://broker.example"
+    found = objects("--set", f"hub.mqtt.broker={broker}", "--set", f"hubs.north.hub.mqtt.broker={broker}", *TENANTS)
+    prefixes = []
+    for name in ("embereye-hub", "embereye-north-hub"):
+        told = arguments(found, name)
+        assert f"--mqtt-broker={broker}" in told
+        prefixes += [word.removeprefix("--mqtt-prefix=") for word in told if word.startswith("--mqtt-prefix=")]
+    own, north = (read_broker(broker, prefix=prefix) for prefix in prefixes)
+    assert own.client != north.client, "the broker would end the connection of one whenever the other dials"
+    assert not set(Topics(own).filters) & set(Topics(north).filters), "each clears of what is retained all of its own"
 
 
 def test_without_any_nothing_is_said_of_them() -> None:

@@ -59,7 +59,9 @@
 {{- end }}
 {{- $unshared := dict "adminToken" (dict "existingSecret" "" "key" "token") "allowedHosts" list "webhooks" list "replicas" 1
   "tls" (dict "existingSecret" "" "names" list) "oidc" (dict "issuer" "" "clientId" "" "clientSecret" (dict "existingSecret" ""))
-  "database" (dict "dsnSecret" (dict "name" "" "key" "dsn")) "nats" (dict "servers" list "stream" "") "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
+  "database" (dict "dsnSecret" (dict "name" "" "key" "dsn")) "nats" (dict "servers" list "stream" "")
+  "mqtt" (dict "broker" "" "prefix" (printf "%s-%s" .root.Values.hub.mqtt.prefix .name) "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
+  "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
 {{- $own := include "embereye.merged" (dict "base" .root.Values.hub "over" $unshared) | fromJson }}
 {{- $own = include "embereye.merged" (dict "base" $own "over" (.hub.hub | default dict)) | fromJson }}
 {{- $values := set (deepCopy .root.Values) "hub" $own }}
