@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
+from lightkube.core.exceptions import ApiError
 
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.identity.authority import LIFE, Authority, served_names, utc_now
@@ -241,6 +242,34 @@ async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
         await leader.keep_identities()
     assert release.secret("hall-sensors-2-identity")["data"] != first[1]["data"]
     assert leader._is_identified(), "whoever leads next talks to the shards and to the hub"
+
+
+async def test_a_namespace_that_may_not_be_seen_any_more_holds_up_no_certificate_elsewhere(
+    release: Release, clock: Callable[[timedelta], None]
+) -> None:
+    metadata = {"name": "keeper", "namespace": release.namespace}
+    group = "rbac.authorization.k8s.io"
+    rules = [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "patch", "delete"]},
+        {"apiGroups": ["embereye.dev"], "resources": ["sensorfleets/finalizers"], "verbs": ["update"]},
+        {"apiGroups": [""], "resources": ["secrets/finalizers"], "verbs": ["update"]},
+    ]
+    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
+    reference = {"apiGroup": group, "kind": "Role", "name": "keeper"}
+    subject = {"kind": "ServiceAccount", "namespace": "embereye", "name": "embereye-operator"}
+    create(release.cluster, role)
+    create(release.cluster, {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
+    client = AsyncClient(config=KubeConfig.from_file(release.cluster.operator_kubeconfig).get())
+    operator = Identities(client, name="embereye", namespace=release.namespace, fence=lambda: None)
+    await operator.keep([release.namespace])
+    await operator.identify(release.fleet, [SHARD])
+    names = ("embereye-hub-identity", f"{SHARD}-identity")
+    before = [release.secret(name)["data"]["tls.crt"] for name in names]
+    clock(LIFE * 0.7)
+    with pytest.raises(ApiError, match="forbidden"):
+        await operator.keep(["of-a-tenant-that-left", release.namespace])
+    assert all(release.secret(name)["data"]["tls.crt"] != old for name, old in zip(names, before, strict=True))
+    await client.close()
 
 
 async def test_before_there_is_an_authority_nothing_is_issued_and_it_is_said_why(release: Release) -> None:

@@ -37,6 +37,7 @@ from embereye_operator.decide.manifests.names import (
 )
 from embereye_operator.errors import RefusedError, TakenError, UnavailableError
 from embereye_operator.runtime.kubernetes.client.resources import SECRETS
+from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE
 
 logger = logging.getLogger(__name__)
 ANNOTATION_EXPIRES = "embereye.dev/expires"  # of a Secret with a certificate
@@ -97,7 +98,8 @@ class Identities:
     async def keep(self, namespaces: Collection[str]) -> None:
         """Make or renew the authority, and renew what is due in `namespaces`.
 
-        ApiError; UnavailableError, RefusedError where a certificate cannot be written, and the others are.
+        ApiError; UnavailableError, RefusedError where a certificate cannot be written, and the others are, as where
+        a namespace may not be seen.
         """
         self._fence()
         failed: list[Exception] = []
@@ -105,8 +107,8 @@ class Identities:
             await self._keep_authority()
             now = utc_now()
             if self._listed is None or not timedelta(0) <= now - self._listed < RELIST:
-                await self._list(namespaces)
-                self._listed = now
+                await self._list(namespaces, failed)
+                self._listed = None if failed else now
             await self._keep_release(failed)
             for key, kept in list(self._known.items()):
                 if self._due(kept, now):
@@ -335,25 +337,29 @@ class Identities:
             ANNOTATION_RELEASE: self._release,
         }
 
-    async def _list(self, namespaces: Collection[str]) -> None:
+    async def _list(self, namespaces: Collection[str], failed: list[Exception]) -> None:
         """What there is of shards' certificates: a new leader does not issue all of them anew.
 
-        Those of another release are left out: that one renews them, and its shards prove themselves to its hub.
+        Those of another release are left out: that one renews them, and its shards prove themselves to its hub. Of a
+        namespace that may not be seen, one that was deleted for example, those that were known stay known.
         """
         before, self._known = self._known, {}
         labels: Any = {LABEL_MANAGED_BY: MANAGED_BY}
-        try:
-            for namespace in namespaces:
-                listed = self._client.list(SECRETS, namespace=namespace, labels=labels, chunk_size=50)
+        for namespace in namespaces:
+            listed = self._client.list(SECRETS, namespace=namespace, labels=labels, chunk_size=50)
+            try:
                 async for stored in listed:
                     found = stored["metadata"].get("labels") or {}
                     kind, _, name = found.get(LABEL_FLEET, "").partition(".")
                     if name and (shard := found.get(LABEL_SHARD)) and self._is_ours(stored["metadata"]):
                         place = stored["metadata"]["namespace"]
                         self._note(stored, Identity(Role.SHARD, place, shard, f"{place}/{kind}/{name}"))
-        except ApiError:
-            self._known = before
-            raise
+            except ApiError as error:
+                if error.status.code != 403:
+                    self._known = before
+                    raise
+                failed.append(error)
+                self._known |= {key: kept for key, kept in before.items() if namespace in {key[0], EVERYWHERE}}
 
     def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
         """Whether this release issued the certificate; an earlier version did not say, but which authority it used."""
