@@ -277,6 +277,11 @@ class DecoderPool:
             return self._homes[camera].decoder.queue
         return self._settle(camera).decoder.queue if camera.encoding else self._queue
 
+    def _charge(self, camera: DecodedCamera, seconds: float) -> None:
+        """Count `seconds` as used by `camera`, which gets no home for that: it may have been withdrawn meanwhile."""
+        home = self._homes.get(camera)
+        (home.decoder.queue if home else self._queue).charge(camera, seconds)
+
     def _settle(self, camera: DecodedCamera) -> _Home:
         """Choose the decoder that is to keep the context of `camera`."""
         counts = Counter(home.decoder.number for home in self._homes.values())
@@ -459,7 +464,7 @@ class DecoderPool:
         except Exception:  # this camera's own, and others wait behind it
             logger.exception("the result of a frame could not be used")
         del self._running[camera]
-        self._queue_of(camera).charge(camera, turn.seconds + time.monotonic() - now)
+        self._charge(camera, turn.seconds + time.monotonic() - now)
         since = self._again.pop(camera, None)
         if since is not None:
             self._enter(camera, since)
@@ -512,7 +517,7 @@ class DecoderPool:
         error = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS:g} s")
         error.crashed = True
         culprit.turn.result = error
-        self._queue_of(culprit.camera).charge(culprit.camera, CRASH_SECONDS)
+        self._charge(culprit.camera, CRASH_SECONDS)
         self._start_decoder(decoder)
         self._finish_turn(culprit.camera, culprit.turn, time.monotonic())
 

@@ -267,6 +267,23 @@ async def test_a_withdrawn_video_leaves_no_context_behind(pool):
     assert isinstance(await other.show(), Decoded)
 
 
+async def test_a_video_that_is_withdrawn_while_a_frame_of_it_is_in_work_is_forgotten(pool):
+    gone, other = Video(pool, access_units()), Video(pool, access_units())
+    await gone.show()
+    stopped = await processes(pool)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    gone.offer()
+    await eventually(lambda: pool.in_work)
+    pool.withdraw(gone)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    await eventually(lambda: not pool.busy)
+    assert len(gone.results) == 2
+    assert not pool._homes
+    assert isinstance(await other.show(), Decoded)
+
+
 async def test_a_decoder_gets_ahead_by_the_work_in_its_orders(pool, monkeypatch):
     """Counted in frames, those that bring many units would leave it without work, or with far too much."""
     units = access_units(count=96, gop=96)
