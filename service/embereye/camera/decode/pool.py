@@ -283,7 +283,8 @@ class DecoderPool:
         (home.decoder.queue if home else self._queue).charge(camera, seconds)
 
     def _settle(self, camera: DecodedCamera) -> _Home:
-        """Choose the decoder that is to keep the context of `camera`."""
+        """Choose the decoder that is to keep the context of `camera`, in whose queue it waits from now on."""
+        self._queue.forget(camera)  # a picture of it may wait there: from two queues it would get two turns at a time
         counts = Counter(home.decoder.number for home in self._homes.values())
         decoder = min(self._decoders[: self.count], key=lambda decoder: counts[decoder.number])
         home = self._homes[camera] = _Home(decoder, next(self._streams))

@@ -284,6 +284,34 @@ async def test_a_video_that_is_withdrawn_while_a_frame_of_it_is_in_work_is_forgo
     assert isinstance(await other.show(), Decoded)
 
 
+async def test_a_camera_that_sends_a_video_while_a_picture_of_it_waits_has_one_turn_at_a_time(pool, monkeypatch):
+    monkeypatch.setattr(module, "AHEAD_SECONDS", 0.0)
+    camera, busy = Video(pool, access_units()), [Video(pool, access_units()) for _ in range(8)]
+    for other in busy:
+        await other.show()
+    camera.box.slots = 3
+    stopped = await processes(pool)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    for other in busy:
+        other.offer()
+    camera.box.offer_frame(noisy_jpeg(size=(240, 320)), 1, 1)
+    pool.submit(camera)
+    await eventually(lambda: pool.in_work == 2 * module.AHEAD_LEAST)
+    for _ in range(3):
+        camera.offer()
+    assert camera not in pool._running
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    await eventually(lambda: not pool.busy)
+    for _ in range(3):
+        for each in (camera, *busy):
+            each.offer()
+        await eventually(lambda: not pool.busy)
+    assert all(isinstance(each.results[-1], Decoded) for each in (camera, *busy))
+    assert all(len(decoder.free) == module.SLOTS for decoder in pool._decoders)
+
+
 async def test_a_decoder_gets_ahead_by_the_work_in_its_orders(pool, monkeypatch):
     """Counted in frames, those that bring many units would leave it without work, or with far too much."""
     units = access_units(count=96, gop=96)
