@@ -19,6 +19,7 @@ from embereye.shard.service import ShardContext
 from embereye.sim.cameras.onvif import OnvifCameras
 from embereye.sim.cameras.rtsp import serve_rtsp
 from embereye.sim.scenes.films import CameraSpec, prepare
+from embereye.v1.clips_pb2 import Clip
 from embereye.wire.onvif.media import Profile
 
 from .clips.pictures import report
@@ -158,3 +159,17 @@ async def test_a_jpeg_camera_keeps_its_stills_and_its_clips_are_the_video_s(shar
         assert [one.width for one in stills] == [160]
         assert not shard._clips._stills
         shard.apply(assignment(2))
+
+
+async def test_clips_are_of_what_a_camera_sends_now_although_it_sent_a_video_before(shard):
+    async with serving("small", (160, 120)) as port:
+        source = f"rtsp://127.0.0.1:{port}/small"
+        shard.apply(assignment(1, device("gate", source)))
+        camera = shard._cameras["gate"]
+        await eventually(lambda: camera.video and camera.video.frames())
+        shard.apply(assignment(2, device("gate", f"{source}?codec=jpeg")))
+        await eventually(lambda: camera.latest and len(camera.ring.frames()) > 1)
+        clip, data = await clip_of(shard, camera, "e1")
+        assert clip.media == Clip.MEDIA_CLIP
+        assert sizes(data) == {(160, 120)}
+        shard.apply(assignment(3))

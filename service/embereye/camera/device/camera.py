@@ -106,7 +106,8 @@ class CameraDevice:
                 self._keep_unit(KeptUnit(time_ns or now, data))
         else:
             self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
-            self._records_apart(now, ends=True)
+            if not self._records_apart(now, ends=True):
+                self._forget_video()  # it may have sent one before
         self._submit_ready()
 
     def _submit_ready(self) -> None:
