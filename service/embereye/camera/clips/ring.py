@@ -136,10 +136,12 @@ class VideoRing:
 
     def add(self, kept: KeptUnit, before_ns: int) -> None:
         """Keep the next unit; let go of groups that ended more than `before_ns` ago, or for which there is no room."""
+        if not kept.unit.data:
+            return
         if kept.unit.key:
             self._groups.append([])
             self._sizes.append(0)
-        if not self._groups or not kept.unit.data:
+        if not self._groups:
             return
         self._groups[-1].append(kept)
         self._count(kept.size, -1)

@@ -1,5 +1,6 @@
 import io
 import os
+from dataclasses import replace
 
 import av
 import pytest
@@ -63,6 +64,15 @@ def test_a_group_that_has_no_room_is_not_kept_in_part():
     for one in units:
         ring.add(one, SECOND)
     assert not ring.frames()
+
+
+def test_a_key_frame_of_which_nothing_is_left_does_no_harm():
+    ring, units = VideoRing(Budget()), kept()
+    empty = KeptUnit(units[GOP].time_ns, replace(units[GOP].unit, data=b""))
+    for one in [*units[:GOP], empty, *units[GOP:]]:
+        ring.add(one, SECOND)
+    assert ring.frames()[0].unit.key
+    assert ring.frames()[-1] is units[-1]
 
 
 @pytest.fixture
