@@ -139,6 +139,8 @@ class VideoRing:
         if not kept.unit.data:
             return
         if kept.unit.key:
+            if self._groups and kept.time_ns - self._groups[-1][-1].time_ns > before_ns:
+                self._clear()  # the camera was away: its last pictures before that lead to nothing
             self._groups.append([])
             self._sizes.append(0)
         if not self._groups:
@@ -167,6 +169,9 @@ class VideoRing:
 
     def close(self) -> None:
         """Forget everything."""
+        self._clear()
+        self.budget.rings -= 1
+
+    def _clear(self) -> None:
         while self._groups:
             self._drop()
-        self.budget.rings -= 1

@@ -66,6 +66,16 @@ def test_a_group_that_has_no_room_is_not_kept_in_part():
     assert not ring.frames()
 
 
+def test_what_came_before_a_long_silence_leads_to_nothing():
+    ring, units = VideoRing(Budget()), kept()
+    for one in units:
+        ring.add(one, 5 * SECOND)
+    later = [KeptUnit(one.time_ns + 3600 * SECOND, one.unit) for one in units[:4]]
+    for one in later:
+        ring.add(one, 5 * SECOND)
+    assert ring.frames() == later
+
+
 def test_a_key_frame_of_which_nothing_is_left_does_no_harm():
     ring, units = VideoRing(Budget()), kept()
     empty = KeptUnit(units[GOP].time_ns, replace(units[GOP].unit, data=b""))
