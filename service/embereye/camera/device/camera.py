@@ -73,6 +73,7 @@ class CameraDevice:
         self.clip_ns = 0, 0  # kept before and after an alarm
         self.received_ns = 0  # when the frame that was analysed last arrived
         self.waited = 0.0  # seconds that it waited for its turn
+        self._closed = False
         self._watch = watch
         self._links = links
         self._clock = links.clock
@@ -99,6 +100,8 @@ class CameraDevice:
 
     def offer_frame(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         """Take in a frame of a source of ours; without a time it was captured now. The boxes `lost` did not arrive."""
+        if self._closed:  # its source is being closed
+            return
         now = self._clock()
         if isinstance(data, AccessUnit):
             self.arrivals.admit_unit(data, time_ns or now, now, urgent=self.urgent)
@@ -129,7 +132,7 @@ class CameraDevice:
 
     def record_frame(self, data: bytes | AccessUnit, time_ns: int = 0, _: tuple[Box, ...] = ()) -> None:
         """Keep a picture of the stream that is recorded apart from the one that is looked at; nothing decodes it."""
-        if not isinstance(data, AccessUnit):
+        if self._closed or not isinstance(data, AccessUnit):
             return
         now = self._clock()
         if not self._recorded_ns:
@@ -214,7 +217,9 @@ class CameraDevice:
         return self.analyser.analyse_temperatures(frame)
 
     def finish_turn(self, turn: Turn) -> None:
-        """Inspect the decoded picture, count the frame and report what was seen in it."""
+        """Inspect the decoded picture, count the frame and report what was seen in it; once it is closed, nothing."""
+        if self._closed:
+            return
         try:
             self._use_result(turn)
         finally:
@@ -305,7 +310,8 @@ class CameraDevice:
         return self.status.message(self.device, now)
 
     def close(self) -> None:
-        """Give back what it holds of the shard's; its waiting frame counts as handed over."""
+        """Give back what it holds of the shard's, and take no more of it; its waiting frame counts as handed over."""
+        self._closed = True
         self.ring.close()
         self._forget_video()
         self.analyser.withdraw_model()
