@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from embereye.camera.scheduling.rate_controller import RateController
-from embereye.camera.scheduling.video import CodedUnit, Depth, PictureGroup, VideoFlow
+from embereye.camera.scheduling.video import SENT_BYTES, CodedUnit, Depth, PictureGroup, VideoFlow
 from embereye.shard.ledger import Ledger
 from embereye.units import Box
 from embereye.wire.jpeg.header import Headers, JpegError, JpegHeader
@@ -193,13 +193,15 @@ class Mailbox:
         if frame.group is None:
             return frame
         units = None if frame.group.given_up else frame.group.unsent(frame.until)
-        if units is None:
-            if frame.group is self._group:
-                self._group = None
-            self.count_shed(frame.tally, WAITS_FOR_KEY)
-            return None
-        frame.units = [*units, frame.beside] if frame.beside else units
-        return frame
+        if units is not None:
+            frame.units = [*units, frame.beside] if frame.beside else units
+            if sum(len(unit.data) for unit in frame.units) <= SENT_BYTES:
+                return frame
+            frame.group.give_up()
+        if frame.group is self._group:
+            self._group = None
+        self.count_shed(frame.tally, WAITS_FOR_KEY)
+        return None
 
     def time_of(self, number: int) -> int:
         """The capture time of the unit `number`; 0: it is known no more."""
@@ -211,7 +213,7 @@ class Mailbox:
             if replay:
                 self._group.rewind()
             else:
-                self._group.given_up = True
+                self._group.give_up()
                 self._group = None
 
     def take_frame(self) -> Frame | None:

@@ -15,6 +15,9 @@ UNSENT_MOST = 32  # units that wait to be decoded with the next frame; the one b
 UNSENT_BYTES = 2 * 1024 * 1024
 REPLAYED_MOST = 96  # units since a key frame that are kept for another decoder; behind that it waits for the next one
 REPLAYED_BYTES = 2 * 1024 * 1024
+# Of the units that come with one frame: with what is joined to it (1 MB) they fit into a decoder's slot. More waits
+# only where nothing was decoded for seconds; then the next key frame is waited for.
+SENT_BYTES = 7 * 1024 * 1024
 
 
 class Depth(IntEnum):
@@ -49,10 +52,19 @@ class PictureGroup:
 
     def add(self, unit: CodedUnit) -> None:
         """Add the next unit in decoding order."""
+        if self.given_up:
+            return
         self._units.append(unit)
         self._bytes += len(unit.data)
         if len(self._units) > REPLAYED_MOST or self._bytes > REPLAYED_BYTES:
             self._drop(self._sent)
+        if self._bytes > SENT_BYTES:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Forget the units: nothing of them will be decoded any more."""
+        self.given_up, self._bytes = True, 0
+        self._units.clear()
 
     def _drop(self, until: int) -> None:
         gone = self._units[: until - self._dropped]

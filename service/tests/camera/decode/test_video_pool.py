@@ -2,6 +2,7 @@ import math
 import os
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -309,6 +310,31 @@ async def test_a_camera_that_sends_a_video_while_a_picture_of_it_waits_has_one_t
             each.offer()
         await eventually(lambda: not pool.busy)
     assert all(isinstance(each.results[-1], Decoded) for each in (camera, *busy))
+    assert all(len(decoder.free) == module.SLOTS for decoder in pool._decoders)
+
+
+async def test_more_than_a_decoder_has_room_for_is_given_up_until_the_next_key_frame(pool, monkeypatch):
+    units = access_units(count=12, gop=6)
+    filler = b"\0\0\0\1\x0c" + b"\xff" * (3 * 1024 * 1024)  # filler data, which every decoder skips
+    large = [replace(unit, data=unit.data + filler) for unit in units]
+    camera, other = Video(pool, large), Video(pool, access_units())
+    assert isinstance(await camera.show(), Decoded)
+    stopped = await processes(pool)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    for _ in range(2):
+        other.offer()
+        camera.offer()
+    for _ in range(3):
+        camera.offer()
+    assert camera.box.waiting
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    await eventually(lambda: not pool.busy)
+    for _ in range(6):
+        assert isinstance(await other.show(), Decoded)
+        found = await camera.show()
+    assert isinstance(found, Decoded)
     assert all(len(decoder.free) == module.SLOTS for decoder in pool._decoders)
 
 
