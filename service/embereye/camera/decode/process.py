@@ -128,7 +128,7 @@ class Decoders:
         """The context of `stream`. Another encoding has another, another smoothing at a key frame (`fresh`), too."""
         known = self._streams.get(stream)
         if known is None or known.encoding != encoding or (fresh and known.smoothed != smoothed):
-            known = self._streams[stream] = VideoDecoder(encoding, smoothed=smoothed)
+            known = self._streams[stream] = VideoDecoder(encoding, smoothed=smoothed, picture_bytes=PICTURE_BYTES)
         return known
 
     def _decode_video(

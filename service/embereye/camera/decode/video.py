@@ -3,6 +3,7 @@
 A context keeps the pictures that others refer to, so a camera's access units all go to the same one, in order.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,7 +27,7 @@ from embereye.camera.decode.image import (
 from embereye.detect.vision.working import CLOSER_SIDE, INTERPOLATED, WORKING_SIDE, WORKING_SLACK, cut
 from embereye.wire.jpeg.header import MAX_PIXELS
 
-PICTURE_QUALITY = 85  # of a JPEG for the fleet's own model
+PICTURE_QUALITIES = 85, 60, 35, 10  # of a JPEG for the fleet's own model or a still: the first whose bytes have room
 _DECODERS = {"H264": "h264", "H265": "hevc"}
 _PLANAR = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
@@ -47,8 +48,10 @@ class VideoDecoder:
     whether that was done, although later ones are made from those that were not smoothed (see docs/cameras.md).
     """
 
-    def __init__(self, encoding: str, *, smoothed: bool = True) -> None:
+    def __init__(self, encoding: str, *, smoothed: bool = True, picture_bytes: float = math.inf) -> None:
+        """A picture, where one is wanted, has `picture_bytes` at most."""
         self.encoding, self.smoothed = encoding, smoothed
+        self._picture_bytes = picture_bytes
         context = hardware.open_context(_DECODERS[encoding], hardware.wanted())
         context.thread_count = 1
         context.options = {"max_pixels": str(MAX_PIXELS)} | ({} if smoothed else {"skip_loop_filter": "all"})
@@ -75,23 +78,25 @@ class VideoDecoder:
             raise UndecodableError("parts of it are missing")
         return self._rendered(order, latest, began)
 
-    @staticmethod
-    def _rendered(order: DecodeOrder, frame: VideoFrame, began: float) -> Decoded:
+    def _rendered(self, order: DecodeOrder, frame: VideoFrame, began: float) -> Decoded:
         try:
             image = bgr(frame, WORKING_SIDE, WORKING_SLACK) if order.image else NO_IMAGE
             still = make_still(bgr(frame, STILL_SIDE), order.still) if order.still is not None else b""
-            picture = b""
-            if order.picture_side:
-                coded = cv2.imencode(
-                    ".jpg", bgr(frame, order.picture_side), [cv2.IMWRITE_JPEG_QUALITY, PICTURE_QUALITY]
-                )
-                picture = coded[1].tobytes()
+            picture = self._coded(bgr(frame, order.picture_side)) if order.picture_side else b""
             closer = bgr(frame, CLOSER_SIDE) if order.close_ups or order.detail else None
             more = closer is not None and closer.shape[0] > image.shape[0]
             detail = cut(closer, order.detail) if closer is not None and order.detail and more else None
         except (cv2.error, ValueError) as error:
             raise UndecodableError(str(error)) from error
         return Decoded(image, still, time.thread_time() - began, frame.pts or 0, picture, closer=closer, detail=detail)
+
+    def _coded(self, image: DecodedImage) -> bytes:
+        data = b""
+        for quality in PICTURE_QUALITIES:
+            data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes()
+            if len(data) <= self._picture_bytes:
+                break
+        return data
 
 
 def bgr(frame: VideoFrame, side: int, slack: float = 1.0) -> DecodedImage:

@@ -4,6 +4,7 @@ import signal
 import time
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 
@@ -145,6 +146,13 @@ async def test_a_still_and_a_picture_are_made_when_somebody_asks(pool):
     assert found.still.startswith(b"\xff\xd8")
     assert found.picture.startswith(b"\xff\xd8")
     assert found.picture != found.still
+
+
+async def test_a_picture_full_of_detail_is_made_as_well(pool):
+    ((timestamp, nals),) = coded("H264", 1, 1280, 1280, gop=1, noise=40)
+    unit = AccessUnit(b"".join(b"\0\0\0\1" + nal for nal in nals), timestamp, (1280, 1280), key=True)
+    found = await Video(pool, [unit], DecodeOrder(1, picture_side=1280)).show()
+    assert cv2.imdecode(np.frombuffer(found.picture, np.uint8), cv2.IMREAD_COLOR).shape == (1280, 1280, 3)
 
 
 async def test_videos_and_pictures_share_the_decoders(pool):

@@ -14,16 +14,19 @@ DECODERS = {"H264": "h264", "H265": "hevc"}
 RATE = 15
 
 
-def drawn(number, width, height):
+def drawn(number, width, height, noise=0):
     y, x = np.mgrid[:height, :width]
     picture = np.stack([x * 2 + 3 * number, y * 3, (x + y + 5 * number) % 200], -1) % 256
     picture[height // 4 : height // 2, 4 * number % width :][:, :8] = (30, 110, 240)
+    if noise:
+        picture = picture // 2 + 64 + np.random.default_rng(number).integers(-noise, noise, (height, width, 1))
     return picture.astype(np.uint8)
 
 
 @cache
 def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
     """(timestamp at 90 kHz, NAL units) of every access unit, in the order of decoding."""
+    noise, packets = options.pop("noise", 0), []
     quiet = {"x265-params": "log-level=none:" + options.pop("x265", "bframes=0")} if encoding == "H265" else {}
     context = av.CodecContext.create(ENCODERS[encoding], "w")
     assert isinstance(context, VideoCodecContext)
@@ -35,9 +38,8 @@ def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
     if encoding == "H264" and "x264" not in options:
         defaults["tune"] = "zerolatency"
     context.options = {**defaults, **quiet, **{{"x264": "x264-params"}.get(k, k): v for k, v in options.items()}}
-    packets = []
     for number in range(count):
-        frame = av.VideoFrame.from_ndarray(drawn(number, width, height), "bgr24")
+        frame = av.VideoFrame.from_ndarray(drawn(number, width, height, noise), "bgr24")
         frame.pts = number
         packets += context.encode(frame)
     packets += context.encode(None)
