@@ -208,7 +208,6 @@ class CameraDevice:
         """How `frame` is to be decoded; None where it holds temperatures."""
         order = self.analyser.decode_order(frame)
         if order and frame.units and self.picture_wanted:
-            self.picture_wanted = False
             return replace(order, picture_side=max(order.picture_side, PICTURE_SIDE))
         return order
 
@@ -274,6 +273,8 @@ class CameraDevice:
         self._watch.analysed_ns = now
         self._keep_picture(frame, analysed, suspected=seen.suspected)
         self.picture = analysed.kept if frame.units else None
+        if self.picture:
+            self.picture_wanted = False
         self.status.show_still(analysed.still, now)
         if self.status.blindness(now):
             # A camera that cannot see may still raise an alarm, but must not say that a fire is out.

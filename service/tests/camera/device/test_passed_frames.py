@@ -149,6 +149,23 @@ def test_whoever_wants_a_picture_gets_the_next_one_at_once(hall):
         assert len(hall.turns) == count + 1
 
 
+@pytest.mark.parametrize("error", [ContextLostError(), PictureHeldError(), UndecodableError("no"), RuntimeError("no")])
+def test_a_picture_that_is_wanted_is_asked_for_until_it_is_there(hall, error):
+    def decode(order, frame):
+        if order.picture_side and not failed:
+            failed.append(order)
+            raise error
+        return hall.decode_video(order, frame)
+
+    failed, made, hall.decode = [], set(), decode
+    for number, unit in enumerate(access_units(count=24, gop=4)):
+        hall.camera.picture_wanted |= number == 4
+        hall.show(unit)
+        made |= {hall.camera.picture}
+    assert len(failed) == len(made - {None}) == 1
+    assert not hall.camera.picture_wanted
+
+
 def seen_by(pictures, *, skipped):
     """What a camera sees of JPEGs at 15 a second; without `skipped` every one of them is given to its detectors."""
 
