@@ -36,7 +36,7 @@ class ModelWatch:
     def observe(self, detections: Sequence[Detection], time_ns: int, lost: Iterable[Box] = ()) -> None:
         """Take what the model sees in a picture that was taken at `time_ns`, in which `lost` parts did not arrive."""
         elapsed = min(max(time_ns - self._last_ns, 0), GAP_RUNS * self._every_ns) if self._last_ns else 0
-        self._last_ns = max(time_ns, self._last_ns)
+        self._last_ns = time_ns
         lost = tuple(lost)
         valid = [each for each in detections if each.box == WHOLE or not self._ignored(each.box, lost)]
         self.findings = tuple(self._finding(kind, valid, elapsed) for kind in self._kinds)

@@ -64,6 +64,13 @@ def test_two_lucky_looks_an_hour_apart_are_not_an_hours_fire() -> None:
     assert watched.see(0.9, seconds=3600).level == PRE_ALARM
 
 
+def test_a_sender_s_clock_that_is_set_back_delays_no_alarm() -> None:
+    watched = Watched()
+    watched.see(0.1)
+    watched.now -= 50 * SECOND
+    assert [watched.see(0.9).level for _ in range(6)][-1] == ALARM
+
+
 def test_what_lies_in_a_mask_or_in_a_lost_part_is_not_seen() -> None:
     mask = Mask(x=[0.3, 0.7, 0.7, 0.3], y=[0.3, 0.3, 0.7, 0.7])
     masked, open_ = Watched(mask), Watched()
