@@ -22,7 +22,8 @@ from embereye.wire.mp4 import Mp4Error
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-PENDING_BYTES = 16 * 1024 * 1024  # waiting for the disk at most; further pictures are left out of their clips
+PENDING_BYTES = 16 * 1024 * 1024  # waiting for the disk, above which pictures are left out and no clip is begun
+PENDING_MOST = 64 * 1024 * 1024  # likewise, before a still is left out, which is small
 REMEMBERED = 1_000  # episodes whose recorded level is remembered
 
 Key = tuple[str, Kind]
@@ -70,13 +71,15 @@ class Recorder:
     ) -> bool:
         """Begin or prolong a clip for `report`, and make a still.
 
-        Nothing changes where the report is no stronger than an earlier one of its episode. `before` are the pictures
-        that led to it, the last one its own; of a video, whose pictures are not decoded here, the still is made by
-        `record_still`. `about` says whose clip it is; the clip ends `after_ns` after the report. Returns whether it was
-        stronger.
+        Nothing changes where the report is no stronger than an earlier one of its episode, or where too much waits for
+        the disk: then the next report begins the clip. `before` are the pictures that led to it, the last one its own;
+        of a video, whose pictures are not decoded here, the still is made by `record_still`. `about` says whose clip it
+        is; the clip ends `after_ns` after the report. Returns whether anything was begun or prolonged.
         """
         kind, level = Kind(report.kind), Level(report.level)
         if level <= self._recorded.get(report.episode, Level.CLEAR) or not before:
+            return False
+        if self._pending > PENDING_BYTES and (report.device, kind) not in self._open:
             return False
         self._recorded[report.episode] = level
         while len(self._recorded) > REMEMBERED:
@@ -95,6 +98,9 @@ class Recorder:
 
     def record_still(self, about: Clip, picture: KeptFrame, report: EvidenceItem, box: Box | None) -> None:
         """Make a still of `picture` for `report`."""
+        if self._pending > PENDING_MOST:
+            self.left_out += 1
+            return
         self._write(partial(self._still, about, picture, report, box), picture.size)
 
     def record_frame(self, device: str, frame: Kept, now_ns: int) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import errno
+import threading
 
 import cv2
 import numpy as np
@@ -109,6 +110,27 @@ async def test_what_the_disk_is_too_slow_for_is_left_out(recorder, monkeypatch):
     (clip,), _ = await waiting(recorder)
     assert recorder.left_out > 0
     assert clip.frames + recorder.left_out == 50
+
+
+async def test_signs_while_the_disk_stands_still_wait_in_memory_up_to_a_limit(recorder, monkeypatch):
+    for limit in ("PENDING_BYTES", "PENDING_MOST"):
+        monkeypatch.setattr(f"embereye.camera.clips.recorder.{limit}", 50_000)
+    released = threading.Event()
+    standing = asyncio.ensure_future(recorder.run(lambda _: released.wait()))
+    sign(recorder, report(), 30, START)
+    held = recorder._pending
+    assert held > 50_000
+    for number in range(20):
+        sign(recorder, report(episode=f"e-{number}", device=f"gate-{number}"), 30, START)
+        recorder.record_still(about(), frame(30), report(), None)
+    assert recorder._pending == held
+    released.set()
+    await standing
+    await recorder.flush()
+    await asyncio.sleep(0)
+    sign(recorder, report(episode="e-0", device="gate-0"), 30, START)
+    clips, stills = await waiting(recorder)
+    assert sorted(clip.episode for clip in clips) == sorted(still.episode for still in stills) == ["e-0", "e1"]
 
 
 async def test_a_recorder_that_is_killed_leaves_what_it_had(tmp_path):
