@@ -1,5 +1,6 @@
 """H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4)."""
 
+import re
 from functools import cache
 
 from embereye.wire.video.bits import BitReader, BitsError
@@ -8,6 +9,7 @@ from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
 NON_IDR, PARTITIONS, IDR, SEI, SPS, PPS = 1, (2, 3, 4), 5, 6, 7, 8
 RECOVERY_POINT = 6  # type of supplemental information
 SEI_MESSAGES = 32  # looked at in one NAL unit
+_FULL_BYTES = re.compile(rb"\xff*")
 _PREFIXES = frozenset({SEI, 9, 15, 16, 17, 18})  # 9: the delimiter
 _UNUSED = frozenset({14, 20, 21})  # scalable and multiview extensions
 _CHROMA_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
@@ -72,13 +74,11 @@ def _recovery(nal: bytes) -> int:
 
 
 def _sei_number(nal: bytes, at: int) -> tuple[int, int]:
-    total = 0
-    while at < len(nal):
-        total += nal[at]
-        at += 1
-        if nal[at - 1] != 0xFF:
-            break
-    return total, at
+    """The number that begins at `at`, and where it ends: 255 for each byte ff, and the byte behind these."""
+    found = _FULL_BYTES.match(nal, at)
+    end = found.end() if found else at
+    total = 255 * (end - at)
+    return (total + nal[end], end + 1) if end < len(nal) else (total, end)
 
 
 def _sps(nal: bytes) -> NalUnit:

@@ -143,3 +143,17 @@ def test_nal_units_are_split_at_start_codes_of_three_and_four_bytes():
         data = b"".join(code + nal for code, nal in zip(codes, nals, strict=True))
         assert list(nal_units(data)) == nals
     assert list(nal_units(b"nothing")) == []
+
+
+def test_a_number_of_endless_bytes_is_not_counted_one_by_one():
+    class Counted(bytes):
+        reads = 0
+
+        def __getitem__(self, at):
+            Counted.reads += 1
+            return super().__getitem__(at)
+
+    message = b"\x06" + b"\xff" * 100_000
+    assert H264().inspect(Counted(message)) == H264().inspect(message)
+    assert Counted.reads < 1_000
+    assert H264().inspect(b"\x06\xff\x01\x00\x06\x01\x88\x80").recovery == 0  # behind a message of type 256
