@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 EXTENSION = 0xFFD8  # the extension's identifier: a start of image
+MAX_STEPS = 64  # segments and bytes of padding that are read; cameras send ten
+MAX_TABLES = 1024  # bytes of DQT segments; four tables of 16 bits per value have 532
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,9 @@ def describe(segments: bytes) -> Described | None:
     """Read the segments of an extension; None where there is no frame header in it. Raises on no input."""
     width = height = start = 0
     tables = b""
-    while start + 4 <= len(segments) and segments[start] == 0xFF:
+    for _ in range(MAX_STEPS):
+        if start + 4 > len(segments) or segments[start] != 0xFF:
+            break
         marker = segments[start + 1]
         if marker == 0xFF:  # padding
             start += 1
@@ -27,7 +31,7 @@ def describe(segments: bytes) -> Described | None:
         end = start + 2 + length
         if length < 2 or end > len(segments):
             break
-        if marker == 0xDB:
+        if marker == 0xDB and len(tables) + end - start <= MAX_TABLES:
             tables += segments[start:end]
         elif marker in {0xC0, 0xC1} and length >= 8:
             height = int.from_bytes(segments[start + 5 : start + 7])
