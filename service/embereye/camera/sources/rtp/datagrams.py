@@ -13,6 +13,7 @@ from typing import Protocol
 
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.poller import DATAGRAM, SocketPoller
+from embereye.camera.sources.source import BURST_SECONDS, read_pause
 
 logger = logging.getLogger(__name__)
 
@@ -118,27 +119,39 @@ class DatagramReader:
         self._loop = asyncio.get_running_loop()
         self._polled = granted_buffer(receiver) >= ROOMY_BUFFER
         self._overdue: asyncio.TimerHandle | None = None
+        self._paused: asyncio.TimerHandle | None = None  # while the socket is left unread
 
     def __enter__(self) -> "DatagramReader":
+        self._start()
+        return self
+
+    def _start(self) -> None:
+        self._paused = None
         if self._polled:
             self._poller.add(self._descriptor, self._read)
         else:
             self._loop.add_reader(self._descriptor, self._read)
-        return self
 
-    def __exit__(self, *_: object) -> None:
+    def _stop(self) -> None:
         if self._polled:
             self._poller.remove(self._descriptor)
         else:
             self._loop.remove_reader(self._descriptor)
+
+    def __exit__(self, *_: object) -> None:
+        if self._paused:
+            self._paused.cancel()
+        else:
+            self._stop()
         if self._overdue:
             self._overdue.cancel()
         self._socket.close()
 
     def _read(self) -> bool:
-        """Read what waits; returns whether a picture is arriving."""
+        """Read what waits, or what there is time for; returns whether a picture is arriving."""
+        began = time.thread_time()
         try:
-            self._empty()
+            self._empty(began)
         except Exception:  # this camera's own, and others wait behind it
             logger.exception("port %d: its packets could not be used", self._port)
         pending = self._packets.pending
@@ -147,14 +160,20 @@ class DatagramReader:
             self._overdue = None
         elif pending and self._overdue is None:
             self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._expire)
+        if pause := read_pause(time.thread_time() - began):
+            self._stop()
+            self._paused = self._loop.call_later(pause, self._start)
         return pending
 
     def _expire(self) -> None:
         self._overdue = None
+        if self._paused:  # what is missing may lie in the socket
+            self._overdue = self._loop.call_later(OVERDUE_SECONDS, self._expire)
+            return
         self._read()  # before it is concluded that something has not come
         self._packets.expire_pictures()
 
-    def _empty(self) -> None:
+    def _empty(self, began: float) -> None:
         buffer, receive = self._poller.buffer, self._packets.receive_packets
         most = len(buffer) - DATAGRAM
         now = time.monotonic_ns()
@@ -173,13 +192,15 @@ class DatagramReader:
                 receive(buffer[:held], size, now)
                 receive(buffer[held : held + more], step, now)
                 held = 0
+                if time.thread_time() - began > BURST_SECONDS:
+                    break
                 continue
             size = size if held else step
             held += more
             if held % size or held > most:  # a shorter one is the last
                 complete = receive(buffer[:held], size, now)
                 held = 0
-                if complete:
+                if complete or time.thread_time() - began > BURST_SECONDS:
                     break
         if held:
             receive(buffer[:held], size, now)
