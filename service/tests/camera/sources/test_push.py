@@ -135,6 +135,20 @@ async def test_a_sender_of_endless_unknown_names_is_cut_off(running, sender):
     assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
 
 
+async def test_a_name_that_no_camera_can_have_is_not_remembered(running, sender):
+    running.shard.apply(assignment(1, device("c1")))
+    await sender.send("c1")
+    await eventually(lambda: running.shard._push.streams == 1)
+    (stream,) = running.shard._push._streams
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        for number in range(20):
+            await sender.send(f"{number}{'x' * 1_000_000}", b"")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await asyncio.wait_for(sender.reader, 60)
+    assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
+    assert not stream.refusals
+
+
 async def test_a_sender_that_disappears_leaves_no_stream_behind(running, sender):
     running.shard.apply(assignment(1, device("c1")))
     await sender.send("c1")

@@ -29,6 +29,8 @@ STRANGER_PAUSE = 0.002  # seconds after each frame on a stream that carries none
 RECHECK_PERIOD = 0.2  # seconds of a pause between two checks whether it still holds: fire may be suspected meanwhile
 SILENT_NS = 5 * SECOND  # without a frame of a camera, after which its stream pauses without regard to it
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
+MAX_NAME = 253  # characters of a camera's id on the wire; declared ones have 63 at most
+UNKNOWN = f"more than {MAX_UNKNOWN} unknown cameras on one stream, or one with more than {MAX_NAME} characters"
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class PushService(FramesServicer):
                     for response in stream.responses():
                         yield response
                 if not await reader:
-                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "too many unknown cameras on one stream")
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNKNOWN)
                 # A sender that has finished still learns what became of its last frames.
                 for _ in range(int(FINISH_SECONDS / FINISH_PERIOD)):
                     if not stream.pending:
@@ -194,6 +196,8 @@ class PushService(FramesServicer):
 
     def _receive_frame(self, stream: _Stream, request: PushRequest) -> bool:
         camera = request.camera
+        if len(camera) > MAX_NAME:
+            return False
         tally = stream.tallies.get(camera) or Tally()
         image = request.image
         if request.HasField("raw"):
