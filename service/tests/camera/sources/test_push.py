@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 import grpc
 import pytest
@@ -9,7 +10,7 @@ from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.scheduling.mailbox import Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.camera.sources.push import service
-from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, _Stream
+from embereye.camera.sources.push.service import MAX_UNKNOWN, SILENT_NS, PushService, PushVerdict, _Stream
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, channel
@@ -147,6 +148,31 @@ async def test_a_name_that_no_camera_can_have_is_not_remembered(running, sender)
         await asyncio.wait_for(sender.reader, 60)
     assert caught.value.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
     assert not stream.refusals
+
+
+async def test_a_sender_that_reads_nothing_is_read_no_further(monkeypatch):
+    for name, value in (("MOST_RESPONSES", 10), ("STRANGER_PAUSE", 0.0), ("RECHECK_PERIOD", 0.001)):
+        monkeypatch.setattr(service, name, value)
+
+    class Requests:
+        count = 0
+
+        async def read(self):
+            self.count += 1
+            return PushRequest(camera=f"x{self.count}") if self.count <= 30 else grpc.aio.EOF
+
+    push = PushService(lambda *_: PushVerdict(accepted=False, reason="nobody declared it"))
+    stream, requests = _Stream(), Requests()
+    context: Any = requests
+    reader = asyncio.ensure_future(push._read_frames(stream, context))
+    await eventually(lambda: requests.count > 10)
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+    assert requests.count == len(stream.outgoing) == 11
+    while not reader.done():
+        stream.responses()
+        await asyncio.sleep(0.001)
+    assert await reader
 
 
 async def test_a_sender_that_disappears_leaves_no_stream_behind(running, sender):

@@ -30,6 +30,7 @@ RECHECK_PERIOD = 0.2  # seconds of a pause between two checks whether it still h
 SILENT_NS = 5 * SECOND  # without a frame of a camera, after which its stream pauses without regard to it
 MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
 MAX_NAME = 253  # characters of a camera's id on the wire; declared ones have 63 at most
+MOST_RESPONSES = 1_000  # that a sender leaves unread before it is read no further
 UNKNOWN = f"more than {MAX_UNKNOWN} unknown cameras on one stream, or one with more than {MAX_NAME} characters"
 
 
@@ -193,6 +194,8 @@ class PushService(FramesServicer):
                 await asyncio.sleep(STRANGER_PAUSE)
             while (pause := stream.pause(now_ns())) > 0:
                 await asyncio.sleep(min(pause, RECHECK_PERIOD))
+            while len(stream.outgoing) > MOST_RESPONSES:
+                await asyncio.sleep(RECHECK_PERIOD)
 
     def _receive_frame(self, stream: _Stream, request: PushRequest) -> bool:
         camera = request.camera
