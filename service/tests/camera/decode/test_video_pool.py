@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from embereye.camera.decode import pool as module
+from embereye.camera.decode.exchange import SLOTS
 from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
 from embereye.camera.decode.pool import ContextLostError, PictureHeldError
 from embereye.camera.decode.video import VideoDecoder
@@ -318,7 +319,7 @@ async def test_a_camera_that_sends_a_video_while_a_picture_of_it_waits_has_one_t
             each.offer()
         await eventually(lambda: not pool.busy)
     assert all(isinstance(each.results[-1], Decoded) for each in (camera, *busy))
-    assert all(len(decoder.free) == module.SLOTS for decoder in pool._decoders)
+    assert all(len(decoder.free) == SLOTS for decoder in pool._decoders)
 
 
 async def test_more_than_a_decoder_has_room_for_is_given_up_until_the_next_key_frame(pool, monkeypatch):
@@ -343,7 +344,7 @@ async def test_more_than_a_decoder_has_room_for_is_given_up_until_the_next_key_f
         assert isinstance(await other.show(), Decoded)
         found = await camera.show()
     assert isinstance(found, Decoded)
-    assert all(len(decoder.free) == module.SLOTS for decoder in pool._decoders)
+    assert all(len(decoder.free) == SLOTS for decoder in pool._decoders)
 
 
 async def test_a_decoder_gets_ahead_by_the_work_in_its_orders(pool, monkeypatch):
