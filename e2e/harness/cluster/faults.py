@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
-from harness.cluster.hub_faults import HUB_FAULTS
+from harness.cluster.hub_faults import HUB, HUB_FAULTS
 from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
 from harness.matrix.fault import Fault
 from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
@@ -319,7 +319,7 @@ FAULTS: dict[str, Fault[Release]] = {
               at_once=True, besides=SHARD_GONE, takes=NODE),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
-        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
+        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE, takes=HUB),
         *HUB_FAULTS,
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
               at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),

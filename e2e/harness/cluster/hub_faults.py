@@ -113,14 +113,15 @@ async def bus_gone(release: Release) -> AsyncIterator[None]:
         await asyncio.to_thread(nats.start)
 
 
+HUB = "a hub's process"
 NODE_GONE = HUB_GONE | SHARD_GONE | OPERATOR_GONE | CUT_OFF
 
 HUB_FAULTS: tuple[Fault[Release], ...] = (
     # First: kubelet waits longer each time before it starts again what was killed before.
     Fault("all hubs killed", "both hubs are killed (-9)", 1.5, hubs_killed, at_once=True, besides=HUB_GONE,
-          several_hubs=True),
+          several_hubs=True, takes=HUB),
     Fault("owner killed", "of two hubs the one that owns the database is killed (-9)", 1.5, owner_killed, at_once=True,
-          besides=HUB_GONE, several_hubs=True),
+          besides=HUB_GONE, several_hubs=True, takes=HUB),
     Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", 45.0,
           owners_node_off, hold=60.0, besides=NODE_GONE | {"HubStoreFailing"}, several_hubs=True,
           takes="a node"),

@@ -66,6 +66,7 @@ def test_two_faults_that_take_the_same_node_are_no_pair() -> None:
     pairs = choose_pairs(list(IN_CLUSTER.values()), 1000, 1)
     assert ("node off", "PostgreSQL gone") in pairs or ("PostgreSQL gone", "node off") in pairs
     assert not {("node off", "node drained"), ("node drained", "node off")} & set(pairs)
+    assert ("hub killed", "all hubs killed") not in pairs, "who is killed already cannot be killed"
     assert all(one != "API server down" for one, _ in pairs), "others are made by its help"
 
 
