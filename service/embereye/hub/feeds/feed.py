@@ -23,9 +23,6 @@ from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.wire.delimited import varint
 
 KEPT = 4_096  # events in memory
-# Bytes of them, as protobuf has them; as Python and JSON have them, they take several times that. An event tells all
-# signs of its zone: where hundreds of sensors burn in one, each has a hundred kilobytes.
-KEPT_BYTES = 16 * 1024 * 1024
 BATCH = 256  # events handed over at once
 LAG = 1_024  # events that a live subscriber may fall behind
 GATHER_SECONDS = 10e-6  # for each who has events pushed, from one write to the next: twice what a write takes
@@ -261,8 +258,7 @@ class Feed:
         self.closed = False
         self.delivered = 0  # events written to subscribers that have them pushed
         self._history = history
-        self._kept: deque[Entry] = deque()
-        self._kept_bytes = 0
+        self._kept: deque[Entry] = deque(maxlen=KEPT)
         self._gathered: list[Entry] = []  # that are still to be pushed
         self._gathering: asyncio.TimerHandle | None = None  # until when
         self._free = 0.0  # by the loop's clock: from when on what is published is pushed at once
@@ -287,7 +283,7 @@ class Feed:
         if not events:
             return
         entries = [Entry(event) for event in events]
-        self._keep(entries)
+        self._kept.extend(entries)
         self._gathered += entries
         self.latest = events[-1].cursor
         if self._gathering is None:
@@ -297,13 +293,6 @@ class Feed:
             else:
                 self._gathering = loop.call_at(self._free, self.flush)
         self._wake()
-
-    def _keep(self, entries: Sequence[Entry]) -> None:
-        """Hold `entries` in memory, and the latest before them for which there is room."""
-        self._kept.extend(entries)
-        self._kept_bytes += sum(entry.event.ByteSize() for entry in entries)
-        while len(self._kept) > KEPT or (self._kept_bytes > KEPT_BYTES and len(self._kept) > 1):
-            self._kept_bytes -= self._kept.popleft().event.ByteSize()
 
     @property
     def handed(self) -> int:

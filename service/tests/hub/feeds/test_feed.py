@@ -37,10 +37,8 @@ class Stored:
         await asyncio.sleep(0)
         return [event for event in self.events if event.cursor > after][:limit]
 
-    def publish(self, count: int, zone: str = "hall", why: str = "") -> None:
+    def publish(self, count: int, zone: str = "hall") -> None:
         new = events(self.feed.latest + 1, self.feed.latest + count, zone)
-        for event in new:
-            event.why = why
         self.events += new
         self.feed.publish(new)
 
@@ -72,22 +70,6 @@ async def test_recent_events_are_served_from_memory() -> None:
     stored.publish(5)
     assert await take(stored.feed, 2, 3) == [3, 4, 5]
     assert stored.reads == 0
-
-
-async def test_events_with_hundreds_of_signs_are_held_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "KEPT_BYTES", 100_000)
-    stored = Stored()
-    for _ in range(30):
-        stored.publish(10, why=1_000 * "x")
-    held = stored.feed.kept(stored.feed.latest - 1)
-    assert held
-    assert len(held) == 1
-    assert stored.feed.kept(stored.feed.latest - 90), "what there is room for is served from memory"
-    assert stored.feed.kept(stored.feed.latest - 100) is None
-    assert await take(stored.feed, 0, 300) == list(range(1, 301))
-    stored.publish(1, why=200_000 * "x")
-    assert stored.feed.kept(stored.feed.latest - 1), "the latest is there, however large it is"
-    assert stored.feed.kept(stored.feed.latest - 2) is None
 
 
 async def test_events_that_memory_no_longer_holds_come_from_the_store() -> None:
