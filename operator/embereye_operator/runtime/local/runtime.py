@@ -359,7 +359,7 @@ class LocalRuntime:
         await self._hub.close()
 
     def _shard_ports(self, namespace: str, shard: str) -> ShardPorts:
-        name = f"{namespace}.{shard}"
+        name = _qualified(namespace, shard)
         if name not in self._ports:
             given = {port for ports in self._ports.values() for port in astuple(ports)}
             grpc, *others = free_ports(5, taken=given)
@@ -369,7 +369,7 @@ class LocalRuntime:
         return self._ports[name]
 
     def _folder(self, kind: str, namespace: str, name: str) -> Path:
-        return (self._data / kind / f"{namespace}.{name}").resolve()
+        return (self._data / kind / _qualified(namespace, name)).resolve()
 
     def _write_files(self, manifest: Manifest) -> None:
         folder = self._folder("config", manifest["metadata"].get("namespace", "default"), manifest["metadata"]["name"])
@@ -456,6 +456,11 @@ def _key(manifest: Manifest) -> tuple[str, str, str]:
 def _process_name(deployment: Manifest) -> str:
     """What the process of a Deployment is called: fleets of two namespaces may have the same name."""
     _, namespace, name = _key(deployment)
+    return _qualified(namespace, name)
+
+
+def _qualified(namespace: str, name: str) -> str:
+    """What no other namespace has: of processes, their ports and folders."""
     return f"{namespace}.{name}"
 
 
