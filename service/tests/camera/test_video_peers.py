@@ -5,6 +5,7 @@ Every camera ends analysed, or with a reason that names what is wrong.
 
 import asyncio
 import contextlib
+import shlex
 import shutil
 import socket
 from dataclasses import dataclass
@@ -48,6 +49,28 @@ class Server:
             stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
         self.stack.push_async_callback(ended, process)
+        return process
+
+    async def start_until_published(self, name, *command):
+        """Start `command` until the server has the stream `name` of it: a sender may hang or give up as it connects."""
+        for _ in range(4):
+            process = await self.start(*command)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(20):
+                    while process.returncode is None and not await self.has(name):
+                        await asyncio.sleep(0.1)
+            if await self.has(name):
+                return
+            await ended(process)
+        raise TimeoutError(f"{shlex.join(map(str, command))} has published nothing, four times in turn")
+
+    async def has(self, name):
+        """Whether somebody publishes the stream `name`."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(f"DESCRIBE {self.url(name)} RTSP/1.0\r\nCSeq: 1\r\nAccept: application/sdp\r\n\r\n".encode())
+        status = await reader.readline()
+        writer.close()
+        return b" 200 " in status
 
     async def publish(self, name, options):
         """Have FFmpeg publish its test picture, or a file, with `options` between its input and its output."""
@@ -154,7 +177,7 @@ GSTREAMER_KINDS = {
 async def test_what_gstreamer_encodes_is_analysed(running, server):
     for name, encoder in GSTREAMER_KINDS.items():
         words = f"{LAUNCH} ! {encoder} ! rtspclientsink protocols=tcp location={server.url(name)}".split()
-        await server.start(shutil.which("gst-launch-1.0"), "-q", *words)
+        await server.start_until_published(name, shutil.which("gst-launch-1.0"), "-q", *words)
     assert not trouble(await watched(running, server, GSTREAMER_KINDS))
 
 
