@@ -79,7 +79,7 @@ fuzz: install ## Feed every parser that faces the network garbage for MINUTES=10
 	FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest service/tests/hostile/test_fuzz.py $(ARGS)
 
 fresh: ## Prove `make up` and `make test` in a bare Debian of their own (root; most of an hour, without root just `make test`)
-	e2e/fresh
+	e2e/fresh $(ARGS)
 
 lint: install ## Check style, types and layers
 	$(BIN)/ruff format --check .
