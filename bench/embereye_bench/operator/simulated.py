@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import embereye_bench.operator.as_installed  # noqa: F401
 from embereye.process import lifecycle
 from embereye.process.lifecycle import configure_logging
 from embereye.v1.evidence_pb2 import DeviceStatus

@@ -16,10 +16,8 @@ from dataclasses import MISSING, dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, NewType, TypeVar, Union
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-
 from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND
+from embereye_operator.api.json_schema import ValidationError, Validator
 
 T = TypeVar("T")
 Manifest = dict[str, Any]
@@ -257,8 +255,8 @@ def schema_of(cls: type) -> Manifest:
 
 
 @cache
-def _validator(cls: type, strict: bool) -> Draft202012Validator:
-    return Draft202012Validator(_json_schema(schema_of(cls), strict=strict))
+def _validator(cls: type, strict: bool) -> Validator:
+    return Validator(_json_schema(schema_of(cls), strict=strict))
 
 
 def problems(cls: type, value: Any, old: Any = None, *, path: str = "spec", strict: bool = True) -> list[str]:
