@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,8 +116,18 @@ def _add_process_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--allocations", type=Path, metavar="FILE", help="write which lines hold memory at the end")
 
 
+def _end(number: int, _: object) -> NoReturn:
+    """End a container that is not needed any more while it starts; what runs later has handlers of its own.
+
+    To the first process of a container a signal that it does not handle never comes: it would run until it is killed.
+    """
+    raise SystemExit(128 + number)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (default: the process's) name; returns the exit code."""
+    if os.getpid() == 1:
+        signal.signal(signal.SIGTERM, _end)
     environment.prepare()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["--version"]:
