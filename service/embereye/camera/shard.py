@@ -34,7 +34,7 @@ from embereye.camera.totals import Totals
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import Service
-from embereye.process.heap import freeze_heap, keep_freed_memory
+from embereye.process.heap import collect_garbage, freeze_heap, keep_freed_memory
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
 from embereye.shard.access import DeviceAccess
@@ -105,6 +105,7 @@ class CameraShard:
             self._views = ViewStore(Path(context.options.data) / "views")
             self._clips = await ClipPipeline.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
+        context.tasks.start(collect_garbage(), name="collect-garbage")
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
         context.tasks.start(self._host.run(), name="camera-model")
 

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.process.grpc_server import Service
-from embereye.process.heap import freeze_heap
+from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.pages import all_interfaces
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.aligned_sleep import aligned_sleep
@@ -144,6 +144,7 @@ class SensorShard:
         if options.data:
             self._recorder = await LineRecorder.start(context)
         context.tasks.start(self._tick(), name="sensor-tick")
+        context.tasks.start(collect_garbage(), name="collect-garbage")
         if self._telemetry is not None:
             self._keep(self._telemetry, context)
 

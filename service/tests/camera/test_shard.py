@@ -44,6 +44,10 @@ def balanced(status):
     return ledger.offered == done + ledger.waiting
 
 
+async def test_garbage_is_collected_although_the_collector_is_hardly_ever_asked(running):
+    assert "collect-garbage" in {task.get_name() for task in asyncio.all_tasks()}
+
+
 async def test_a_camera_is_uncovered_until_a_frame_of_it_is_analysed(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))

@@ -1,11 +1,14 @@
+import asyncio
 import gc
 import mmap
 import subprocess
 import sys
+import weakref
 
 import pytest
 
 from embereye.process import heap
+from embereye.process.tasks import beside
 
 SIZE = 32 * 1024 * 1024  # bytes
 LARGE = 2 * 1024 * 1024
@@ -58,6 +61,25 @@ def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
+async def test_garbage_that_refers_to_itself_is_let_go_of_although_hardly_anything_is_made(monkeypatch):
+    class Knot:
+        def __init__(self):
+            self.itself = self
+
+    thresholds = gc.get_threshold()
+    monkeypatch.setattr(heap, "COLLECT_SECONDS", 0.0)
+    gc.set_threshold(heap.COLLECT_AFTER, 20, 100)
+    try:
+        knots = [weakref.ref(Knot()) for _ in range(100)]
+        assert all(knot() for knot in knots)
+        async with beside(heap.collect_garbage(), name="collect"):
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert not any(knot() for knot in knots)
+    finally:
         gc.set_threshold(*thresholds)
 
 
