@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from harness.servers.postgres import PASSWORD, Postgres
@@ -12,7 +12,7 @@ from harness.stored import Stored
 from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord
 from embereye.hub.access.roles import Role
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import BeginAnewError, StoreError
+from embereye.hub.databases.interface import BeginAnewError, Row, StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.storage.store import Store, StoredPicture, Transaction, open_database
 from embereye.levels import Kind, Level, Sense
@@ -64,6 +64,28 @@ def test_what_is_written_again_replaces_what_was_there(stored: Stored) -> None:
     assert store.picture("a", "s", 1) == b"\2"
     assert store.known(["one", "two"]) == {"one"}
     assert store.episodes("a") == ["e"]
+    store.close()
+
+
+def test_however_many_reports_come_at_once_few_statements_ask_which_are_known(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = stored.open()
+    names = [f"report-{number}" for number in range(1_100)]
+    store.commit(Transaction(evidence=[(name, 1) for name in names]))
+    statements = set[str]()
+    rows = store._db.rows
+
+    def recorded(query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
+        statements.add(query)
+        return rows(query, arguments)
+
+    monkeypatch.setattr(store._db, "rows", recorded)
+    for count in (0, *range(1, 130), 255, 256, 257, 500, 511, 512, 513, 1_000, 1_025):
+        assert store.known([*names[:count], "new"]) == set(names[:count])
+    assert store.known([]) == set()
+    # The database keeps each statement prepared: of hundreds of marks it takes some hundred kilobytes.
+    assert len(statements) <= 10
     store.close()
 
 

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
+ASKED = 512  # ids in one question, a power of two
 RECENT = 20_000  # ids of reports that the hub knows without asking; what is sent again is sent soon
 PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
 MOST_PATIENCE_SECONDS = 60.0
@@ -233,9 +234,12 @@ class Store:
         """Which of `ids` were committed before."""
         wanted = list(ids)
         found: set[str] = set()
-        for start in range(0, len(wanted), 500):
-            part = wanted[start : start + 500]
-            marks = ",".join("?" * len(part))
+        for start in range(0, len(wanted), ASKED):
+            part = wanted[start : start + ASKED]
+            # The database keeps each statement prepared, in proportion to its marks: there are to be few of them.
+            size = 1 << (len(part) - 1).bit_length()
+            part += part[-1:] * (size - len(part))
+            marks = ",".join("?" * size)
             found.update(row[0] for row in self._db.rows(f"SELECT id FROM evidence WHERE id IN ({marks})", part))
         return found
 

@@ -1,10 +1,12 @@
 import asyncio
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +176,36 @@ def test_acknowledging_what_is_unknown_changes_nothing() -> None:
     spool.acknowledge(["x", "y"])
     assert ids(spool) == ["a"]
     assert len(spool) == 1
+
+
+class Recorded:
+    """A connection, and which statements it was given."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.statements = set[str]()
+
+    def execute(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        self.statements.add(statement)
+        return self.connection.execute(statement, *arguments)
+
+    def executemany(self, statement: str, *arguments: Any) -> sqlite3.Cursor:
+        self.statements.add(statement)
+        return self.connection.executemany(statement, *arguments)
+
+
+def test_however_many_reports_are_acknowledged_at_once_the_statements_are_the_same() -> None:
+    spool = Spool(None)
+    recorded: Any = Recorded(spool._db)
+    spool._db = recorded
+    for count in (*range(1, 60), 499, 501):
+        names = [f"{count}-{number}" for number in range(count)]
+        for name in names:
+            spool.put(report(name, episode=name))
+        spool.acknowledge([*names, "unknown"])
+        assert (len(spool), ids(spool)) == (0, [])
+    # The database keeps each statement prepared, in proportion to its marks.
+    assert len([statement for statement in recorded.statements if statement.startswith("DELETE")]) == 2
 
 
 def test_a_full_disk_keeps_no_report_back_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
