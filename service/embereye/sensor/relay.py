@@ -187,4 +187,6 @@ class _Link:
         for relay in (*self.relays.values(), *self._changed):
             relay.closed = True
             relay.waiting.clear()
+        self.relays.clear()  # relay and stream would keep one another
+        self._changed.clear()
         return lost

@@ -1,7 +1,9 @@
 """Lines that are passed on to another shard: each arrives once and in order, or is refused where it was sent."""
 
 import asyncio
+import gc
 import random
+import weakref
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
@@ -19,6 +21,8 @@ from embereye.sensor.sessions import Sessions
 from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, RelayResponse
 from embereye.v1.ingest_pb2_grpc import RelaysServicer, add_RelaysServicer_to_server
+
+NOBODY = PeerAddress("other", "127.0.0.1:1")
 
 
 class Owner(RelaysServicer):
@@ -80,6 +84,30 @@ async def test_each_of_many_lines_arrives_once_and_in_order_or_is_refused(
         assert 0 < refused < producers * each / 2
         assert not lost
     await server.stop(0)
+
+
+async def test_nothing_is_kept_of_the_connections_whose_lines_another_shard_did_not_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(relay, "DIAL_SECONDS", 0.1)
+    gc.disable()  # what is kept alive by a cycle alone may be kept for hours
+    try:
+        lost = list[int]()
+        async with Tasks() as tasks:
+            relays = Relays(lambda to: grpc.aio.insecure_channel(to.control), lost.append, tasks)
+            for number in range(3):
+                opened = [relays.open(NOBODY, Passed(n, False, "10.0.0.1", ""), lambda _: None) for n in range(10)]
+                assert all(each.send(b"#Sensor:ADC1=1!") for each in opened)
+                async with asyncio.timeout(20):
+                    while len(lost) <= number:
+                        await asyncio.sleep(0.01)
+                assert all(each.closed for each in opened)
+                kept = [weakref.ref(each) for each in opened]
+                opened.clear()
+                assert not any(each() for each in kept)
+        assert lost == [10] * 3
+    finally:
+        gc.enable()
 
 
 async def test_no_device_is_taken_for_silent_because_its_lines_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
