@@ -237,6 +237,11 @@ class LocalSite:
         await device.fire(ADC1=3600)
         return device.zone, time.monotonic()
 
+    def put_out(self) -> None:
+        """Have all that burns say that it is quiet again; its alarm stays until somebody resets it."""
+        for zone in self.burnt:
+            self.texts[zone].rest()
+
     @property
     def burnt(self) -> list[str]:
         """The zones in which it has burnt."""

@@ -174,6 +174,7 @@ async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: as
         for at, event in plan.schedule():
             if await _stopped(stop, began + at - time.monotonic()):
                 break
+            site.put_out()  # a load that grows with every fire would be taken for a leak
             if event == "fire":
                 await _burn(site, found, time.monotonic() - began)
             else:
