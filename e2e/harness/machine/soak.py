@@ -22,9 +22,13 @@ from harness.records.probers import EvidenceProber
 
 SAMPLE_SECONDS = 10.0
 WARM_SECONDS = 1200.0  # of a process's life that say nothing about leaks: until then its heap is finding its size
+MORE = 1.1  # times as many descriptors as ever before: the process has a load that it had never seen
+SETTLE_SECONDS = 300.0  # from then on that say nothing either: what is kept of each device fills in half of it
 BLOCK_SECONDS = 120.0  # of which one sample stands for all: what a process uses is hardly another 10 s later
 MEASURES = {"memory_mb": "MB", "descriptors": "descriptors", "threads": "threads"}
 FIRE_SECONDS = 60.0  # between two fires, on average
+Row = tuple[float, float, int, int]  # seconds after the beginning, and each of MEASURES
+MEMORY, DESCRIPTORS = 1, 2  # columns of a row
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class SoakPlan:
 class Samples:
     """What each process used, and when; a process that is started anew is another."""
 
-    rows: dict[tuple[str, int], list[tuple[float, float, int, int]]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[tuple[str, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, site: LocalSite, at: float) -> None:
         """Look at every process now, `at` seconds after the beginning."""
@@ -67,7 +71,10 @@ class Samples:
             self.rows[role_of(usage.command), usage.pid].append((at, usage.memory_mb, usage.descriptors, usage.threads))
 
     def slopes(self) -> dict[str, dict[str, Slope]]:
-        """By measure and role: how it grows in an hour, once processes are warm. All intervals hold together."""
+        """By measure and role: how it grows in an hour, once processes are warm. All intervals hold together.
+
+        Memory is judged within the spans of a process's life that `familiar` tells apart.
+        """
         measured = {measure: self._warm(1 + number) for number, measure in enumerate(MEASURES)}
         together = sum(any(len(at) >= LEAST for at, _ in one) for roles in measured.values() for one in roles.values())
         return {
@@ -76,16 +83,34 @@ class Samples:
         }
 
     def _warm(self, column: int) -> dict[str, list[tuple[list[float], list[float]]]]:
-        """By role and process: when, in seconds, what a column had."""
+        """By role and span: when, in seconds, what a column had."""
         by_role: dict[str, list[tuple[list[float], list[float]]]] = defaultdict(list)
         for (role, _), rows in self.rows.items():
-            blocks: dict[int, list[tuple[float, float]]] = defaultdict(list)
-            for row in rows:
-                if (age := row[0] - rows[0][0]) >= WARM_SECONDS:
-                    blocks[int(age // BLOCK_SECONDS)].append((row[0], float(row[column])))
-            middles = [tuple(map(median, zip(*block, strict=True))) for block in blocks.values()]
-            by_role[role].append(([at for at, _ in middles], [value for _, value in middles]))
+            warm = [row for row in rows if row[0] - rows[0][0] >= WARM_SECONDS]
+            for span in familiar(rows) if column == MEMORY else [warm]:
+                blocks: dict[int, list[tuple[float, float]]] = defaultdict(list)
+                for row in span:
+                    blocks[int((row[0] - rows[0][0]) // BLOCK_SECONDS)].append((row[0], float(row[column])))
+                middles = [tuple(map(median, zip(*block, strict=True))) for block in blocks.values()]
+                by_role[role].append(([at for at, _ in middles], [value for _, value in middles]))
         return by_role
+
+
+def familiar(rows: Sequence[Row]) -> list[list[Row]]:
+    """The spans of a warm process's life in which it had no more to do than it had had before.
+
+    A fault that sends a process more devices than ever has it need more memory, for good and once: neither the step nor
+    what fills after it is a leak. How much it has to do is told by its descriptors, which are connections for the most
+    part, and not by its memory: whatever grows under a load that it knows, also if it does so in steps, counts.
+    """
+    spans, since, most = [list[Row]()], rows[0][0] + WARM_SECONDS, rows[0][DESCRIPTORS]
+    for row in rows:
+        if row[DESCRIPTORS] > MORE * most:
+            most, since = row[DESCRIPTORS], max(since, row[0] + SETTLE_SECONDS)
+            spans.append([])
+        if row[0] >= since:
+            spans[-1].append(row)
+    return [span for span in spans if span]
 
 
 def role_of(command: str) -> str:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,18 @@ import numpy as np
 import pytest
 from harness.cluster import attacked
 from harness.cluster.faults import FAULTS as IN_CLUSTER
+from harness.devices import REST, TextDevice
 from harness.machine.faults import FAULTS
-from harness.machine.local_site import CLOCK
+from harness.machine.local_site import CLOCK, Layout, LocalSite
 from harness.machine.slope import slope
 from harness.machine.soak import (
+    SETTLE_SECONDS,
     WARM_SECONDS,
+    Row,
+    Samples,
     Soaked,
     SoakPlan,
+    familiar,
     fires_of,
     layout_of,
     load_cameras,
@@ -39,6 +45,7 @@ from harness.matrix.fault import Fault
 from harness.matrix.matrix import Alerts, Outcome, choose_pairs, keep_outcome, read_outcomes, write_outcomes
 from harness.matrix.reliability import page
 from harness.matrix.rules import CALM, Standing, lapsed_rules, states
+from harness.records.diary import Diary
 
 from embereye_cli.main import COMMANDS
 from embereye_operator.api.fleets import parse_fleet
@@ -304,6 +311,67 @@ def test_the_load_is_played_by_commands_that_exist_to_devices_that_are_declared(
 )
 def test_processes_are_known_by_their_commands_and_none_is_taken_for_another(command: str, role: str) -> None:
     assert role_of(command) == role
+
+
+def used(memory: Callable[[float], float], descriptors: Callable[[float], int]) -> Samples:
+    """What a shard used for two hours, by the time: its memory, with noise, and its descriptors."""
+    dice = np.random.default_rng(6)
+    times = np.arange(0.0, 7200.0, 10.0)
+    return Samples({("sensor shard", 1): [(at, memory(at) + dice.normal(0, 0.3), descriptors(at), 9) for at in times]})
+
+
+def grows(samples: Samples) -> bool:
+    return samples.slopes()["memory_mb"]["sensor shard"].grows
+
+
+TAKEN_OVER = 3600.0  # when a shard gets the devices of another one, in seconds
+
+
+def test_memory_for_more_devices_than_ever_is_no_leak() -> None:
+    def connections(at: float) -> int:
+        return 100 if at < TAKEN_OVER else 165
+
+    step = used(lambda at: 97 if at < TAKEN_OVER else 112 + min(3.0, (at - TAKEN_OVER) / 60), connections)
+    assert not grows(step)
+    assert grows(used(lambda at: 97 if at < TAKEN_OVER else 112, lambda _: 100)), "nobody sent it more devices"
+    # It has lost them again, and gets them back.
+    again = used(lambda at: 112 if at < TAKEN_OVER else 117, lambda at: 100 if 1500 < at < TAKEN_OVER else 165)
+    assert grows(again), "it had had room for them"
+
+
+def test_a_leak_is_found_whatever_is_taken_over_meanwhile() -> None:
+    leak = used(lambda at: 97 + 15 * (at >= TAKEN_OVER) + 3 * at / 3600, lambda at: 100 + 65 * (at >= TAKEN_OVER))
+    found = leak.slopes()["memory_mb"]["sensor shard"]
+    assert found.low < 3 < found.high
+    assert found.grows
+    every = used(lambda at: 97 + 5 * (at // 1500), lambda at: 165 if at % 1500 < 300 else 100)
+    assert grows(every), "it keeps something of each time that it takes devices over"
+    # Descriptors that leak tell of no load: they are judged as one span.
+    leaking = used(lambda at: 97 + at / 60, lambda at: int(100 * 1.2 ** (at // 900)))
+    assert leaking.slopes()["descriptors"]["sensor shard"].grows
+
+
+def test_what_comes_after_an_unknown_load_is_judged_once_it_has_settled() -> None:
+    rows: list[Row] = [(at, 50.0, 100 if at < TAKEN_OVER else 111, 9) for at in np.arange(0.0, 7200.0, 10.0)]
+    before, after = familiar(rows)
+    assert (before[0][0], before[-1][0]) == (WARM_SECONDS, TAKEN_OVER - 10)
+    assert (after[0][0], after[-1][0]) == (TAKEN_OVER + SETTLE_SECONDS, 7190)
+    few_more: list[Row] = [(at, 50.0, 100 + number % 10, 9) for number, (at, *_) in enumerate(rows)]
+    assert len(familiar(few_more)) == 1
+
+
+async def test_what_has_burnt_is_put_out_and_its_zone_stays_in_the_books(tmp_path: Path) -> None:
+    site = LocalSite(tmp_path, Diary(tmp_path, lambda _: None), Layout(fires=2))
+    for name in ("fire-0000", "fire-0001"):
+        site.texts[name] = TextDevice(name, name, "127.0.0.1", 1)
+        site.texts[name]._connected.set()
+    await site.ignite()
+    assert site.texts["fire-0000"].values != REST
+    site.put_out()
+    assert site.texts["fire-0000"].values == REST
+    assert site.burnt == ["fire-0000"]
+    await site.ignite()
+    assert site.texts["fire-0001"].values != REST
 
 
 def test_a_soak_s_report_and_summary_tell_what_failed(tmp_path: Path) -> None:
