@@ -8,13 +8,14 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf import json_format
 
@@ -36,8 +37,10 @@ PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finishe
 PRUNE_SECONDS = 60.0
 STORING_BYTES = 256 * 1024**2  # of memory, of what waits for a disk that stands still, also without its callers
 SYNCING = 8  # files at a time: a file system makes durable together what it is asked for together
-HERE = 2  # folders, that are synced before another thread would have begun to
+STORED = "stored"  # one folder for whole contents, made durable at once; an older hub leaves it as it is
 DIGEST = re.compile(r"[0-9a-f]{64}")
+DESCRIBED = ".described"  # the suffix of a file that has the descriptions of several
+STORED_NAME = re.compile(r"([0-9a-f]{64})-[0-9a-f-]+\.[a-z0-9]+")
 SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4", Clip.MEDIA_LINES: "jsonl"}
 
 
@@ -52,21 +55,31 @@ class NoRoomError(Exception):
 Answer = ClipRefusedError | NoRoomError | None  # why a content is not kept; None: it is
 
 
+@dataclass(eq=False)
+class _Batch:
+    """A file that describes contents which were kept together: a line for each, its file's name and its description."""
+
+    path: Path
+    kept: int = 0  # of them, that are kept still
+
+
+class _Place(NamedTuple):
+    """Where a content is that came whole. No two ever have the same name: a line is of that file, or of none."""
+
+    name: str
+    batch: _Batch
+
+
 @dataclass(frozen=True)
 class _Draft:
-    """A content that is on the disk, checked and synced, and is not kept yet."""
+    """A content that is on the disk, checked and synced, and is not described there yet."""
 
     kept: Clip
     path: Path
 
-    @property
-    def description(self) -> Path:
-        return self.path.with_suffix(".json")
-
     def discard(self) -> None:
-        for path in (self.path, self.description):
-            with contextlib.suppress(OSError):  # it goes when the hub starts next
-                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it goes when the hub starts next
+            self.path.unlink(missing_ok=True)
 
 
 @dataclass(eq=False)
@@ -81,26 +94,29 @@ class _Waiting:
 class ClipStore:
     """Everything about clips is known in memory.
 
-    One thread keeps and removes them, and writes those that come in parts. Whole ones are checked and written by
-    several, as drafts of their own, whatever the others do.
+    One thread keeps and removes them, and writes those that come in parts: a content and its description are two files.
+    Whole ones are checked and written by several, as drafts of their own, whatever the others do; one file describes
+    those that are kept together.
     """
 
     def __init__(self, folder: Path, *, capacity: int = DEFAULT_BYTES, clock: Callable[[], int] = now_ns) -> None:
         """`clock` is one that nobody sets, in nanoseconds since the Unix epoch."""
         self._folder = folder
         self._partial = folder / "partial"
+        self._wholes = folder / STORED
         self._capacity = capacity
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="hub-clips")
         self._drafting = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-draft")
-        self._syncing = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-sync")
         self._storing: set[asyncio.Task[list[Answer] | NoRoomError]] = set()
         self._storing_bytes = 0
         self._turn = asyncio.Lock()  # of whoever keeps what waits
         self._waiting: list[_Waiting] = []
         self._numbers = itertools.count()  # of drafts
-        self._folders = set[Path]()  # that outlive a power cut
+        self._run_id = secrets.token_hex(8)  # no earlier hub has given such names
+        self._wholes_named = False  # whether the folder of whole contents outlives a power cut
         self._clips: dict[str, Clip] = {}
+        self._places: dict[str, _Place] = {}  # of those that came whole
         self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
         self.bytes = 0
         self.failing = ""  # why none can be taken; empty: they can
@@ -134,7 +150,6 @@ class ClipStore:
             await asyncio.wait(self._storing)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
         self._drafting.shutdown()
-        self._syncing.shutdown()
 
     async def _run(self, work: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -174,6 +189,8 @@ class ClipStore:
 
     def path(self, clip: Clip) -> Path:
         """The file that holds its content."""
+        if place := self._places.get(clip.sha256):
+            return self._wholes / place.name
         return self._folder / clip.sha256[:2] / f"{clip.sha256}.{SUFFIXES[clip.media]}"
 
     async def held(self, clip: Clip) -> tuple[int, bool]:
@@ -226,7 +243,7 @@ class ClipStore:
         mine = _Waiting([one for one in found if isinstance(one, _Draft)])
         for share in drafted:
             if isinstance(share, BaseException):
-                await self._run(partial(_discard, mine.drafts))
+                await self._run(partial(self._give_up, mine.drafts))
                 return self._failed(share)
         if mine.drafts:
             await self._keep_drafts(mine)
@@ -288,23 +305,65 @@ class ClipStore:
     # On the thread
 
     def _load(self) -> None:
-        self._partial.mkdir(parents=True, exist_ok=True)
+        for folder in (self._partial, self._wholes):
+            folder.mkdir(parents=True, exist_ok=True)
         for path in self._folder.glob("??/*.json"):
             clip = _read(path)
             if clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
-                self._clips[clip.sha256] = clip
-                self.bytes += clip.bytes
-                clip.kept_ns = clip.kept_ns or min(clip.until_ns, self._clock())
+                self._learn(clip)
             else:
                 path.unlink(missing_ok=True)
         for path in self._folder.glob("??/*"):
             if path.stem not in self._clips:
                 path.unlink(missing_ok=True)
+        self._load_stored()
         for path in self._partial.iterdir():
             if DIGEST.fullmatch(path.name):
                 self._partials[path.name] = self._clock()
             else:  # a draft, of what was never acknowledged
                 path.unlink()
+
+    def _load_stored(self) -> None:
+        unread = False
+        for path in self._wholes.glob(f"*{DESCRIBED}"):
+            try:
+                lines = path.read_bytes().splitlines()
+            except OSError as error:
+                logger.warning("%s cannot be read, and its clips are not shown: %s", path, error.strerror or error)
+                unread = True
+                continue
+            batch = _Batch(path)
+            for line in lines:
+                self._load_line(line, batch)
+            if not batch.kept:
+                path.unlink(missing_ok=True)
+        names = {place.name for place in self._places.values()}
+        for path in () if unread else self._wholes.iterdir():
+            if path.suffix != DESCRIBED and path.name not in names:
+                path.unlink(missing_ok=True)
+
+    def _load_line(self, line: bytes, batch: _Batch) -> None:
+        name, _, description = line.partition(b" ")
+        place, clip = _Place(name.decode(errors="replace"), batch), _parsed(description)
+        named = STORED_NAME.fullmatch(place.name)
+        if clip is None or named is None or named[1] != clip.sha256:
+            return
+        path = self._wholes / place.name
+        if not path.is_file() or path.stat().st_size != clip.bytes:
+            return
+        if known := self._clips.get(clip.sha256):  # one of both was removed, which a power cut has undone
+            if known.kept_ns >= clip.kept_ns:
+                return
+            self._remove(known)
+        self._learn(clip, place)
+
+    def _learn(self, clip: Clip, place: _Place | None = None) -> None:
+        if place is not None:
+            self._places[clip.sha256] = place  # first: whoever finds the clip asks where it is
+            place.batch.kept += 1
+        clip.kept_ns = clip.kept_ns or min(clip.until_ns, self._clock())
+        self._clips[clip.sha256] = clip
+        self.bytes += clip.bytes
 
     def _partial_size(self, name: str) -> int:
         try:
@@ -345,62 +404,51 @@ class ClipStore:
         kept.kept_ns = self._clock()
         write_whole(path.with_suffix(".json"), described(kept))
         sync_folder(self._folder)
-        self._clips[clip.sha256] = kept
-        self.bytes += clip.bytes
+        self._learn(kept)
         self._prune()
 
     def _keep_together(self, drafts: Sequence[_Draft]) -> None:
-        try:
-            self._name_together(drafts)
-        except OSError:
-            _discard(drafts)  # those that have no name yet
-            self._folders.clear()  # one may have been removed
-            raise
-
-    def _name_together(self, drafts: Sequence[_Draft]) -> None:
-        """Give what is on the disk its names there, and have them outlive a power cut, all together."""
-        named: dict[str, Clip] = {}
-        folders = set[Path]()
+        """Describe what is on the disk, all together, and have that outlive a power cut."""
+        kept: dict[str, _Draft] = {}
         for draft in drafts:
-            kept = draft.kept
-            if kept.sha256 in self._clips or kept.sha256 in named:
+            if draft.kept.sha256 in self._clips or draft.kept.sha256 in kept:
                 draft.discard()
-                continue
-            path = self.path(kept)
-            if path.parent not in self._folders:
-                path.parent.mkdir(exist_ok=True)
-                folders.add(self._folder)
-            draft.description.replace(path.with_suffix(".json"))
-            # Last: a description without its content is forgotten when the hub starts.
-            draft.path.replace(path)
-            folders.add(path.parent)
-            named[kept.sha256] = kept
-        self._sync_folders(folders)
-        self._folders |= folders
-        for name, kept in named.items():
-            self._abandon(name)  # a part of it that came before
-            self._clips[name] = kept
-            self.bytes += kept.bytes
+            else:
+                kept[draft.kept.sha256] = draft
+        if not kept:
+            return
+        batch = _Batch(self._wholes / f"{self._run_id}-{next(self._numbers):x}{DESCRIBED}")
+        lines = [b"%s %s\n" % (draft.path.name.encode(), described(draft.kept)) for draft in kept.values()]
+        try:
+            with _Written() as written:
+                written.add(batch.path, b"".join(lines))
+            sync_folder(self._wholes)
+            if not self._wholes_named:
+                sync_folder(self._folder)
+                self._wholes_named = True
+        except OSError:
+            self._give_up([*drafts, _Draft(Clip(), batch.path)])
+            raise
+        for name, draft in kept.items():
+            if name in self._partials:
+                self._abandon(name)  # a part of it that came before
+            self._learn(draft.kept, _Place(draft.path.name, batch))
         if self.bytes > self._capacity:
             self._prune()
 
-    def _sync_folders(self, paths: Collection[Path]) -> None:
-        """Have all of `paths` outlive a power cut; OSError where one cannot."""
-        if len(paths) <= HERE:
-            for path in paths:
-                sync_folder(path)
-        else:
-            for _ in self._syncing.map(sync_folder, paths):
-                pass
+    def _give_up(self, drafts: Iterable[_Draft]) -> None:
+        _discard(drafts)
+        self._wholes_named = False
+        with contextlib.suppress(OSError):
+            self._wholes.mkdir(exist_ok=True)  # somebody may have removed it
 
     # On several
 
     def _draft(self, items: Sequence[tuple[Clip, Buffer]]) -> "list[_Draft | Answer]":
         """Check contents and write them to the disk; for each why not, None where it is known already."""
         found = list[_Draft | Answer]()
-        with contextlib.ExitStack() as written:
-            try:
-                files = list[BinaryIO]()
+        try:
+            with _Written() as written:
                 for clip, data in items:
                     try:
                         draft = self._checked(clip, data)
@@ -409,15 +457,10 @@ class ClipStore:
                         continue
                     found.append(draft)
                     if draft is not None:
-                        for path, content in ((draft.path, data), (draft.description, described(draft.kept))):
-                            files.append(written.enter_context(path.open("wb")))
-                            files[-1].write(content)
-                            files[-1].flush()
-                for file in files:
-                    os.fsync(file.fileno())
-            except BaseException:
-                _discard([one for one in found if isinstance(one, _Draft)])
-                raise
+                        written.add(draft.path, data)
+        except BaseException:
+            _discard(one for one in found if isinstance(one, _Draft))
+            raise
         return found
 
     def _checked(self, clip: Clip, data: Buffer) -> _Draft | None:
@@ -430,7 +473,8 @@ class ClipStore:
         kept = Clip()
         kept.CopyFrom(clip)
         kept.kept_ns = self._clock()
-        return _Draft(kept, self._partial / f"{clip.sha256}-{next(self._numbers)}")
+        name = f"{clip.sha256}-{self._run_id}-{next(self._numbers):x}.{SUFFIXES[clip.media]}"
+        return _Draft(kept, self._wholes / name)
 
     # On the thread again
 
@@ -454,16 +498,47 @@ class ClipStore:
         (self._partial / name).unlink(missing_ok=True)
 
     def _remove(self, clip: Clip) -> None:
+        path, place = self.path(clip), self._places.pop(clip.sha256, None)
         del self._clips[clip.sha256]
         self.bytes -= clip.bytes
         self.removed += 1
-        self.path(clip).with_suffix(".json").unlink(missing_ok=True)
-        self.path(clip).unlink(missing_ok=True)
+        if place is None:
+            path.with_suffix(".json").unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        if place is not None:
+            place.batch.kept -= 1
+            if not place.batch.kept:
+                place.batch.path.unlink(missing_ok=True)
 
 
 def _discard(drafts: Iterable[_Draft]) -> None:
     for draft in drafts:
         draft.discard()
+
+
+class _Written:
+    """New files, durable when the block ends; OSError where one cannot be written."""
+
+    def __init__(self) -> None:
+        self._descriptors = list[int]()
+
+    def add(self, path: Path, data: Buffer) -> None:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        self._descriptors.append(descriptor)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+
+    def __enter__(self) -> "_Written":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            for descriptor in self._descriptors if kind is None else ():
+                os.fsync(descriptor)
+        finally:
+            for descriptor in self._descriptors:
+                os.close(descriptor)
 
 
 def _check(clip: Clip) -> None:
@@ -498,6 +573,13 @@ _FIELDS = {
 
 def _read(path: Path) -> Clip | None:
     try:
-        return json_format.Parse(path.read_text(), Clip(), ignore_unknown_fields=True)
-    except (OSError, ValueError, json_format.ParseError):
+        return _parsed(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _parsed(description: bytes) -> Clip | None:
+    try:
+        return json_format.Parse(description, Clip(), ignore_unknown_fields=True)
+    except (ValueError, json_format.ParseError):
         return None

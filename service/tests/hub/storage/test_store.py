@@ -165,33 +165,155 @@ async def test_the_same_content_of_several_at_once_is_kept_once(served: Served) 
     assert (await served.loaded_anew()).path(still(data)).read_bytes() == data
 
 
+@pytest.mark.parametrize("faulty", ["a content", "its description", "their names"])
 async def test_where_the_disk_fails_nothing_is_acknowledged_and_nothing_is_left_lying(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch, faulty: str
 ) -> None:
-    contents = [os.urandom(1_000) for _ in range(20)]
-    items = [(still(data), data) for data in contents]
-    synced = itertools.count()
-
-    fsync = os.fsync
+    items = [(still(data), data) for data in (os.urandom(1_000) for _ in range(20))]
+    fsync, suffix = os.fsync, {"a content": f"-{13:x}.jpg", "its description": clip_store.DESCRIBED, "their names": ""}
+    failed = list[str]()
 
     def failing(descriptor: int) -> None:
-        if next(synced) == 13:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.name == clip_store.STORED if faulty == "their names" else path.name.endswith(suffix[faulty]):
+            failed.append(path.name)
             raise OSError(errno.EIO, "Input/output error")
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(clip_store.NoRoomError, match="clips cannot be written: Input/output error"):
         await served.clips.store(items)
+    assert len(failed) == 1
     assert "Input/output error" in served.clips.failing
-    assert len(served.clips) == 0
-    assert list((served.folder / "partial").iterdir()) == []
-    synced = itertools.count(13 - 2 * len(items))  # of the folders one cannot be synced
-    with pytest.raises(clip_store.NoRoomError, match="clips cannot be written: Input/output error"):
-        await served.clips.store(items)
-    assert len(served.clips) == 0
+    assert (len(served.clips), served.clips.bytes) == (0, 0)
+    assert [path for path in served.folder.rglob("*") if path.is_file()] == []
     monkeypatch.undo()
     assert await served.clips.store(items) == [None] * 20
     assert (served.clips.failing, len(await served.loaded_anew())) == ("", 20)
+
+
+async def test_nothing_is_described_before_it_is_durable_nor_acknowledged_before_its_name_is(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = [(still(data), data) for data in (os.urandom(1_000) for _ in range(5))]
+    fsync, synced = os.fsync, list[str]()
+
+    def noting(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(path.suffix or path.name)
+        assert path.suffix != ".jpg" or not list(path.parent.glob(f"*{clip_store.DESCRIBED}"))
+        assert len(served.clips) == 0
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    assert await served.clips.store(items) == [None] * 5
+    # The folder that holds them all is synced once for each start of the hub.
+    assert synced == [".jpg"] * 5 + [clip_store.DESCRIBED, clip_store.STORED, served.folder.name]
+
+
+async def test_what_a_kill_or_a_power_cut_left_half_done_is_neither_shown_nor_kept(served: Served) -> None:
+    contents = [os.urandom(2_000) for _ in range(6)]
+    assert await served.clips.store([(still(data), data) for data in contents]) == [None] * 6
+    folder = served.folder / clip_store.STORED
+    (described,) = folder.glob(f"*{clip_store.DESCRIBED}")
+    lines = described.read_bytes().splitlines()
+    torn, gone, undescribed, half, misnamed, whole = (line.split(b" ")[0].decode() for line in lines)
+    (folder / torn).write_bytes(contents[0][:1_999])
+    (folder / gone).unlink()
+    strange = lines[4].replace(misnamed.encode(), b"../../" + misnamed.encode())
+    described.write_bytes(b"\n".join([*lines[:2], strange, lines[5], lines[3][:-20]]))
+    known = await served.loaded_anew()
+    assert [known.path(clip).name for clip in known.newest(10)] == [whole]
+    assert known.bytes == 2_000
+    assert {path.name for path in folder.iterdir()} == {described.name, whole}
+    assert {undescribed, half}.isdisjoint(path.name for path in folder.iterdir())
+
+
+async def test_a_still_that_is_stored_again_is_not_taken_for_the_one_that_was_removed(served: Served) -> None:
+    """Its earlier line is there still, with those of others; a torn file of the same content must not fit it."""
+    data, other = os.urandom(3_000), os.urandom(3_000)
+    assert await served.clips.store([(still(data, retention_ns=1), data), (still(other), other)]) == [None] * 2
+    await served.clips.prune()
+    assert (len(served.clips), served.clips.bytes, served.clips.removed) == (1, 3_000, 1)
+    assert await served.clips.store([(still(data, device="yard"), data)]) == [None]
+    path = served.clips.path(still(data))
+    assert path.read_bytes() == data
+    known = await served.loaded_anew()
+    again = known.find(still(data).sha256)
+    assert again is not None
+    assert (again.device, known.path(again), len(known)) == ("yard", path, 2)
+    path.write_bytes(b"\0" * 3_000)
+    path.with_name(f"{still(data).sha256}-0-0.jpg").write_bytes(data[:100])  # a draft
+    for described in path.parent.glob(f"*{clip_store.DESCRIBED}"):
+        if b"yard" in described.read_bytes():
+            described.unlink()
+    assert (await served.loaded_anew()).find(still(data).sha256) is None
+
+
+async def test_descriptions_go_with_the_last_that_they_describe(served: Served) -> None:
+    contents = [os.urandom(1_000) for _ in range(3)]
+    folder = served.folder / clip_store.STORED
+    kept = [still(data, retention_ns=number and 10**18) for number, data in enumerate(contents)]
+    kept[0].retention_ns = 1
+    assert await served.clips.store(list(zip(kept, contents, strict=True))) == [None] * 3
+    await served.clips.prune()
+    assert len(list(folder.iterdir())) == 3
+    for clip in served.clips.newest(9):
+        clip.retention_ns = 1
+    await served.clips.prune()
+    assert list(folder.iterdir()) == []
+
+
+async def test_descriptions_that_cannot_be_read_cost_no_content(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    contents = [os.urandom(1_000) for _ in range(2)]
+    for data in contents:
+        assert await served.clips.store([(still(data), data)]) == [None]
+    faulty = next(path for path in (served.folder / clip_store.STORED).iterdir() if path.suffix == clip_store.DESCRIBED)
+    read = Path.read_bytes
+
+    def reading(path: Path) -> bytes:
+        if path == faulty:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", reading)
+    assert len(await served.loaded_anew()) == 1
+    assert "cannot be read, and its clips are not shown: Input/output error" in caplog.text
+    monkeypatch.undo()
+    assert len(await served.loaded_anew()) == 2
+
+
+async def test_what_an_earlier_version_left_is_listed_served_removed_and_stored_no_second_time(served: Served) -> None:
+    """A content and its description as two files of the same name, whole ones as well."""
+    contents = [os.urandom(4_000) for _ in range(3)]
+    for number, data in enumerate(contents):
+        clip = still(data, until_ns=number + 1, kept_ns=number + 1, stored_by="program")
+        path = served.folder / clip.sha256[:2] / f"{clip.sha256}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        path.with_suffix(".json").write_text(json_format.MessageToJson(clip, indent=None))
+    lone = served.folder / "ab" / f"{'ab' * 32}.jpg"
+    lone.parent.mkdir(exist_ok=True)
+    lone.write_bytes(b"a content whose description was never written")
+    known = ClipStore(served.folder, capacity=9_000)
+    await known.open()
+    assert [(clip.sha256, clip.stored_by) for clip in known.newest(9)] == [
+        (still(data).sha256, "program") for data in reversed(contents)
+    ]
+    assert [known.path(still(data)).read_bytes() for data in contents] == contents
+    assert not lone.exists()
+    assert await known.store([(still(contents[2]), contents[2])]) == [None]
+    assert (len(known), list((served.folder / clip_store.STORED).iterdir())) == (3, [])
+    await known.prune()
+    assert [clip.sha256 for clip in known.newest(9)] == [still(data).sha256 for data in reversed(contents[1:])]
+    assert len(list(served.folder.glob("??/*"))) == 4
+    new = os.urandom(4_000)
+    assert await known.store([(still(new), new)]) == [None]
+    assert {clip.sha256 for clip in known.newest(9)} == {still(data).sha256 for data in (contents[2], new)}
+    assert {path.stem for path in served.folder.glob("??/*")} == {still(contents[2]).sha256}
+    await known.close()
 
 
 async def test_what_waits_for_a_disk_that_stands_still_is_bounded_also_where_its_callers_have_gone(
@@ -247,14 +369,13 @@ async def test_clips_are_looked_for_while_others_are_stored(served: Served) -> N
 
 
 async def test_a_folder_that_somebody_removes_is_made_again(served: Served) -> None:
-    data = os.urandom(1_000)
+    data, other = os.urandom(1_000), os.urandom(1_000)
     assert await served.clips.store([(still(data), data)]) == [None]
-    folder = served.clips.path(still(data)).parent
-    shutil.rmtree(folder)
-    other = next(other for number in range(10_000) if still(other := b"%d" % number).sha256[:2] == folder.name)
+    shutil.rmtree(served.clips.path(still(data)).parent)
     with pytest.raises(clip_store.NoRoomError):
         await served.clips.store([(still(other), other)])
     assert await served.clips.store([(still(other), other)]) == [None]
+    assert (await served.loaded_anew()).path(still(other)).read_bytes() == other
 
 
 async def test_a_part_of_what_somebody_else_has_brought_meanwhile_is_not_refused(served: Served) -> None:
