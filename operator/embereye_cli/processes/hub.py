@@ -94,12 +94,18 @@ def _add_nats(parser: ArgumentParser, env: Callable[..., str]) -> None:
     group.add_argument("--nats-copies", type=int, default=int(env("NATS_COPIES", "1")), metavar="NUMBER",
                        help="servers that keep the stream, where it is made: 1, 3 or 5 (%(default)s) "
                        "[EMBEREYE_NATS_COPIES]")  # fmt: skip
-    group.add_argument("--nats-credentials", type=Path, default=env("NATS_CREDENTIALS") or None, metavar="DIR",
-                       help="folder with the files username and password, or token, read anew for each connection; "
-                       "default: none are asked for [EMBEREYE_NATS_CREDENTIALS]")  # fmt: skip
-    group.add_argument("--nats-tls", type=Path, default=env("NATS_TLS") or None, metavar="DIR",
-                       help="folder with ca.crt and, where NATS asks for a certificate, tls.crt and tls.key; "
-                       "default: the system's authorities [EMBEREYE_NATS_TLS]")  # fmt: skip
+    _add_folders(group.add_argument, env, "nats", "NATS", "username and password, or token")
+
+
+def _add_folders(add: Callable[..., object], env: Callable[..., str], name: str, peer: str, files: str) -> None:
+    """What is shown to `peer`, and whom to trust."""
+    upper = name.upper()
+    add(f"--{name}-credentials", type=Path, default=env(f"{upper}_CREDENTIALS") or None, metavar="DIR",
+        help=f"folder with the files {files}, read anew for each connection; "
+        f"default: none are asked for [EMBEREYE_{upper}_CREDENTIALS]")  # fmt: skip
+    add(f"--{name}-tls", type=Path, default=env(f"{upper}_TLS") or None, metavar="DIR",
+        help=f"folder with ca.crt and, where {peer} asks for a certificate, tls.crt and tls.key; "
+        f"default: the system's authorities [EMBEREYE_{upper}_TLS]")  # fmt: skip
 
 
 def bus_options(arguments: Namespace) -> BusOptions | None:
@@ -119,12 +125,7 @@ def _add_mqtt(parser: ArgumentParser, env: Callable[..., str]) -> None:
     group = parser.add_argument_group("MQTT", "a broker is told what zones and devices are, as docs/mqtt.md says")
     group.add_argument("--mqtt-broker", default=env("MQTT_BROKER"), metavar="URL",
                        help="mqtt://HOST:1883 or mqtts://HOST:8883; default: none [EMBEREYE_MQTT_BROKER]")  # fmt: skip
-    group.add_argument("--mqtt-credentials", type=Path, default=env("MQTT_CREDENTIALS") or None, metavar="DIR",
-                       help="folder with the files username and password, read anew for each connection; default: "
-                       "none are asked for [EMBEREYE_MQTT_CREDENTIALS]")  # fmt: skip
-    group.add_argument("--mqtt-tls", type=Path, default=env("MQTT_TLS") or None, metavar="DIR",
-                       help="folder with ca.crt and, where the broker asks for a certificate, tls.crt and tls.key; "
-                       "default: the system's authorities [EMBEREYE_MQTT_TLS]")  # fmt: skip
+    _add_folders(group.add_argument, env, "mqtt", "the broker", "username and password")
     group.add_argument("--mqtt-prefix", default=env("MQTT_PREFIX", "embereye"), metavar="PREFIX",
                        help="of all topics; two hubs at one broker need two (%(default)s) "
                        "[EMBEREYE_MQTT_PREFIX]")  # fmt: skip

@@ -3,8 +3,8 @@
 import contextlib
 import ipaddress
 import socket
-from collections.abc import Collection
-from urllib.parse import unquote
+from collections.abc import Collection, Mapping
+from urllib.parse import unquote, urlsplit
 
 from embereye.process.lifecycle import UserError
 from embereye.units import split_address
@@ -18,6 +18,25 @@ def address_option(option: str, text: str, *, any_port: bool = False) -> tuple[s
         return split_address(text, any_port=any_port)
     except ValueError as error:
         raise UserError(f"{option} {error}") from error
+
+
+def server_url(name: str, text: str, ports: Mapping[str, int]) -> tuple[str, str, int]:
+    """Scheme, host and port of a URL without anything else in it; `ports` has the usual port of each scheme.
+
+    ValueError says what is wrong with `text`, which it calls `name`.
+    """
+    shown = text.rpartition("@")[2][:80]
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:  # whose words may have a password in them
+        raise ValueError(f'{name}: "{shown}" is no address') from None
+    if parts.username is not None:
+        raise ValueError(f"{name}: it has a user in it: user and password belong into files of the credentials' folder")
+    if parts.scheme not in ports or not host or parts.path.strip("/") or parts.query or parts.fragment:
+        forms = " or ".join(f"{scheme}://HOST:{usual}" for scheme, usual in ports.items())
+        raise ValueError(f'{name}: "{shown}" is not of the form {forms}')
+    return parts.scheme, host, port or ports[parts.scheme]
 
 
 def peer_host(peer: str) -> str:

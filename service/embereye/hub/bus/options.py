@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from embereye.process.addresses import server_url
 from embereye.process.tls.client import ClientTls
 
-SCHEMES: Mapping[str, bool] = {"nats": False, "tls": True}  # whether it is TLS
-PORT = 4222
+PORTS: Mapping[str, int] = {"nats": 4222, "tls": 4222}
 STREAM = re.compile(r"[A-Za-z0-9_-]{1,200}")
 MOST_COPIES = 5  # that JetStream keeps of a stream
 
@@ -32,7 +32,7 @@ class BusOptions:
     @property
     def tls(self) -> bool:
         """Whether every connection has to be TLS."""
-        return SCHEMES[urlsplit(self.servers[0]).scheme]
+        return urlsplit(self.servers[0]).scheme == "tls"
 
     def secrets(self) -> Mapping[str, str]:
         """User and password, or token, as they are in their files now. OSError where they cannot be read."""
@@ -60,7 +60,7 @@ def read_bus(
     """The NATS at `addresses`, one or several with commas between them; ValueError says what is wrong."""
     servers = [_address(one.strip()) for one in addresses.split(",") if one.strip()]
     if not servers:
-        raise ValueError(f'nats: "{addresses[:80]}" names no server: say nats://HOST:{PORT}')
+        raise ValueError(f'nats: "{addresses[:80]}" names no server: say nats://HOST:{PORTS["nats"]}')
     if len({urlsplit(one).scheme for one in servers}) > 1:
         raise ValueError("nats: some servers are named with nats:// and some with tls://: say the same of all of them")
     if not STREAM.fullmatch(stream):
@@ -74,14 +74,5 @@ def read_bus(
 
 
 def _address(text: str) -> str:
-    shown = text.rpartition("@")[2][:80]
-    try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
-    except ValueError:  # whose words may have a password in them
-        raise ValueError(f'nats: "{shown}" is no address') from None
-    if parts.username is not None:
-        raise ValueError("nats: it has a user in it: user and password belong into files of the credentials' folder")
-    if parts.scheme not in SCHEMES or not host or parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f'nats: "{shown}" is not of the form nats://HOST:{PORT} or tls://HOST:{PORT}')
-    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port or PORT}"
+    scheme, host, port = server_url("nats", text, PORTS)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

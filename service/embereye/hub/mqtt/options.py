@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from embereye.process.addresses import server_url
 from embereye.process.tls.client import ClientTls
 
 PORTS: Mapping[str, int] = {"mqtt": 1883, "mqtts": 8883}
@@ -59,20 +59,11 @@ def read_broker(
     certificates: Path | None = None,
 ) -> MqttOptions:
     """The broker at `address`, mqtt://HOST[:PORT] or mqtts://HOST[:PORT]; ValueError says what is wrong."""
-    shown = address.rpartition("@")[2][:80]
-    try:
-        parts = urlsplit(address)
-        host, port = parts.hostname, parts.port
-    except ValueError:  # whose words may have a password in them
-        raise ValueError(f'broker: "{shown}" is no address') from None
-    if parts.scheme not in PORTS or not host or parts.path.strip("/") or parts.query or parts.fragment:
-        raise ValueError(f'broker: "{shown}" is not of the form mqtt://HOST:1883 or mqtts://HOST:8883')
-    if parts.username is not None:
-        raise ValueError("broker: it has a user in it: user and password belong into files of the credentials' folder")
-    tls = parts.scheme == "mqtts"
+    scheme, host, port = server_url("broker", address, PORTS)
+    tls = scheme == "mqtts"
     if certificates and not tls:
-        raise ValueError(f'broker: "{shown}" is spoken to without TLS, and certificates are named: say mqtts://')
+        raise ValueError(f'broker: "{address[:80]}" is spoken to without TLS, and certificates are named: say mqtts://')
     for name, value in (("prefix", prefix), ("discovery", discovery)):
         if not (PREFIX.fullmatch(value) and len(value) <= MOST) and (value or name == "prefix"):
             raise ValueError(f'{name}: "{value[:80]}" is not letters, digits, _ and -, in levels between slashes')
-    return MqttOptions(host, port or PORTS[parts.scheme], tls, prefix, discovery, credentials, certificates)
+    return MqttOptions(host, port, tls, prefix, discovery, credentials, certificates)
