@@ -183,10 +183,9 @@ async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -
             await numbers.serve({"port": listener.getsockname()[1]}, sending)
 
 
-def packets(frame: bytes) -> tuple[bytes, int]:
+def packets(frame: bytes) -> tuple[memoryview, int]:
     """The RTP packets of `frame` one behind the other, and the size of all but the last."""
-    parts = Packetizer(0).packets_of(read_scan(frame), 0)
-    return b"".join(parts), len(parts[0])
+    return Packetizer(0).joined_packets(read_scan(frame), 0)
 
 
 class RtpCamera:
@@ -198,7 +197,7 @@ class RtpCamera:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.connect((HOST, port))
 
-    def send(self, joined: bytes, size: int, timestamp: int) -> bool:
+    def send(self, joined: memoryview, size: int, timestamp: int) -> bool:
         """Send one picture; False where the kernel would not take all of it."""
         stamped = bytearray(joined)
         for offset in range(0, len(stamped), size):

@@ -9,7 +9,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
@@ -46,9 +46,9 @@ async def _send_to(cameras: Cameras, camera: str, host: str, port: int) -> None:
         packets.connect(address)
         reports.connect((address[0], port + 1, *address[2:]))
 
-        def send_picture(parts: Sequence[bytes]) -> None:
+        def send_picture(joined: memoryview, size: int) -> None:
             try:
-                send_together(packets, parts)
+                send_joined(packets, joined, size)
             except OSError:  # nobody listens, or the buffer is full: packets are lost
                 cameras.unsent += 1
 
@@ -59,30 +59,23 @@ async def _send_to(cameras: Cameras, camera: str, host: str, port: int) -> None:
         await stream_pictures(cameras, camera, send_picture, send_report)
 
 
-def send_together(own: socket.socket, parts: Sequence[bytes]) -> None:
-    """Send the packets `parts` by the UDP socket `own`, which is connected; OSError where not all went out.
+def send_joined(own: socket.socket, packets: memoryview, size: int) -> None:
+    """Send `packets` of `size` bytes, the last one maybe shorter, by the UDP socket `own`, which is connected.
 
-    All but the last have the size of the first, or less: the kernel cuts apart what has one size.
+    OSError where not all went out.
     """
-    start = 0
-    while start < len(parts):
-        size, end = len(parts[start]), start + 1
-        while end < len(parts) and end - start < SEGMENTS and len(parts[end - 1]) == size and len(parts[end]) <= size:
-            end += 1
-        if end - start == 1:
-            own.send(parts[start])
-        else:
-            own.sendmsg(parts[start:end], [(socket.IPPROTO_UDP, UDP_SEGMENT, SEGMENT.pack(size))])
-        start = end
+    segment = (socket.IPPROTO_UDP, UDP_SEGMENT, SEGMENT.pack(size))
+    for start in range(0, len(packets), SEGMENTS * size):
+        own.sendmsg([packets[start : start + SEGMENTS * size]], [segment])
 
 
 async def stream_pictures(
-    cameras: Cameras, camera: str, send_picture: Callable[[Sequence[bytes]], None],
+    cameras: Cameras, camera: str, send_picture: Callable[[memoryview, int], None],
     send_report: Callable[[bytes], None],
 ) -> None:  # fmt: skip
     """Send the packets of each of a camera's pictures by `send_picture`, and its clock by `send_report`.
 
-    Until cancelled.
+    Until cancelled. `send_picture` gets them joined, and the bytes of each.
     """
     chance = random.SystemRandom()
     sender = Packetizer(chance.getrandbits(32), chance.getrandbits(16))
@@ -90,7 +83,7 @@ async def stream_pictures(
     async for frame in cameras.frames(camera):
         now = time.time()
         timestamp = base + int((now - began) * VIDEO_HZ)
-        send_picture(sender.packets_of(read_scan(frame), timestamp))
+        send_picture(*sender.joined_packets(read_scan(frame), timestamp))
         if now - reported >= REPORT_SECONDS:
             reported = now
             send_report(sender.report(int((now + NTP_EPOCH) * (1 << 32)), timestamp))

@@ -6,7 +6,7 @@ import logging
 import random
 import re
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
@@ -97,9 +97,9 @@ class _Viewer:
         if self._encoding == "JPEG":
             send, report = self._sinks
 
-            def send_picture(parts: Sequence[bytes]) -> None:
-                for data in parts:
-                    send(data)
+            def send_picture(joined: memoryview, size: int) -> None:
+                for start in range(0, len(joined), size):
+                    send(bytes(joined[start : start + size]))
 
             return stream_pictures(self._cameras, self._camera, send_picture, report)
         return stream_video(self._films, self._camera, self._encoding, *self._sinks, self._key_wanted)

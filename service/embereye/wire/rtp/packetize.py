@@ -13,9 +13,8 @@ from embereye.wire.rtp.packet import FIXED, SENDER_REPORT
 from embereye.wire.rtp.payload_header import FIRST, LAST, MAIN, PAYLOAD_TYPE, RESTART, TABLES, WHOLE_FRAME
 
 MAX_PAYLOAD = 1400  # bytes of RTP payload; with all headers under the 1,500 of an Ethernet frame, tunnels included
-ALIKE = 8  # packets of one size, from which on they are made together
 IN_BAND = 255  # the Q of tables that come with every picture
-_HEADERS = struct.Struct(">BBHIIII")  # RTP's and the main one
+_HEADERS = FIXED.size + MAIN.size  # bytes: RTP's and the main one
 _SAMPLING = {0x21: 0, 0x22: 1}
 _HUFFMAN = {table[2:] for table in HUFFMAN.split(b"\xff\xc4")[1:]}
 
@@ -31,11 +30,11 @@ class Scan:
     tables: bytes  # luma and chroma, 64 bytes each, or 128 with 16 bits per value
     precision: int  # bit n: table n has 16 bits per value
     quality: int  # Q whose tables these are, 1 to 99; IN_BAND where there is none
-    data: bytes
+    data: bytes | memoryview
 
 
 def read_scan(jpeg: bytes) -> Scan:
-    """Parse a JPEG; JpegError where RTP/JPEG cannot carry it."""
+    """Parse a JPEG; JpegError where RTP/JPEG cannot carry it. Its data is left where it lies."""
     if jpeg[:2] != SOI:
         raise JpegError("not a JPEG", f"starts with {jpeg[:2].hex() or 'nothing'}, not ffd8")
     start, interval = 2, 0
@@ -65,7 +64,7 @@ def read_scan(jpeg: bytes) -> Scan:
     end = jpeg.rfind(EOI, start)
     return Scan(
         kind | (EXTRA_FIELD if interval else 0), width, height, interval, whole, precision,
-        _quality(whole) if not precision else IN_BAND, jpeg[start : end if end >= 0 else len(jpeg)],
+        _quality(whole) if not precision else IN_BAND, memoryview(jpeg)[start : end if end >= 0 else len(jpeg)],
     )  # fmt: skip
 
 
@@ -136,6 +135,16 @@ class Packetizer:
         `quality` 128 to 255 is the Q to call its tables by, 0: that of the tables, or IN_BAND; without `with_tables`
         they were sent before.
         """
+        joined, size = self.joined_packets(scan, timestamp, quality=quality, with_tables=with_tables)
+        return [bytes(joined[start : start + size]) for start in range(0, len(joined), size)]
+
+    def joined_packets(
+        self, scan: Scan, timestamp: int, *, quality: int = 0, with_tables: bool = True
+    ) -> tuple[memoryview, int]:
+        """The same packets one behind the other, and the bytes of each; the last one may be shorter.
+
+        There are hundreds of them in a large picture: made one after the other they take four times as long.
+        """
         quality = quality or scan.quality
         width, height = (-(-side // 8) if side <= 2040 else 0 for side in (scan.width, scan.height))
         key = scan.type << 24 | quality << 16 | width << 8 | height
@@ -144,50 +153,25 @@ class Packetizer:
         if quality >= 128:
             carried = scan.tables if with_tables else b""
             tables = TABLES.pack(0, scan.precision, len(carried)) + carried
-        packets: list[bytes] = []
-        data, sequence, kind = scan.data, self.sequence, self._payload_type
-        offset, end, rest = 0, 0, restart + tables
-        while end < len(data) or not packets:
-            end = min(len(data), offset + self._max_payload - MAIN.size - len(rest))
-            second = kind | 0x80 if end == len(data) else kind
-            head = _HEADERS.pack(0x80, second, sequence, timestamp & 0xFFFF_FFFF, self.ssrc, offset, key)
-            packets.append(head + rest + data[offset:end])
-            sequence = (sequence + 1) & 0xFFFF
-            offset, rest = end, restart
-            if len(packets) == 1:
-                alike = self._alike(data, offset, sequence, timestamp, key, restart)
-                packets += alike
-                sequence = (sequence + len(alike)) & 0xFFFF
-                offset += len(alike) * (self._max_payload - MAIN.size - len(restart))
-        self.sequence = sequence
-        self.packets += len(packets)
-        self.payload_bytes += sum(map(len, packets)) - FIXED.size * len(packets)
-        return packets
-
-    def _alike(
-        self, data: bytes, offset: int, sequence: int, timestamp: int, key: int, restart: bytes
-    ) -> Sequence[bytes]:
-        """The packets of `data` from `offset` on that have one size, the last one left out.
-
-        There are hundreds of them in a large picture: one after the other they take four times as long.
-        """
-        step = self._max_payload - MAIN.size - len(restart)
-        count = (len(data) - offset - 1) // step
-        if count < ALIKE:
-            return ()
-        words = np.empty((count, _HEADERS.size // 4), ">u4")
-        numbers = np.arange(count)
-        words[:, 0] = (0x80 << 24 | self._payload_type << 16) + (sequence + numbers & 0xFFFF)
-        words[:, 1], words[:, 2], words[:, 4] = timestamp & 0xFFFF_FFFF, self.ssrc, key
-        words[:, 3] = offset + step * numbers
-        size, head = FIXED.size + self._max_payload, _HEADERS.size
+        size, begin = FIXED.size + self._max_payload, _HEADERS + len(restart)
+        step = size - begin  # bytes of what the packets share out: the tables, behind them the scan
+        behind = tables + scan.data if tables else scan.data
+        count = max(1, -(-len(behind) // step))
         packets = np.empty((count, size), np.uint8)
-        packets[:, :head] = words.view(np.uint8)
-        if restart:
-            packets[:, head : head + len(restart)] = np.frombuffer(restart, np.uint8)
-        packets[:, head + len(restart) :] = np.frombuffer(data, np.uint8, count * step, offset).reshape(count, step)
-        joined = packets.tobytes()
-        return [joined[start : start + size] for start in range(0, len(joined), size)]
+        words, numbers = np.ndarray((count, _HEADERS // 4), ">u4", packets, strides=(size, 4)), np.arange(count)
+        words[:, 0] = (0x80 << 24 | self._payload_type << 16) + (self.sequence + numbers & 0xFFFF)
+        words[:, 1], words[:, 2], words[:, 4] = timestamp & 0xFFFF_FFFF, self.ssrc, key
+        words[:, 3] = np.maximum(step * numbers - len(tables), 0)
+        packets[-1, 1] |= 0x80  # its marker
+        packets[:, _HEADERS:begin] = np.frombuffer(restart, np.uint8)
+        full = step * (count - 1)
+        packets[:-1, begin:] = np.frombuffer(behind, np.uint8, full).reshape(count - 1, step)
+        packets[-1, begin : begin + len(behind) - full] = np.frombuffer(behind, np.uint8, offset=full)
+        joined = packets.data.cast("B")[: begin * count + len(behind)]
+        self.sequence = self.sequence + count & 0xFFFF
+        self.packets += count
+        self.payload_bytes += len(joined) - FIXED.size * count
+        return joined, size
 
     def packed(self, payloads: Sequence[bytes], timestamp: int) -> list[bytes]:
         """The packets of one picture that is cut into `payloads` already, 90 kHz `timestamp`."""

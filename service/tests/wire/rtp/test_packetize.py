@@ -4,7 +4,6 @@ import struct
 import pytest
 
 from embereye.wire.jpeg.tables import EXTRA_FIELD
-from embereye.wire.rtp import packetize
 from embereye.wire.rtp.packetize import IN_BAND, MAX_PAYLOAD, Packetizer, Scan
 
 DICE = random.Random(3)
@@ -15,21 +14,35 @@ def scan_of(size, interval=0):
     return Scan(kind, 1920, 1080, interval, bytes(range(128)), 0, IN_BAND, DICE.randbytes(size))
 
 
+def one_by_one(scan, sequence, quality):
+    """The packets of `scan` as RFC 2435 describes them, each made by itself."""
+    tables = struct.pack(">BBH", 0, 0, 128) + scan.tables if quality >= 128 else b""
+    restart = struct.pack(">HH", scan.interval, 0xFFFF) if scan.interval else b""
+    offset = 0
+    while True:
+        head = struct.pack(">BBHII", 0x80, 26, sequence, 0xFFFF_FFFF, 0xFEDC_BA98)
+        head += struct.pack(">IBBBB", offset, scan.type, quality, 240, 135) + restart + tables
+        part = scan.data[offset : offset + 12 + MAX_PAYLOAD - len(head)]
+        offset, sequence, tables = offset + len(part), sequence + 1 & 0xFFFF, b""
+        if offset == len(scan.data):
+            yield head[:1] + bytes([head[1] | 0x80]) + head[2:] + part
+            return
+        yield head + part
+
+
 @pytest.mark.parametrize("interval", [0, 120])
 @pytest.mark.parametrize("quality", [60, 200])
 @pytest.mark.parametrize("sequence", [0, 0xFFF0, 0xFFFF])
 @pytest.mark.parametrize("size", [0, 1, 1392, 1393, 9 * 1392, 10 * 1392, 10 * 1392 + 1, 12 * 1388 - 132, 300_000])
-def test_packets_that_are_made_together_are_those_that_are_made_one_by_one(
-    monkeypatch, size, sequence, quality, interval
-):
-    scan, together = scan_of(size, interval), Packetizer(0xFEDC_BA98, sequence)
-    made = together.packets_of(scan, 0x1_FFFF_FFFF, quality=quality)
-    monkeypatch.setattr(packetize, "ALIKE", 1_000_000)
-    alone = Packetizer(0xFEDC_BA98, sequence)
-    assert made == alone.packets_of(scan, 0x1_FFFF_FFFF, quality=quality)
-    assert (together.sequence, together.packets, together.payload_bytes) == (
-        alone.sequence, alone.packets, alone.payload_bytes
-    )  # fmt: skip
+def test_packets_that_are_made_together_are_those_that_are_made_one_by_one(size, sequence, quality, interval):
+    scan, sender = scan_of(size, interval), Packetizer(0xFEDC_BA98, sequence)
+    expected = list(one_by_one(scan, sequence, quality))
+    joined, each = sender.joined_packets(scan, 0x1_FFFF_FFFF, quality=quality)
+    assert joined == b"".join(expected)
+    assert [each] * (len(expected) - 1) == [len(packet) for packet in expected[:-1]]
+    assert (sender.sequence, sender.packets) == (sequence + len(expected) & 0xFFFF, len(expected))
+    assert sender.payload_bytes == len(joined) - 12 * len(expected)
+    assert Packetizer(0xFEDC_BA98, sequence).packets_of(scan, 0x1_FFFF_FFFF, quality=quality) == expected
 
 
 def test_a_large_picture_leaves_in_full_packets_of_which_the_last_has_the_marker():
