@@ -1,8 +1,8 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, button, clockTime, deviceKey, devicePath, drawClips, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
-  SEVERITY, signText, span, stateOf, STATES, sync, toast, wait, amount, zoneKey,
+  ask, button, clockTime, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
+  SEVERITY, signText, sinceAnswer, span, stateOf, STATES, sync, toast, wait, amount, zoneKey,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
@@ -45,7 +45,7 @@ function takeZones(body) {
   page.clipsFailing = body.clipsFailing;
   page.busFailing = body.busFailing;
   page.openFleets = body.openFleets || [];
-  page.answered = Date.now();
+  page.answered = { at: Date.now(), elapsed: elapsed() };
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
   // A hub whose history was lost counts anew.
   if (page.cursor !== null && Number(body.cursor) < page.cursor) page.cursor = Number(body.cursor);
@@ -116,10 +116,9 @@ async function act(action, zone) {
 // ---- what is drawn
 
 function draw() {
-  const age = Date.now() - page.answered;
-  const stale = !page.answered || age > STALE_MS;
+  const stale = sinceAnswer() > STALE_MS;
   document.body.classList.toggle("stale", stale);
-  drawBanner(stale, age);
+  drawBanner(stale);
   drawVerdict(stale);
   drawSilences(stale);
   drawCoverage(stale);
@@ -138,13 +137,13 @@ function draw() {
   say(get("clock"), new Date(hubNow()).toLocaleTimeString("en-GB"));
 }
 
-function drawBanner(stale, age) {
+function drawBanner(stale) {
   const link = get("link");
   link.className = `link ${stale ? "lost" : "live"}`;
   say(get("link-text"), stale ? (page.answered ? "hub unreachable" : "connecting …") : "live");
   let text = "";
-  if (stale && page.answered) text = `The hub is unreachable. What you see is ${span(age)} old and may no longer be true.`;
-  else if (stale && performance.now() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
+  if (stale && page.answered) text = `The hub is unreachable. What you see is ${span(sinceAnswer())} old and may no longer be true.`;
+  else if (stale && elapsed() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
   else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can act.`;
   else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected; clips wait with their shards.`;
   else if (page.busFailing) text = `${page.busFailing[0].toUpperCase()}${page.busFailing.slice(1)}. Alarms are not affected while this hub runs and its database can be written.`;

@@ -1,6 +1,6 @@
 // A day as it was: each zone's states, what was dark, and the clips, under a time that can be moved.
 
-import { clockTime, fetchJson, get, hubNow, make, milliseconds, nanoseconds, say, span, STATES, sync, view } from "./lib.js";
+import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, say, span, STATES, sync, view } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const HOUR = 3600000, DAY = 24 * HOUR;
@@ -33,7 +33,7 @@ async function load(from) {
   try {
     const body = await fetchJson(`/v1/timeline?from=${nanoseconds(day.from)}&until=${nanoseconds(day.until)}`, { patience: 15000 });
     if (asked !== day.from) return;
-    Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, loaded: Date.now() });
+    Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, loaded: elapsed() });
     say(get("day-note"), day.truncated ? "More happened than fits: only the first part of the day is shown."
       : day.lanes.length ? "" : "Nothing happened on this day, and everything was watched.");
   } catch (error) {
@@ -179,6 +179,7 @@ function step(direction) {
 }
 
 export function showDay() {
+  if (!page.answered) return;  // which moment it is now, the hub says
   if (!shown) {
     shown = true;
     day.at = hubNow();
@@ -187,8 +188,9 @@ export function showDay() {
 }
 
 export function refreshDay() {
-  if (hubNow() < day.until && Date.now() - Math.max(day.loaded, wanted) > REFRESH_MS) {
-    wanted = Date.now();
+  if (!shown) return showDay();
+  if (hubNow() < day.until && elapsed() - Math.max(day.loaded, wanted) > REFRESH_MS) {
+    wanted = elapsed();
     load(day.from);
   }
 }

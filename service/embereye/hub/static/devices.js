@@ -1,6 +1,6 @@
 // The table of devices: dark ones first. Only the rows in sight exist, and only these are asked for.
 
-import { amount, button, fetchJson, get, hubNow, make, milliseconds, say, span } from "./lib.js";
+import { amount, button, elapsed, fetchJson, get, hubNow, make, milliseconds, say, span } from "./lib.js";
 import { endSilence, lookOver, silence, silenceOf } from "./silences.js";
 
 const ROW = 34;              // pixels; console.css has the same
@@ -8,7 +8,7 @@ const BEYOND = 12;           // rows above and below what is in sight
 const PAGE = 60;             // rows asked for at once
 const REFRESH_MS = 2000;
 
-const list = { total: 0, rows: new Map(), turn: 0, at: 0, failing: "" };
+const list = { total: 0, rows: new Map(), turn: 0, at: -Infinity, failing: "" };
 
 function column(term) {
   const name = term.name || "";
@@ -53,7 +53,7 @@ async function load() {
     list.rows = new Map(body.devices.map((device, index) => [offset + index, device]));
     list.failing = "";
   } catch (error) { list.failing = error.message; }
-  list.at = Date.now();
+  list.at = elapsed();
   draw();
 }
 
@@ -124,7 +124,7 @@ function fill(row, number, device) {
 }
 
 export function refreshDevices() {
-  if (Date.now() - list.at >= REFRESH_MS) { list.at = Date.now(); load(); }
+  if (elapsed() - list.at >= REFRESH_MS) { list.at = elapsed(); load(); }
 }
 
 export function setUpDevices() {

@@ -1,18 +1,18 @@
 // Fleets: how many shards each has and needs, what they have to do, and why their number changed last.
 
-import { fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } from "./lib.js";
+import { elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } from "./lib.js";
 
 const REFRESH_MS = 2000;
 const STALE_MS = 90000;      // after which what the operator told may no longer be so
 const SHOWN = 40;           // at most; the filter finds the others
-const list = { fleets: [], total: 0, at: 0, turn: 0, failing: "" };
+const list = { fleets: [], total: 0, at: -Infinity, turn: 0, failing: "" };
 
 const number = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10).toLocaleString("en-GB");
 const percent = (share) => `${Math.round(100 * share)} %`;
 const ago = (ns) => `${span(hubNow() - milliseconds(ns))} ago`;
 
 async function load() {
-  list.at = Date.now();
+  list.at = elapsed();
   const turn = ++list.turn, asked = new URLSearchParams({ order: "urgent", limit: SHOWN });
   const wanted = get("fleets-filter").value.trim();
   if (wanted) asked.set("text", wanted);
@@ -102,5 +102,5 @@ export function setUpFleets() {
 }
 
 export function refreshFleets() {
-  if (Date.now() - list.at >= REFRESH_MS) load();
+  if (elapsed() - list.at >= REFRESH_MS) load();
 }

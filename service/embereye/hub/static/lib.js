@@ -10,7 +10,7 @@ export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "ala
 export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
 
 export const page = {
-  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, answered: 0, clockOffset: 0, me: null,
+  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, answered: null, clockOffset: 0, me: null,
 };
 
 export const get = (id) => document.getElementById(id);
@@ -54,6 +54,10 @@ export function sync(parent, items, keyOf, create, update = () => {}) {
 export const milliseconds = (ns) => Number(ns || 0) / 1e6;
 export const nanoseconds = (ms) => `${Math.round(ms)}000000`;
 export const hubNow = () => Date.now() + page.clockOffset;
+/** Milliseconds of a clock that nobody sets: what is due, and what is old, goes by this one. */
+export const elapsed = () => performance.now();
+/** How long ago the hub answered last. Either clock alone may stand still: one is put back, the other sleeps with the machine. */
+export const sinceAnswer = () => (page.answered ? Math.max(Date.now() - page.answered.at, elapsed() - page.answered.elapsed) : Infinity);
 export const stateOf = (zone) => STATES[zone.state] || "normal";
 export const zoneKey = (zone) => `${zone.namespace}/${zone.name}`;
 export const deviceKey = (device) => `${device.fleet}/${device.id}`;

@@ -1,13 +1,13 @@
 // The thermal picture of a sensor laid over a camera's, where somebody has adjusted it so; kept for everybody.
 
-import { deviceKey, devicePath, fetchJson, get, make, mayAct, page, paint, problem, say, sendJson, toast } from "./lib.js";
+import { deviceKey, devicePath, elapsed, fetchJson, get, make, mayAct, page, paint, problem, say, sendJson, toast } from "./lib.js";
 
 const OVERLAYS_MS = 5000;
 const THERMAL_MS = 2000;
 const DEFAULT = { x: 0.5, y: 0.5, scale: 0.6, opacity: 0.6 };
 const CONTROLS = ["x", "y", "scale", "opacity"];
 
-const overlays = { all: new Map(), at: 0, pictures: new Map() };
+const overlays = { all: new Map(), at: -Infinity, pictures: new Map() };
 let camera = null;           // whose overlay is being adjusted
 
 const path = (device) => {
@@ -17,7 +17,7 @@ const path = (device) => {
 const sensorOf = (overlay) => ({ fleet: overlay.fleet, id: overlay.sensor });
 
 async function load() {
-  overlays.at = Date.now();
+  overlays.at = elapsed();
   try {
     const body = await fetchJson("/v1/overlays");
     overlays.all = new Map(body.overlays.map((one) => [deviceKey(one.camera), one]));
@@ -26,11 +26,11 @@ async function load() {
 
 /** Have the thermal picture of `sensor` on `canvas`, as new as two seconds. */
 async function draw(canvas, sensor) {
-  const key = deviceKey(sensor), known = overlays.pictures.get(key) || { at: 0, body: null };
-  if (Date.now() - known.at > THERMAL_MS) {
-    overlays.pictures.set(key, { ...known, at: Date.now() });
+  const key = deviceKey(sensor), known = overlays.pictures.get(key) || { at: -Infinity, body: null };
+  if (elapsed() - known.at > THERMAL_MS) {
+    overlays.pictures.set(key, { ...known, at: elapsed() });
     try { known.body = await fetchJson(`${devicePath(sensor)}/thermal`); } catch { known.body = null; }
-    overlays.pictures.set(key, { ...known, at: Date.now() });
+    overlays.pictures.set(key, { ...known, at: elapsed() });
   }
   const shown = overlays.pictures.get(key).body;
   if (shown) paint(canvas, shown, true);
@@ -123,7 +123,7 @@ async function change(doing) {
 }
 
 export function refreshOverlays() {
-  if (Date.now() - overlays.at >= OVERLAYS_MS) load();
+  if (elapsed() - overlays.at >= OVERLAYS_MS) load();
   if (get("overlay").open) preview();
 }
 

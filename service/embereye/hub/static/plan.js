@@ -1,7 +1,7 @@
 // Plans of the building: devices where they are, zones coloured by their state; an admin uploads plans and places devices.
 
 import { asked, ask as address, pageName } from "./address.js";
-import { ask, button, deviceKey, devicePath, fetchJson, get, make, page, problem, say, sendJson, stateOf, sync, toast, zoneKey } from "./lib.js";
+import { ask, button, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, say, sendJson, stateOf, sync, toast, zoneKey } from "./lib.js";
 
 const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key that moved a device
@@ -9,14 +9,14 @@ const STEP = 0.01, FINE = 0.001;  // of the plan's width, for one key
 const FOUND = 12;            // devices that are offered at once
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const plan = { all: [], shown: null, editing: false, held: "", unsaved: new Map(), changes: 0, at: 0, chosen: "", failing: "" };
+const plan = { all: [], shown: null, editing: false, held: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", failing: "" };
 
 const path = (name) => `/v1/plans/${encodeURIComponent(name)}`;
 const placePath = (device) => `${path(plan.shown.name)}${devicePath(device).replace("/v1", "")}`;
 const mayEdit = () => page.me !== null && page.me.role === "admin";
 
 async function load() {
-  plan.at = Date.now();
+  plan.at = elapsed();
   const changes = plan.changes;
   try {
     plan.all = (await fetchJson("/v1/plans")).plans;
@@ -302,7 +302,7 @@ function edit() {
 export const showPlan = () => load();
 
 export function refreshPlan() {
-  if (Date.now() - plan.at >= REFRESH_MS) load();
+  if (elapsed() - plan.at >= REFRESH_MS) load();
   else draw();
 }
 

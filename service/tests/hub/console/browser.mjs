@@ -12,10 +12,12 @@ let context, page;
 const problems = [];  // what a page complained of since it was asked last
 
 const operations = {
-  async open({ url, width = 1400, height = 900, scheme = "dark" }) {
+  /** `clock`: milliseconds by which the clock of the window is ahead of the system's. */
+  async open({ url, width = 1400, height = 900, scheme = "dark", clock = 0 }) {
     if (context) await context.close();
     // What is injected to check a page is not the page's own: its policy would refuse it.
     context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", bypassCSP: false });
+    if (clock) await context.addInitScript(`{ const now = Date.now; Date.now = () => now() + ${clock}; }`);
     page = await context.newPage();
     page.setDefaultTimeout(60000);
     page.on("pageerror", (error) => problems.push(`${error}`));

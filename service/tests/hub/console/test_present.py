@@ -1,0 +1,53 @@
+"""Whether a console in a real Chromium shows what is so now, and says what is not known."""
+
+import time
+
+import pytest
+from harness.need import BROWSER
+
+from .browser import Browser
+from .house import TOKEN, House
+
+pytestmark = pytest.mark.needs(BROWSER)
+HOUR_MS = 3_600_000
+AN_HOUR_BACK = f"{{ const now = Date.now; Date.now = () => now() - {HOUR_MS}; }}"
+ASKED = "performance.getEntriesByType('resource').filter(({ name }) => name.includes(%r)).length"
+
+
+@pytest.mark.parametrize(("page", "path"), [("devices", "&offset="), ("fleets", "/v1/fleets"), ("plan", "/v1/plans")])
+async def test_a_page_goes_on_when_the_clock_is_put_back(house: House, browser: Browser, page: str, path: str) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script=f"location.hash = '{page}'")
+    await browser.until(ASKED % path)
+    await browser.ask("evaluate", script=AN_HOUR_BACK)
+    await browser.ask("evaluate", script="performance.clearResourceTimings()")
+    await browser.until(f"{ASKED % path} >= 2")
+
+
+async def test_a_hub_that_is_gone_is_told_although_the_clock_is_put_back_and_so_is_its_return(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish()
+    await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
+    gone = "window.answering = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))"
+    await browser.ask("evaluate", script=f"{{ {gone}; }} {AN_HOUR_BACK}")
+    await browser.until("document.querySelector('#verdict-word').textContent === 'UNKNOWN'")
+    assert "unreachable" in await browser.text("#banner")
+    await browser.ask("evaluate", script="window.fetch = window.answering; 0")
+    await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
+    await browser.until("document.querySelector('#banner').hidden")
+
+
+@pytest.mark.parametrize("ahead", [-HOUR_MS, HOUR_MS])
+async def test_a_day_begins_at_the_hubs_time_whatever_the_browsers_clock_says(
+    house: House, browser: Browser, ahead: int
+) -> None:
+    await house.furnish()
+    await browser.sign_in(house.base, TOKEN, clock=ahead)
+    await browser.ask("goto", url="about:blank")
+    await browser.ask("goto", url=f"{house.base}/#day")
+    await browser.until("document.querySelectorAll('.lane').length")
+    now = time.localtime()
+    shown = int(await browser.ask("evaluate", script="document.querySelector('#day-at').value"))
+    apart = abs(shown - (3600 * now.tm_hour + 60 * now.tm_min + now.tm_sec))
+    assert min(apart, 86_400 - apart) < HOUR_MS / 2000, "half an hour, in seconds"
