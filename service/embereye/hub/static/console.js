@@ -229,7 +229,8 @@ function drawZones(stale) {
     item.querySelector(".testing").hidden = !zone.testing;
     item.querySelector(".muted").hidden = !(zone.silences || []).some((one) => !one.device);
     lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
-    say(item.querySelector(".state"), `${stale ? "last known: " : ""}${state}${faults.length ? " · fault" : ""}`);
+    const word = !faults.length ? state : state === "normal" ? "fault" : `${state} · fault`;
+    say(item.querySelector(".state"), `${stale ? "last known: " : ""}${word}`);
     const declared = zone.declared || 0, covered = zone.covered || 0;
     const since = zone.sinceNs && state !== "normal" ? `for ${span(hubNow() - milliseconds(zone.sinceNs))} · ` : "";
     const facts = item.querySelector(".facts");

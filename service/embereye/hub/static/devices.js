@@ -1,6 +1,6 @@
 // The table of devices: dark ones first. Only the rows in sight exist, and only these are asked for.
 
-import { amount, button, elapsed, fetchJson, get, hubNow, make, milliseconds, say, span } from "./lib.js";
+import { amount, button, elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span } from "./lib.js";
 import { endSilence, lookOver, silence, silenceOf } from "./silences.js";
 
 const ROW = 34;              // pixels; console.css has the same
@@ -52,7 +52,7 @@ async function load() {
     list.total = body.total;
     list.rows = new Map(body.devices.map((device, index) => [offset + index, device]));
     list.failing = "";
-  } catch (error) { list.failing = error.message; }
+  } catch (error) { list.failing = problem(error); }
   list.at = elapsed();
   draw();
 }
@@ -65,7 +65,7 @@ function loadSoon() {
 
 function draw() {
   const [first, last] = inSight(), table = get("devices-table");
-  say(get("devices-count"), `${list.total}`);
+  say(get("devices-count"), list.failing || (list.total ? `${list.total}` : get("filter").value.trim() ? "No device matches." : "No device is known."));
   table.setAttribute("aria-rowcount", String(list.total + 1));
   get("devices-above").style.height = `${first * ROW}px`;
   get("devices-below").style.height = `${Math.max(0, list.total - last) * ROW}px`;

@@ -94,9 +94,9 @@ export function signText(item) {
   const [kind] = KINDS[item.kind] || ["sign"];
   const terms = item.why || [];
   const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
-  const measured = !over ? `score ${amount(item.score || 0)}`
-    : over.threshold ? `${amount(over.value, over.unit)} (limit ${amount(over.threshold, over.unit)})` : amount(over.value || 0, over.unit);
-  return `${kind} ${measured} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
+  const measured = !over ? (item.score ? ` score ${amount(item.score)}` : "")
+    : over.threshold ? ` ${amount(over.value || 0, over.unit)} (limit ${amount(over.threshold, over.unit)})` : ` ${amount(over.value || 0, over.unit)}`;
+  return `${kind}${measured} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
 }
 
 /** How an event looks, and what it is called. */

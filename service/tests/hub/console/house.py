@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import aiohttp
 import cv2
@@ -54,6 +54,7 @@ class House:
     clips: ClipStore
     base: str
     session: aiohttp.ClientSession
+    episodes: dict[str, str] = field(default_factory=dict)  # of each device, the last
     _devices: tuple[list[Device], list[Device], int] = ([], [], 0)
 
     async def furnish(self, sensors: int = 8, cameras: int = 3, dark: int = 2) -> None:
@@ -120,6 +121,15 @@ class House:
         await self.record(camera, zone, item.episode, now - 4 * SECOND)
         return alarm
 
+    async def lose_sight(self, camera: str, zone: str) -> None:
+        """What a camera saw goes on by its rules, but nothing of it is measured any more."""
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{camera}-{now}", episode=self.episodes[camera], fleet=CAMERAS, device=camera, zone=zone,
+            kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+        )  # fmt: skip
+        await self._admit(item)
+
     async def record(self, camera: str, zone: str, episode: str, from_ns: int) -> None:
         """Keep a clip of eight seconds."""
         times = [from_ns + number * SECOND // 5 for number in range(40)]
@@ -134,6 +144,7 @@ class House:
         await self.clips.complete(clip)
 
     async def _admit(self, item: EvidenceItem) -> str:
+        self.episodes[item.device] = item.episode
         self.hub.inbox.admit(item, lambda _: None)
         assert await self.hub.committer.flush(10)
         (alarm,) = [zone.alarm for zone in self.hub.zones.messages() if zone.name == item.zone]

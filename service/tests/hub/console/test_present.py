@@ -51,3 +51,34 @@ async def test_a_day_begins_at_the_hubs_time_whatever_the_browsers_clock_says(
     shown = int(await browser.ask("evaluate", script="document.querySelector('#day-at').value"))
     apart = abs(shown - (3600 * now.tm_hour + 60 * now.tm_min + now.tm_sec))
     assert min(apart, 86_400 - apart) < HOUR_MS / 2000, "half an hour, in seconds"
+
+
+async def test_a_zone_that_is_not_watched_is_not_called_normal(house: House, browser: Browser) -> None:
+    await house.furnish(sensors=3, cameras=3, dark=1)
+    await browser.until("document.querySelectorAll('.zone.faulty').length === 1")
+    assert (await browser.text(".zone.faulty .state")).lower() == "fault"
+    await house.burn("stairs", device="cam-2")
+    await browser.until("document.querySelector('.zone[data-state=alarm]')")
+    assert (await browser.text(".zone[data-state=alarm] .state")).lower() == "alarm · fault"
+
+
+async def test_devices_that_cannot_be_asked_for_or_do_not_match_are_told(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script="location.hash = 'devices'")
+    await browser.until("document.querySelector('#devices-count').textContent === '11'")
+    await browser.ask("fill", selector="#filter", text="cellar")
+    await browser.until("document.querySelector('#devices-count').textContent === 'No device matches.'")
+    await browser.ask("fill", selector="#filter", text="")
+    failing = "path.includes('&offset=') ? Promise.reject(new Error('the disk is gone')) : answering(path, options)"
+    script = f"{{ const answering = window.fetch; window.fetch = (path, options) => {failing}; }}"
+    await browser.ask("evaluate", script=script)
+    await browser.until("document.querySelector('#devices-count').textContent.includes('the disk is gone')")
+
+
+async def test_a_sign_of_which_nothing_is_measured_has_no_score_of_0(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    await browser.until("document.querySelector('.alarm .signs .what')?.textContent.startsWith('flame 1.6 s')")
+    await house.lose_sight("cam-0", "kitchen")
+    await browser.until("!document.querySelector('.alarm .signs .what').textContent.startsWith('flame 1.6 s')")
+    assert await browser.text(".alarm .signs .what") == "flame at cam-0"
