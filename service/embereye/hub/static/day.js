@@ -70,7 +70,7 @@ function drawScale(from, until, place) {
   const ticks = [];
   for (let at = day.from + Math.ceil((from - day.from) / step) * step; at <= until; at += step) ticks.push(at);
   sync(get("day-scale"), ticks, String, () => make("li"), (item, at) => {
-    item.style.left = place(at);
+    item.style.left = `clamp(1.3rem, ${place(at)}, 100% - 1.3rem)`;  // whole at either end
     say(item, new Date(at).toLocaleTimeString("en-GB", step < 60000 ? {} : { hour: "2-digit", minute: "2-digit" }));
   });
 }

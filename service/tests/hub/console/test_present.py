@@ -1,5 +1,6 @@
 """Whether a console in a real Chromium shows what is so now, and says what is not known."""
 
+import asyncio
 import time
 
 import pytest
@@ -82,3 +83,16 @@ async def test_a_sign_of_which_nothing_is_measured_has_no_score_of_0(house: Hous
     await house.lose_sight("cam-0", "kitchen")
     await browser.until("!document.querySelector('.alarm .signs .what').textContent.startsWith('flame 1.6 s')")
     assert await browser.text(".alarm .signs .what") == "flame at cam-0"
+
+
+async def test_on_a_phone_every_page_is_named_and_the_verdict_is_whole(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.sign_in(house.base, TOKEN, width=390, height=844)
+    await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
+    links = "[...document.querySelectorAll('nav a')].map((link) => link.getBoundingClientRect().right)"
+    assert max(await browser.ask("evaluate", script=links)) <= 390
+    await browser.ask("evaluate", script="location.hash = 'day'")
+    await browser.until("!document.querySelector('#page-day').hidden")
+    await asyncio.sleep(0.1)
+    hidden = "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('#verdict-detail'))"
+    assert await browser.ask("evaluate", script=hidden) <= 0
