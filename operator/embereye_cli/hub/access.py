@@ -18,7 +18,7 @@ from embereye.process.telemetry.logs import visible
 from embereye.process.tls.client import dial
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
-from embereye_cli.hub.token import REMEDY, add_hub_options, hub_tls, token_for
+from embereye_cli.hub.token import REMEDY, add_hub_options, add_hub_options_behind, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}
@@ -46,6 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     audit.add_argument("--limit", type=int, default=50, help="at most so many, up to 1000 (%(default)s)")
     audit.add_argument("--before", type=int, default=0, metavar="NUMBER", help="only entries before this one")
     actions.add_parser("whoami", help="whose token this is, and its role")
+    add_hub_options_behind(actions.choices.values())
 
 
 def run(arguments: Namespace) -> int:

@@ -44,7 +44,7 @@ from embereye.zone.false_alarms import summary
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
-from embereye_cli.hub.token import add_hub_options, hub_tls, token_for
+from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
 from embereye_cli.values import duration
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
                             help="who acts, where several share a token; recorded beside its name")  # fmt: skip
         action.add_argument("--note", default="", help="kept in the history")
+    add_hub_options_behind(actions.choices.values())
 
 
 def run(arguments: Namespace) -> int:

@@ -2,7 +2,8 @@
 
 import ipaddress
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
+from collections.abc import Iterable
 from pathlib import Path
 
 from embereye.process.lifecycle import UserError
@@ -39,6 +40,18 @@ def add_hub_options(parser: ArgumentParser, *, json: bool = True) -> None:
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
     add_token_option(parser)
     add_hub_tls_options(parser)
+
+
+def add_hub_options_behind(actions: Iterable[ArgumentParser]) -> None:
+    """Let the options of `add_hub_options` stand behind an action's name as well, where people write them too."""
+    for action in actions:
+        for option in ("--hub", "--token", "--ca", "--server-name"):
+            action.add_argument(option, default=SUPPRESS, help=SUPPRESS)
+        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
+        command = action.prog.rpartition(" ")[0]
+        action.epilog = (
+            f"--hub, --json, --token, --ca and --server-name, of `{command} --help`, may stand here as well."
+        )
 
 
 def hub_tls(arguments: Namespace) -> ClientTls | None:

@@ -14,7 +14,7 @@ from embereye.process.tls.client import dial
 from embereye.v1 import webhooks_pb2 as messages
 from embereye.v1.webhooks_pb2_grpc import WebhooksStub
 from embereye_cli.hub.access import sentence
-from embereye_cli.hub.token import add_hub_options, hub_tls, token_for
+from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
 TEST_SECONDS = 75.0  # for one that waits for the webhook's receiver
@@ -34,6 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     resend.add_argument("cursors", metavar="CURSOR", type=int, nargs="*", help="of those to be sent; default: all")
     test = actions.add_parser("test", help="send a test that nobody need mind, and say what came of it")
     test.add_argument("webhook", metavar="WEBHOOK", help="its name in the list")
+    add_hub_options_behind(actions.choices.values())
 
 
 def run(arguments: Namespace) -> int:
