@@ -13,7 +13,7 @@ import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from embereye.levels import ZoneState
@@ -220,7 +220,8 @@ class _Client:
             for mark in marks:
                 self._line(mark)
             return
-        table = Table("Alarm", "Zone", "Marked", "By", "Seen", "Reason", box=None, header_style="dim", pad_edge=False)
+        alarm = Column("Alarm", no_wrap=True)  # to be copied whole
+        table = Table(alarm, "Zone", "Marked", "By", "Seen", "Reason", box=None, header_style="dim", pad_edge=False)
         for mark in marks:
             seen = ", ".join(summary(item) for item in mark.signs)
             where = f"{mark.namespace}/{mark.zone}"
@@ -249,9 +250,8 @@ class _Client:
             for silence in silences:
                 self._line(silence)
             return
-        table = Table(
-            "Silence", "Zone", "Device", "Until", "By", "Reason", box=None, header_style="dim", pad_edge=False
-        )
+        name = Column("Silence", no_wrap=True)  # to be copied whole
+        table = Table(name, "Zone", "Device", "Until", "By", "Reason", box=None, header_style="dim", pad_edge=False)
         for silence in silences:
             where = f"{silence.namespace}/{silence.zone}"
             told = (silence.id, where, silence.device, _time(silence.until_ns), silence.who, silence.reason)
@@ -369,6 +369,8 @@ def _zone_table(answer: ZonesResponse) -> Table:
     table = Table("Zone", "State", "Watched", "Why", box=None, header_style="dim", pad_edge=False)
     for zone in answer.zones:
         word, style = _state_word(zone.state)
+        if zone.faults and ZoneState(zone.state) is ZoneState.NORMAL:
+            word, style = "fault", "bold yellow"  # of what nobody watches, nothing is known
         state = Text(word.upper(), style=style)
         watched = Text(
             f"{zone.covered} of {zone.declared}", style="bold yellow" if zone.covered < zone.declared else ""

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from embereye.levels import Kind, Level, Sense
+from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.lifecycle import UserError
+from embereye.v1.alarms_pb2 import Fault, Zone, ZonesResponse
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye_cli.hub.alarms import _zone_table
 from embereye_cli.hub.token import token_for
 
 if TYPE_CHECKING:
@@ -99,6 +101,31 @@ async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_p
     hub_process.kill()
     code, _, err = await output(hub_process, "list")
     assert (code, "cannot be reached" in err) == (2, True)
+
+
+async def test_the_id_of_a_silence_can_be_copied_on_a_narrow_terminal(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    await report(hub_process, "e1", "s-1")
+    zone, why = "hall\x1b[2J", "the kitchen is being painted, and the painters warm their varnish over a flame"
+    code, _, err = await output(hub_process, "silence", zone, "--for", "15m", "--reason", why)
+    assert (code, err) == (0, "")
+    _, listed, _ = await output(hub_process, "silences", "--json")
+    name = json.loads(listed)["id"]
+    _, table, _ = await output(hub_process, "silences", env=shown(hub_process) | {"COLUMNS": "80"})
+    assert name in table
+    assert (await output(hub_process, "end-silence", name))[0] == 0
+
+
+def test_a_zone_that_is_not_watched_is_not_listed_as_normal() -> None:
+    fault = Fault(device="s-1", reason="never heard")
+    zones = [
+        Zone(namespace="default", name="hall", state=ZoneState.NORMAL.wire, declared=1, covered=1),
+        Zone(namespace="default", name="yard", state=ZoneState.NORMAL.wire, declared=1, faults=[fault]),
+        Zone(namespace="default", name="attic", state=ZoneState.ALARM.wire, declared=1, faults=[fault]),
+    ]
+    table = _zone_table(ZonesResponse(zones=zones))
+    assert [str(cell) for cell in table.columns[1].cells] == ["NORMAL", "FAULT", "ALARM"]
 
 
 async def test_who_shows_no_token_is_told_what_to_do(hub_process: HubProcess, tmp_path: Path) -> None:
