@@ -174,8 +174,8 @@ class Up:
         started = time.monotonic()
         try:
             async with Tasks() as tasks:
-                shards = sum(state.fleet.spec.shards for state in self._fleets.values())
-                self._display.say(f"starting the hub and {shards} shards for {', '.join(self._fleets)}")
+                # How many shards there are to be is decided in the first pass, within minShards and maxShards.
+                self._display.say(f"starting the hub, and shards for {', '.join(self._fleets)}")
                 await self._start_hub()
                 await self._simulate()
                 await self._reconcile_due(0.0)
