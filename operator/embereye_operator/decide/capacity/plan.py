@@ -119,7 +119,9 @@ def _need(
     """
     limits, arrivals = demand.limits, arriving[0]
     allowed = limits.target_utilization * demand.capacity
-    shards = _fewest(lambda count: cores(1 / count) <= allowed, max(1, demand.count))
+    enough = _fewest(lambda count: cores(1 / count) <= allowed, max(1, demand.count))
+    least = limits.min_shards if limits.mode != "none" else 1
+    shards = max(enough, least)
     each = cores(1 / shards)
     own = cores(0.0)
     kept_mb = min(demand.count * recent[0], shards * recent[1])
@@ -131,7 +133,8 @@ def _need(
         f"a shard   {own:.3f} cores for itself, at λ/{shards} = {arrivals / shards:,.0f}/s {each:.3f}: c = "
         f"{cost * 1e6:,.0f} µs of CPU each",
         f"shards    the fewest of which each needs at most u x capacity = {limits.target_utilization:g} x "
-        f"{demand.capacity:g} = {allowed:g} cores: {shards}",
+        f"{demand.capacity:g} = {allowed:g} cores: {enough}"
+        + (f"; minShards asks for {least}" if least > enough else ""),
         f"cores     {shards} x {each:.3f} = {shards * each:.3f}",
         f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB{kept} = {memory_mb:,.0f} MB",
         f"network   {inward / MB:.2f} MB/s ({inward * 8 / MB:.1f} Mbit/s) from devices",

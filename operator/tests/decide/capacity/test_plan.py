@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,16 @@ def test_what_the_fleet_s_own_bounds_do_not_allow_is_told() -> None:
     assert not plan([SensorDemand("hall", 1, 1.0, 0.0)], COSTS).needs[0].warning
 
 
+def test_a_fleet_has_no_fewer_shards_than_it_asks_for() -> None:
+    demand = SensorDemand("hall", 4, 10, 0, limits=Autoscaling(min_shards=2))
+    need, alone = plan([demand], COSTS).needs[0], plan([replace(demand, limits=Autoscaling())], COSTS).needs[0]
+    assert (alone.shards, need.shards) == (1, 2)
+    assert need.memory_mb - alone.memory_mb == pytest.approx(COSTS.sensor_shard_mb)
+    assert "cores: 1; minShards asks for 2" in "\n".join(need.arithmetic)
+    unscaled = replace(demand, limits=Autoscaling(mode="none", min_shards=2))
+    assert plan([unscaled], COSTS).needs[0].shards == 1
+
+
 def test_the_most_that_a_machine_carries_leaves_room_for_everything_else() -> None:
     demand = SensorDemand("hall", 100, 10.0, 0.0)
     whole = plan([demand], COSTS)
@@ -108,7 +119,7 @@ def test_the_command_plans_fleets_as_they_are_declared(tmp_path: Path, capsys: p
     manifests = [str(example / "sensorfleet.yaml"), str(example / "camerafleet.yaml")]
     assert command.run(arguments(*manifests, "--costs", str(costs), "--cores", "2")) == 0
     out = capsys.readouterr().out
-    assert "default/sensors/warehouse: 4 devices on 1 shards" in out
+    assert "default/sensors/warehouse: 4 devices on 2 shards" in out  # as it asks for
     assert "in all: " in out
     assert command.run(arguments("--sensors", "100", "--costs", str(costs), "-o", "json")) == 0
     assert json.loads(capsys.readouterr().out)["needs"][0]["devices"] == 100
