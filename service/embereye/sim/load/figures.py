@@ -72,6 +72,11 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1e3, 4)
 
 
+def rounded(value: float) -> str:
+    """To three digits that count, without an exponent: 0.0123, 12.3, 1,230."""
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
 @dataclass
 class ClientFigures:
     """What one client did."""
@@ -167,6 +172,7 @@ def judge(found: ClientFigures, *, achieved: float, wanted: float, thresholds: T
         if limit is not None:
             value = found.latencies.percentile(share)
             # Of no latency at all nobody can say that it was low.
-            ok = value <= limit and found.latencies.count > 0
-            checks.append(Check(f"latency {name}", f"≤ {limit * 1e3:g} ms", f"{value * 1e3:.3g} ms", ok))
+            known = found.latencies.count > 0
+            told = f"{rounded(value * 1e3)} ms" if known else "not measured"
+            checks.append(Check(f"latency {name}", f"≤ {limit * 1e3:g} ms", told, known and value <= limit))
     return checks

@@ -16,7 +16,7 @@ from typing import Any
 from embereye.process.addresses import outward_address
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.telemetry.usage import Usage, listeners, usage_of, usage_of_trees
-from embereye.sim.load.figures import Check, ClientFigures, Thresholds, judge, total
+from embereye.sim.load.figures import Check, ClientFigures, Thresholds, judge, rounded, total
 from embereye.units import split_address
 
 SAMPLE_SECONDS = 1.0
@@ -158,7 +158,7 @@ def describe_progress(figures: Sequence[ClientFigures], seconds: float, watch: S
     system = "" if watch.why_not else f"; target {watch.cores:.2f} cores, {watch.memory_mb:.0f} MB"
     return (
         f"{seconds:.0f} s: {found.packets} packets, {found.packets / max(seconds, 1e-9):.1f}/s, "
-        f"{found.errors.total()} errors, latency p95 {found.latencies.percentile(0.95) * 1e3:.3g} ms{system}"
+        f"{found.errors.total()} errors, latency p95 {rounded(found.latencies.percentile(0.95) * 1e3)} ms{system}"
     )
 
 
@@ -203,8 +203,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
     lines = [
         f"{report['clients']} clients, {report['seconds']:.1f} s: {whole['packets']} packets, "
         f"{whole['packetsPerSecond']:.1f}/s, {whole['bytesPerSecond'] / 1e3:.1f} kB/s, {whole['errors']} errors",
-        f"latency ({report['latency']}): avg {latency['avg']:.3g} ms, p50 {latency['p50']:.3g}, "
-        f"p95 {latency['p95']:.3g}, p99 {latency['p99']:.3g}, max {latency['max']:.3g}",
+        f"latency ({report['latency']}): avg {rounded(latency['avg'])} ms, p50 {rounded(latency['p50'])}, "
+        f"p95 {rounded(latency['p95'])}, p99 {rounded(latency['p99'])}, max {rounded(latency['max'])}",
     ]
     most = max((entry["count"] for entry in whole["histogram"]), default=1)
     lines += [

@@ -8,7 +8,7 @@ import pytest
 
 from embereye.process.lifecycle import UserError
 from embereye.sim.load.clients import Pace
-from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, total
+from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, rounded, total
 from embereye.sim.load.run import is_local
 from embereye_cli.simulate import sensors
 from embereye_cli.simulate.load_options import is_load_test
@@ -49,11 +49,18 @@ def test_a_load_that_was_not_offered_or_not_measured_does_not_pass() -> None:
     found = ClientFigures("all")
     checks = judge(found, achieved=90.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005))
     assert {check.name: check.ok for check in checks} == {"errors": True, "packets/s": False, "latency p95": False}
+    assert checks[-1].value == "not measured"
     found.latencies.add(0.004)
     checks = judge(found, achieved=96.0, wanted=100.0, thresholds=Thresholds(max_p95=0.005, max_p99=0.003))
     assert {check.name: check.ok for check in checks} == {
         "errors": True, "packets/s": True, "latency p95": True, "latency p99": False,
     }  # fmt: skip
+
+
+def test_numbers_are_told_without_exponents() -> None:
+    assert [rounded(value) for value in (0.0, 0.01234, 12.34, 1_540.2, 1_234_567.0)] == [
+        "0", "0.0123", "12.3", "1,540", "1,230,000",
+    ]  # fmt: skip
 
 
 async def test_a_packet_that_is_sent_late_does_not_put_off_those_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
