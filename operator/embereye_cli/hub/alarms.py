@@ -196,6 +196,8 @@ class _Client:
             request.before = page.next if arguments.newest else request.before
         for event in found:
             self._event(event)
+        if not found and not self._json:
+            self._console.print("nothing of that happened, as far as it is kept", style="dim")
 
     async def _act(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments

@@ -85,6 +85,8 @@ async def test_watching_goes_on_over_a_restart_of_the_hub_with_every_event_once(
 async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
+    assert "nothing of that happened" in (await output(hub_process, "history"))[1]
+    assert await output(hub_process, "history", "--json") == (0, "", "")
     await report(hub_process, "e1", "s-1")
     zone = "hall\x1b[2J"
     code, out, _ = await output(hub_process, "list")
