@@ -4,17 +4,18 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import itertools
 import logging
 import mmap
 import os
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 COLLECT_AFTER = 20_000  # objects made and not yet freed, until the garbage collector looks at the new ones
 COLLECT_SECONDS = 60.0  # after which it looks at them in any case
+COLLECT_ALL = 30  # of these times, one in which it looks at all that was made since `freeze_heap`
 COLLAPSE = 25  # MADV_COLLAPSE of linux/mman.h, since Linux 6.1
 SETTINGS = Path("/sys/kernel/mm/transparent_hugepage")
 LARGEST = 512 * 1024 * 1024  # bytes: a mapping of more is reserved rather than used
@@ -55,10 +56,12 @@ async def collect_garbage() -> None:
 
     Each call that gRPC serves leaves five objects behind that refer to one another, 600 bytes. A shard is asked every
     second how it is and makes little else: until there are COLLECT_AFTER of them it would keep those of an hour.
+    What has lived for minutes, such as a camera's connection, is looked at every half an hour: of the largest shards
+    that takes tens of milliseconds.
     """
-    while True:
+    for turn in itertools.count(1):
         await asyncio.sleep(COLLECT_SECONDS)
-        gc.collect(1)
+        gc.collect(1 if turn % COLLECT_ALL else 2)
 
 
 def fold_heap() -> int:
@@ -71,7 +74,7 @@ def fold_heap() -> int:
     large = int((SETTINGS / "hpage_pmd_size").read_text())
     advise = ctypes.CDLL(None, use_errno=True).madvise
     # Where memory is in too many pieces the kernel tries for long: one failure is enough.
-    done = takewhile(
+    done = itertools.takewhile(
         lambda begin: advise(ctypes.c_void_p(begin), ctypes.c_size_t(large), COLLAPSE) == 0, list(_in_use(large))
     )
     return sum(1 for _ in done)

@@ -64,7 +64,8 @@ def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
         gc.set_threshold(*thresholds)
 
 
-async def test_garbage_that_refers_to_itself_is_let_go_of_although_hardly_anything_is_made(monkeypatch):
+@pytest.mark.parametrize("old", [False, True], ids=["lately", "long ago"])
+async def test_garbage_that_refers_to_itself_is_let_go_of_although_hardly_anything_is_made(monkeypatch, old):
     class Knot:
         def __init__(self):
             self.itself = self
@@ -73,10 +74,14 @@ async def test_garbage_that_refers_to_itself_is_let_go_of_although_hardly_anythi
     monkeypatch.setattr(heap, "COLLECT_SECONDS", 0.0)
     gc.set_threshold(heap.COLLECT_AFTER, 20, 100)
     try:
-        knots = [weakref.ref(Knot()) for _ in range(100)]
+        made = [Knot() for _ in range(100)]
+        if old:
+            gc.collect()
+        knots = [weakref.ref(knot) for knot in made]
+        made.clear()
         assert all(knot() for knot in knots)
         async with beside(heap.collect_garbage(), name="collect"):
-            for _ in range(5):
+            for _ in range(heap.COLLECT_ALL + 5):
                 await asyncio.sleep(0)
         assert not any(knot() for knot in knots)
     finally:
