@@ -64,6 +64,17 @@ def _commands(*names: str) -> Callable[[], bool]:
     return lambda: all(map(shutil.which, names))
 
 
+OWN_PROCESSES = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")  # before a command
+
+
+@cache
+def _has_own_processes() -> bool:
+    try:
+        return subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
 SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's bindings belong to Debian's Python
 
 
@@ -181,6 +192,9 @@ CERT_MANAGER = Need(
     "cert-manager's kinds", "`make peers` fetches them where go is installed", CERTIFICATES.exists, "make peers"
 )
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
+FIRST_PROCESS = Need(
+    "a namespace of processes", "run it where users may make namespaces, not in a chroot", _has_own_processes
+)
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 POSTGRES = Need("PostgreSQL", _install, _has_postgres, "make peers")
 NATS = Need("nats-server", _peers, _has_nats, "make peers")

@@ -1,13 +1,13 @@
 """The command by itself: how it ends before what it runs has begun."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from harness.need import FIRST_PROCESS, OWN_PROCESSES
 
 from embereye_cli import main as command
 
@@ -20,19 +20,11 @@ def load(name):
 main.importlib.import_module = load
 main.main(["hub"])
 """
-NAMESPACE = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
 
 
-def confined():
-    return (
-        bool(shutil.which("unshare"))
-        and not subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode
-    )
-
-
-@pytest.mark.skipif(not confined(), reason="this machine has no namespaces for its users")
+@pytest.mark.needs(FIRST_PROCESS)
 def test_the_first_process_of_a_container_ends_when_it_is_told_to_while_it_starts():
-    process = subprocess.Popen([*NAMESPACE, sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*OWN_PROCESSES, sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"
