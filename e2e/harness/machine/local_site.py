@@ -24,6 +24,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.telemetry.usage import Usage, usage_of_trees
 from harness.devices import Film, PushCamera, TextDevice, fire_id
 from harness.machine.disk import Disk, can_mount, own_disk
+from harness.machine.fill import fill_hub
 from harness.matrix.edits import VERSION, merged
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
@@ -198,8 +199,7 @@ class LocalSite:
 
     async def occupy(self, film: Film | None) -> None:
         """Start devices, probers and the witness; returns once all of them are well."""
-        token = (self.seen / "hub" / "admin-token").read_text().strip()
-        self.witness = Witness(f"{HOST}:{self.ports['hub']}", self.diary, token=token)
+        self.witness = Witness(f"{HOST}:{self.ports['hub']}", self.diary, token=self.token())
         self.begin(self.witness.run(), "witness")
         for number in range(self.layout.fires):
             device = TextDevice(fire_id(number), fire_id(number), HOST, self.ports["tcp"], period=0.5)
@@ -246,6 +246,16 @@ class LocalSite:
     def burnt(self) -> list[str]:
         """The zones in which it has burnt."""
         return [fire_id(number) for number in range(self._burnt)]
+
+    def token(self) -> str:
+        """The first administrator's."""
+        return (self.seen / "hub" / "admin-token").read_text().strip()
+
+    async def fill(self) -> None:
+        """Have the hub hold as much of the past as it ever keeps in memory."""
+        began, credentials = time.monotonic(), self.prober_credentials()
+        await fill_hub(self.hub_control(), f"{HOST}:{self.ports['hub']}", self.token(), NAMESPACE, credentials)
+        self.diary.note("harness", f"the hub's memory of the past was filled in {time.monotonic() - began:.0f} s")
 
     def prober_credentials(self) -> Credentials:
         """By which the evidence prober proves to be a shard, from the site's own authority."""

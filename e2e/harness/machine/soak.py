@@ -203,7 +203,10 @@ async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: as
             if event == "fire":
                 await _burn(site, found, time.monotonic() - began)
             else:
+                hub = site.pids("hub")
                 found.outcomes.append(await try_faults(site, prober, [FAULTS[event]]))
+                if site.pids("hub") != hub:  # what fills would be taken for a leak, too
+                    await site.fill()
         else:
             await _stopped(stop, began + plan.seconds - time.monotonic())
     finally:

@@ -1,0 +1,91 @@
+"""Fills what a hub keeps of the newest reports and events, so that what grows from then on is no filling."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from math import ceil
+
+import grpc
+
+from embereye.hub.feeds.feed import KEPT
+from embereye.hub.storage.store import RECENT
+from embereye.process.grpc_server import control_channel
+from embereye.process.http.bearer import bearer
+from embereye.process.identity.credentials import Credentials
+from embereye.process.identity.names import SERVER_NAMES, Role
+from embereye.v1.alarms_pb2 import ActionRequest
+from embereye.v1.alarms_pb2_grpc import AlarmsStub
+from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
+from embereye.v1.evidence_pb2_grpc import EvidenceStub
+from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+from harness.records.probers import EvidenceProber
+from harness.records.witness import OPTIONS
+
+ZONES = 20  # at once
+EVENTS = 3  # of each sign: the alarm, that somebody acknowledges it, that it is reset
+ROUNDS = ceil(KEPT / EVENTS / ZONES)
+REPORTS = ceil(RECENT / ROUNDS / ZONES)  # of each sign, the last of which ends it
+WHO = "the soak"
+TIMEOUT = 30.0  # seconds for each step of a round
+
+
+async def fill_hub(control: str, address: str, token: str, namespace: str, credentials: Credentials) -> None:
+    """Have alarms raised, acknowledged and reset until the hub holds as many ids and events as it ever does.
+
+    `control` is where it answers shards, `address` people; `token` is an operator's, `credentials` those of the
+    evidence prober of `namespace`. Raises TimeoutError, ConnectionError or grpc.aio.AioRpcError where the hub fails.
+    """
+    prober = EvidenceProber.identity(namespace)
+    async with (
+        control_channel(control, SERVER_NAMES[Role.HUB], credentials, OPTIONS) as inner,
+        grpc.aio.insecure_channel(address, options=OPTIONS) as outer,
+    ):
+        call = EvidenceStub(inner).Report()
+        await call.write(ReportRequest(hello=ShardHello(fleet=prober.fleet, shard=prober.name, epoch=1)))
+        alarms = AlarmsStub(outer)
+        for _ in range(ROUNDS):
+            await asyncio.wait_for(_report(call, _signs(prober.fleet)), TIMEOUT)
+            for action in (alarms.Acknowledge, alarms.Reset):
+                actions: list[Awaitable[object]] = [
+                    action(
+                        ActionRequest(namespace=namespace, zone=_zone(zone), who=WHO),
+                        metadata=bearer(token),
+                        timeout=TIMEOUT,
+                    )
+                    for zone in range(ZONES)
+                ]
+                await asyncio.gather(*actions)
+        call.cancel()
+
+
+async def _report(
+    call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]", items: Sequence[EvidenceItem]
+) -> None:
+    """Send `items`, and wait until all are acknowledged."""
+    for item in items:
+        await call.write(ReportRequest(evidence=item))
+    waiting = {item.id for item in items}
+    while waiting:
+        response = await call.read()
+        if not isinstance(response, ReportResponse):
+            raise ConnectionError("the hub ended the stream of reports")
+        waiting.difference_update(response.acknowledged)
+
+
+def _signs(fleet: str) -> list[EvidenceItem]:
+    """A sign in every zone that is reported again and again, and ends."""
+    since = time.time_ns()
+    return [
+        EvidenceItem(
+            id=f"fill-{since}-{zone}-{report}", episode=f"fill-{since}-{zone}", fleet=fleet, device=_zone(zone),
+            zone=_zone(zone), kind=Kind.KIND_SMOKE, sense=Sense.SENSE_SENSOR, since_ns=since, until_ns=since + report,
+            level=Level.LEVEL_ALARM if report < REPORTS - 1 else Level.LEVEL_CLEAR, score=0.9,
+            why=[Term(name="smoke", value=80, threshold=60, unit="%")],
+        )
+        for report in range(REPORTS)
+        for zone in range(ZONES)
+    ]  # fmt: skip
+
+
+def _zone(number: int) -> str:
+    return f"fill-{number:02}"
