@@ -21,8 +21,8 @@ from embereye_training.network import Tree, parameter_count
 logger = logging.getLogger(__name__)
 
 SEED = 20
-STILLS_STEPS, STILLS_RATE = 900, 2e-3
-CLIPS_STEPS, CLIPS_RATE = (600, 150), 1e-3  # of each course: the rate rises and falls
+STILLS_STEPS, STILLS_RATE = 2400, 2e-3
+CLIPS_STEPS, CLIPS_RATE = (1200, 300), 1e-3  # of each course: the rate rises and falls
 CLIP_SHARE = 0.6  # of a batch that comes from clips
 BURNING_S = 0.5  # after its onset a fire is sure to be seen
 QUICK = 50  # of how many steps one is taken where only the way is tried

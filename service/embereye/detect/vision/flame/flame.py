@@ -52,6 +52,7 @@ _REACH = 3  # pixels that a held site reaches beyond what has a flame's colour
 _MARGIN = 12  # pixels that are remembered around that, as it moves
 _RING = 6  # pixels around a site that it is compared with
 _BORDER = 3  # pixels
+_RISE_HEIGHT = 6  # pixels: what is lower has no top
 _SITES = 4  # looked at per frame: more than that many are one fire or no fire
 _STEPS = 64  # frames kept at most, whatever their times say
 FEW = 3  # pixels that noise may colour
@@ -573,6 +574,7 @@ class FlameDetector:
             if self._colourless
             else mean_of(memory.of(memory.colour, box), mask) / occupied,
             "border": self._border(box, mask),
+            "rise": self._rise(memory, box, mask),
             **self._appearance(box, time_ns),
             "area": (area := np.count_nonzero(mask) / self._full_area),
             "familiar": self.familiar.of(self.share(box), area, time_ns),
@@ -634,6 +636,18 @@ class FlameDetector:
         right, bottom = min(width, columns - _BORDER - x), min(height, rows - _BORDER - y)
         inner = np.count_nonzero(mask[top : max(top, bottom), left : max(left, right)])
         return 1.0 - float(inner) / max(1.0, float(np.count_nonzero(mask)))
+
+    def _rise(self, memory: _Memory, box: PixelBox, mask: npt.NDArray[np.bool_]) -> float:
+        """By how much of its height a site flickers above its middle: a flame stands on its base and licks upward."""
+        height = box[3]
+        if height < _RISE_HEIGHT:
+            return self.limits.weights["rise"].neutral
+        rows = np.arange(height, dtype=np.float32)
+        flickers, shines = (
+            np.where(mask, memory.of(share, box), np.float32(0)).sum(axis=1)
+            for share in (memory.flicker, memory.occupancy)
+        )
+        return float(rows @ shines / max(1e-6, shines.sum()) - rows @ flickers / max(1e-6, flickers.sum())) / height
 
     def _appearance(self, box: PixelBox, time_ns: int) -> dict[str, float]:
         """What the network makes of the picture, and of a close-up of `box`; the limit where it has not looked."""

@@ -143,6 +143,26 @@ def test_a_large_clear_flame_needs_less_time(room):
     assert soon < first_alarm(replace(limits, large_share=1.0))[0]
 
 
+def rise_of(pictures):
+    watch(pictures, detector=(detector := Detector()))
+    return max(detector.flame.sites, key=lambda site: site.mask.sum()).values["rise"]
+
+
+def test_a_flame_flickers_above_its_middle(fire):
+    limit = LIMITS.weights["rise"].limit
+    assert rise_of(fire[:45]) > limit
+    assert rise_of([cv2.flip(picture, 0) for picture in fire[:45]]) < 0
+
+
+def test_what_glows_alike_everywhere_rises_nowhere(quiet):
+    def lamp(number):
+        picture = quiet[number].copy()
+        cv2.circle(picture, (80, 60), 12, (40, 150 + 50 * (number // 2 % 2), 250), -1)
+        return picture
+
+    assert abs(rise_of([lamp(number) for number in range(30)])) < LIMITS.weights["rise"].limit
+
+
 def test_the_alarm_ends_some_seconds_after_the_fire(quiet, fire):
     seen = watch([*fire, *quiet * 8])
     assert seen[len(fire) - 1].level == Level.ALARM
