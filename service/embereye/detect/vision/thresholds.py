@@ -147,7 +147,12 @@ class FlameThresholds:
     area_min: float = 16.0  # pixels of the working picture: less cannot be told from noise
     # Of the picture's longer side: what is no wider and no higher is looked at with more pixels, where there are any.
     distant_share: float = 0.10
+    detail_period_ns: int = 150_000_000  # between pictures: in fewer of them chance makes flames of few pixels
     detail_doubt: float = 1.0  # log odds: of so much that is looked at so closely, less is a flame
+    # Pixels of the whole picture: what is measured of fewer is less certain by so many log odds at most, less what the
+    # network says for them.
+    few_area: float = 40.0
+    few_doubt: float = 1.0
     forget_ns: int = 6_000_000_000  # without any flame colour: six time constants, nothing is left to remember
     # A whole picture that swings is a camera that moves, or a cut: nothing is learnt from such a frame.
     disturbed_share: float = 0.30  # of the pixels that do not look like flame

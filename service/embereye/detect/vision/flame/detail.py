@@ -15,7 +15,7 @@ class DetailDetector:
     """The flame detector once more, of the part of a camera's pictures that `whole` should see more of.
 
     One part at a time, what resembles a flame most; it stays the same while it is watched, as flicker is measured over
-    seconds.
+    seconds. Where pictures come seldom nothing is watched: of few pixels in few pictures, chance makes flames.
     """
 
     def __init__(self, whole: FlameDetector) -> None:
@@ -40,10 +40,10 @@ class DetailDetector:
         age = time_ns - self._since_ns if self.place else RESTED_NS
         if self.flame and (0 <= age < WATCHED_NS or self.flame.interest > 1):
             return True
-        self.flame, distant = None, self._whole.distant
+        whole = self._whole
+        self.flame, distant = None, whole.distant if whole.period_ns <= whole.limits.detail_period_ns else None
         if distant is None or (self.place and 0 <= age < RESTED_NS and _shows(self.place, distant)):
             return False
-        whole = self._whole
         self.place, self._since_ns = place_around(distant, *whole.full_size), time_ns
         self._seen, self._seen_ns = Flame(), 0
         self.flame = FlameDetector(whole.limits, whole.looks, whole.familiar, self.place, whole)

@@ -472,12 +472,20 @@ class FlameDetector:
         """For how long `site` has to be a flame."""
         limits = self.limits
         large = np.count_nonzero(site.mask) >= limits.large_share * self._full_area
-        looks = sum(limits.weights[name].of(site.values[name]) for name in LOOKS)
-        clear = site.score >= limits.large_score and (large or looks >= limits.agreed_odds)
-        period = (self._steps[-1].time_ns - self._steps[0].time_ns) // max(1, len(self._steps) - 1)
-        if clear and period <= limits.often_ns:
+        clear = site.score >= limits.large_score and (large or self._looks_odds(site.values) >= limits.agreed_odds)
+        if clear and self.period_ns <= limits.often_ns:
             return limits.alarm_large_ns
         return limits.alarm_ns
+
+    @property
+    def period_ns(self) -> int:
+        """From one picture to the next, on average; 0: too few are known."""
+        steps = self._steps
+        return (steps[-1].time_ns - steps[0].time_ns) // (len(steps) - 1) if len(steps) > 1 else 0
+
+    def _looks_odds(self, values: dict[str, float]) -> float:
+        """What the network says for a site of these `values`."""
+        return sum(self.limits.weights[name].of(values[name]) for name in LOOKS)
 
     def _held_at(self, memory: _Memory, site: Site) -> float:
         return float(memory.of(memory.held, site.box)[site.mask].max()) if self._holding else 0.0
@@ -517,9 +525,9 @@ class FlameDetector:
         Inside it is clipped and shows no flicker, and pieces of a rim are neither brighter than what they surround nor
         of a flame's shape.
         """
-        limits, steps = self.limits, self._steps
+        limits = self.limits
         bodies = np.zeros_like(flickering)
-        if steps[-1].time_ns - steps[0].time_ns > limits.body_step_max_ns * (len(steps) - 1):
+        if self.period_ns > limits.body_step_max_ns:
             return bodies
         bright = self._clipped(memory.window)
         lasting = cv2.compare(memory.occupancy, limits.body_occupancy_min * ALWAYS, cv2.CMP_GT)  # type: ignore[call-overload]
@@ -594,6 +602,9 @@ class FlameDetector:
             odds = min(odds - limits.detail_doubt, values["close_up"])
             if values["border"] > 0:  # of what comes into it nothing can be said, and what flickers is in its middle
                 odds = min(odds, limits.resembles_odds)
+        else:  # what is measured of few pixels is as large by chance now and then, unless the network says so too
+            few = max(0.0, 1.0 - np.count_nonzero(mask) / limits.few_area)
+            odds -= few * max(0.0, limits.few_doubt - self._looks_odds(values))
         return Site(box, mask, values, odds)
 
     def _bound_looks(self, values: dict[str, float]) -> float:

@@ -90,6 +90,16 @@ def test_nothing_is_wanted_where_nothing_small_flickers():
     assert detector.wanted_detail(START + 4 * SECOND) is None
 
 
+def test_nothing_is_wanted_where_pictures_come_seldom():
+    """Of few pixels in few pictures chance makes flames: a lamp in a tunnel was one, at 6 frames/s."""
+    detector, wanted = Detector(), set()
+    for picture, time_ns in far_away(candle(SMALL), 6.0, 8.0):
+        wanted.add(detector.wanted_detail(time_ns))
+        detector.detect(to_working_size(cv2.resize(picture, (160, 120), interpolation=cv2.INTER_AREA)), time_ns)
+    assert detector.flame.distant, "it is seen to flicker"
+    assert wanted == {None}
+
+
 def test_a_detail_is_a_square_part_of_the_picture_that_shows_what_flickers():
     detector = Detector()
     watch(candle(SMALL), seconds=2.0, detector=detector)

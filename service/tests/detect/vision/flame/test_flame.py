@@ -8,10 +8,12 @@ from embereye.detect.vision.detector import Detector, rasterize
 from embereye.detect.vision.flame.character import rest_and_unity
 from embereye.detect.vision.flame.flame import core_coloured, flame_coloured, glowing
 from embereye.detect.vision.flame.recent import Recent
+from embereye.detect.vision.networks.appearance import Look
 from embereye.detect.vision.pixels import NOWHERE, Planes
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.detect.vision.working import working_scale
 from embereye.levels import Kind, Level
+from embereye.sim.scenes.lookalikes import candle, filmed
 from embereye.sim.scenes.scene import Room
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Mask
@@ -161,6 +163,26 @@ def test_what_glows_alike_everywhere_rises_nowhere(quiet):
         return picture
 
     assert abs(rise_of([lamp(number) for number in range(30)])) < LIMITS.weights["rise"].limit
+
+
+def test_what_few_pixels_say_counts_less_unless_the_network_says_so_too():
+    """Lights on a frosty motorway, of 20 pixels each, were a flame once in 19 minutes."""
+
+    def odds(limits, logit):
+        detector = Detector(limits)
+        for number, picture in enumerate(pictures):
+            time_ns = START + int(number / 15 * SECOND)
+            if (close_ups := detector.wanted_look(time_ns)) is not None:
+                detector.note_look(Look(time_ns, logit, tuple((box, logit) for box in close_ups)))
+            detector.detect(picture, time_ns)
+        [site] = detector.flame.sites
+        assert np.count_nonzero(site.mask) < LIMITS.few_area
+        return site.odds
+
+    pictures = [picture for picture, _ in filmed(candle(6), 15.0, 4)]
+    sure = replace(LIMITS, few_doubt=0.0)
+    doubt, agreed = (odds(sure, logit) - odds(LIMITS, logit) for logit in (0.0, 4.0))
+    assert 0 <= agreed < 0.5 * doubt
 
 
 def test_the_alarm_ends_some_seconds_after_the_fire(quiet, fire):
