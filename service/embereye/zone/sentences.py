@@ -10,10 +10,12 @@ _MINUTE = 60
 
 
 def quantity(value: float, unit: str) -> str:
-    """`value` with as many digits as help a reader, and its unit; "1" is no unit."""
+    """`value` with as many digits as help a reader, and its unit: "61.3 °C", "15/s"; "1" is no unit."""
     digits = f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
     digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return digits if unit in {"", "1"} else f"{digits} {unit}"
+    if unit in {"", "1"}:
+        return digits
+    return f"{digits}{unit[1:]}" if unit.startswith("1/") else f"{digits} {unit}"
 
 
 def _decisive(terms: Sequence[Term]) -> Term | None:

@@ -87,7 +87,8 @@ export function amount(value, unit) {
   const number = Number(value);
   const digits = Math.abs(number) >= 10 ? number.toFixed(1) : number.toFixed(2);
   const short = digits.replace(/\.?0+$/, "");
-  return !unit || unit === "1" ? short : `${short} ${unit}`;
+  if (!unit || unit === "1") return short;
+  return unit.startsWith("1/") ? `${short}${unit.slice(1)}` : `${short} ${unit}`;
 }
 
 export function signText(item) {

@@ -96,3 +96,9 @@ async def test_on_a_phone_every_page_is_named_and_the_verdict_is_whole(house: Ho
     await asyncio.sleep(0.1)
     hidden = "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('#verdict-detail'))"
     assert await browser.ask("evaluate", script=hidden) <= 0
+
+
+async def test_what_is_counted_in_a_second_is_told_so(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script="location.hash = 'devices'")
+    await browser.until("document.querySelector('#devices').textContent.includes('fps 15/s')")
