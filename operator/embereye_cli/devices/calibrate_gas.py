@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
+from embereye.units import counted
 from embereye_cli.explain.device import known_devices
 from embereye_cli.hub.token import add_token_option
 from embereye_operator.api.sensors import GasCurve
@@ -73,7 +74,8 @@ def settled(resistances: Sequence[float], device: str) -> float:
     """The resistance in kΩ of a sensor that is warm and in air that does not change; UserError where it is not."""
     if len(resistances) < FEWEST:
         raise UserError(
-            f"{device}: {len(resistances)} measurements are not enough, {FEWEST} are: give it more --seconds"
+            f"{device}: {counted(len(resistances), 'measurement is', 'measurements are')} not enough, {FEWEST} are: "
+            "give it more --seconds"
         )
     middle = statistics.median(resistances)
     third = len(resistances) // 3

@@ -21,7 +21,7 @@ from google.protobuf import json_format
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.types_pb2 import Term
@@ -208,8 +208,8 @@ def replay_lines(clip: Clip, content: bytes) -> Verdict:
         raise UserError(f"what was kept of {clip.device} cannot be replayed: {error}") from error
     now, then = replay.level(kind), judged.level
     words = f"{kind.word} {now.word} now, {then.word} then, by EmberEye {judged.version}"
-    counted = f"{replay.readings} readings and {replay.frames} frames"
-    return Verdict(f"the thresholds on {counted} of {clip.device}", now == then, words)
+    shown = f"{counted(replay.readings, 'reading')} and {counted(replay.frames, 'frame')}"
+    return Verdict(f"the thresholds on {shown} of {clip.device}", now == then, words)
 
 
 def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict:
@@ -237,4 +237,4 @@ def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict
     now = max((seen.level for seen in found if seen.kind is kind), default=Level.CLEAR)
     same = (now >= Level.ALARM) == (then >= Level.ALARM)
     words = f"{kind.word} {now.name.lower()} now, {then.name.lower()} then"
-    return Verdict(f"the detectors on {clip.frames} frames of {clip.device}", same, words)
+    return Verdict(f"the detectors on {counted(clip.frames, 'frame')} of {clip.device}", same, words)

@@ -23,7 +23,7 @@ from embereye.process.tasks import beside
 from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import dial
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
@@ -379,7 +379,9 @@ def _zone_table(answer: ZonesResponse) -> Table:
         )
         reasons = [visible(zone.why)] if zone.why else []
         reasons += [visible(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
-        reasons += [f"{len(zone.faults) - LISTED} more are dark"] if len(zone.faults) > LISTED else []
+        reasons += (
+            [counted(len(zone.faults) - LISTED, "more is dark", "more are dark")] if len(zone.faults) > LISTED else []
+        )
         reasons += ["under test"] if zone.testing else []
         reasons += [_silenced(silence) for silence in zone.silences]
         table.add_row(Text(visible(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))

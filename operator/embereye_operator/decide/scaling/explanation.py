@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
@@ -65,7 +65,8 @@ def sentences(answer: Manifest) -> list[str]:
         lines.append(
             f"  inputs     λ {inputs['arrival_rate']:g} items/s, c {inputs['cost'] * 1000:g} ms of CPU per item, "
             f"u {inputs['target_utilization']:g}, backlog {inputs['backlog']}, oldest {inputs['oldest_age']:g} s, "
-            f"lead {inputs['lead']:g} s, catchUp {inputs['catch_up']:g} s, capacity {inputs['capacity']:g} cores"
+            f"lead {inputs['lead']:g} s, catchUp {inputs['catch_up']:g} s, "
+            f"capacity {counted(inputs['capacity'], 'core')}"
         )
         formula = answer["formula"]
         lines += [f"  formula    {formula['text']}", f"           = {formula['numbers']}"]

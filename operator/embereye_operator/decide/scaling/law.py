@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.api.shared import Autoscaling
 
@@ -95,7 +95,7 @@ class Terms:
     def __str__(self) -> str:
         return (
             f"ceil(({self.keep_up:.3g} to keep up + {self.backlog:.3g} for the backlog + {self.lead:.3g} for the time "
-            f"a new shard takes) / {self.capacity:g} cores) = {self.shards}"
+            f"a new shard takes) / {counted(self.capacity, 'core')}) = {self.shards}"
         )
 
 
@@ -127,7 +127,8 @@ def overrun(measured: Measured, limits: Autoscaling, *, current: int, deadline: 
     Cost may be measured wrongly; a queue above its depth, or an item older than half of `deadline` seconds, is not.
     """
     if measured.backlog > limits.queue_depth * current:
-        return f"{measured.backlog} items wait, more than queueDepth {limits.queue_depth} for each of {current} shards"
+        waiting = counted(measured.backlog, "item waits", "items wait")
+        return f"{waiting}, more than queueDepth {limits.queue_depth} for each of {counted(current, 'shard')}"
     if measured.oldest_age > deadline / 2:
         return f"an item has waited {measured.oldest_age:.1f} s, more than half of the deadline of {deadline:g} s"
     return ""

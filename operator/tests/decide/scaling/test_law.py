@@ -188,4 +188,4 @@ def test_a_clock_that_is_set_back_starts_the_window_anew() -> None:
 
 def test_the_formula_is_told() -> None:
     text = str(terms(dataclasses.replace(QUIET, arrival_rate=1400, backlog=6000), LIMITS, lead=15))
-    assert text == ("ceil((2 to keep up + 0.1 for the backlog + 0.35 for the time a new shard takes) / 1 cores) = 3")
+    assert text == ("ceil((2 to keep up + 0.1 for the backlog + 0.35 for the time a new shard takes) / 1 core) = 3")

@@ -91,6 +91,9 @@ export function amount(value, unit) {
   return unit.startsWith("1/") ? `${short}${unit.slice(1)}` : `${short} ${unit}`;
 }
 
+/** What is counted, with its number: "1 shard", "2 shards"; `many` where that is not `one` with an s. */
+export const counted = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+
 export function signText(item) {
   const [kind] = KINDS[item.kind] || ["sign"];
   const terms = item.why || [];
