@@ -121,6 +121,14 @@ def bounded(shards: int, limits: Autoscaling) -> int:
     return min(max(shards, limits.min_shards), limits.max_shards)
 
 
+def why_bounded(shards: int, limits: Autoscaling) -> str:
+    """Which bound makes another number of `shards`, and what; '' where none does."""
+    within = bounded(shards, limits)
+    if within == shards:
+        return ""
+    return f"{'minShards' if within > shards else 'maxShards'} makes it {within}"
+
+
 def overrun(measured: Measured, limits: Autoscaling, *, current: int, deadline: float) -> str:
     """Why there must be more than `current` shards whatever the cost says; '' where there need not be.
 
@@ -171,9 +179,10 @@ class Scaler:
             return self._hold(current, limits, "no shard tells its load")
         sums = terms(measured, limits, lead=observed.lead, capacity=observed.capacity)
         why_more = overrun(measured, limits, current=current, deadline=deadline)
-        required = bounded(max(sums.shards, current + 1) if why_more else sums.shards, limits)
+        asked = max(sums.shards, current + 1) if why_more else sums.shards
+        required = bounded(asked, limits)
         inputs = _inputs(measured, limits, observed)
-        text = why_more or str(sums)
+        text = "; ".join(filter(None, (why_more or str(sums), why_bounded(asked, limits))))
         if observed.missing:
             # What the others tell is the least there is: enough to add by it, never to take away.
             missing = ", ".join(observed.missing[:5])
