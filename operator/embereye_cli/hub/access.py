@@ -62,16 +62,26 @@ async def _run(arguments: Namespace) -> None:
         try:
             await action[arguments.action](link, arguments)
         except grpc.aio.AioRpcError as error:
-            raise UserError(sentence(error, arguments.hub)) from error
+            raise UserError(sentence(error, arguments.hub, f"embereye access {arguments.action}")) from error
 
 
-def sentence(error: grpc.aio.AioRpcError, hub: str) -> str:
-    """Why a call to `hub` failed, and what to do about it."""
+def sentence(error: grpc.aio.AioRpcError, hub: str, command: str, *, shows: str = "") -> str:
+    """Why a call of `command` to `hub` failed, and what to do about it.
+
+    `shows` is the command that lists what there is, for whoever named what is not there.
+    """
+    reason = error.details() or error.code().name
     if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
-        return f"the hub at {hub} cannot be reached: {error.details()}"
+        return f"the hub at {hub} cannot be reached: {reason}"
     if error.code() == grpc.StatusCode.UNAUTHENTICATED:
-        return f"the hub at {hub} does not let us in: {(error.details() or '').partition(';')[0]}; {REMEDY}"
-    return error.details() or error.code().name
+        return f"the hub at {hub} does not let us in: {reason.partition(';')[0]}; {REMEDY}"
+    if error.code() == grpc.StatusCode.PERMISSION_DENIED:
+        role = reason.partition("takes the role ")[2] or "admin"
+        makes = f"`embereye access create NAME --role {role}`"
+        return f"`{command}` is refused: {reason}; an admin makes such a token, {makes}, to be shown with --token"
+    if error.code() == grpc.StatusCode.NOT_FOUND and shows:
+        return f"{reason}: `{shows}` shows what there is"
+    return reason
 
 
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:

@@ -54,6 +54,12 @@ PAGE = 1_000  # events in one answer
 TIMEOUT = 5.0  # seconds for one answer
 # What trying again does not change; NOT_FOUND: no subscription of that name.
 FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND}
+# What lists that which an action names.
+SHOWS = {
+    "watch": "embereye subscriptions list",
+    "false": "embereye alarms --json history",
+    "end-silence": "embereye alarms silences",
+}
 LISTED = 3  # dark devices of one zone
 STYLES = {
     ZoneState.NORMAL: "green",
@@ -168,7 +174,11 @@ class _Client:
         return 0
 
     def _sentence(self, error: grpc.aio.AioRpcError) -> str:
-        return sentence(error, self._arguments.hub)
+        action = self._arguments.action or "watch"
+        shows = (
+            "embereye alarms false-alarms" if getattr(self._arguments, "take_back", False) else SHOWS.get(action, "")
+        )
+        return sentence(error, self._arguments.hub, f"embereye alarms {action}", shows=shows)
 
     # One answer
 

@@ -100,7 +100,7 @@ class Webhooks:
     def find(self, name: str) -> Webhook:
         """The one of that name; UnknownWebhookError."""
         if name not in self._webhooks:
-            raise UnknownWebhookError(f'no webhook "{name[:80]}" is declared: GET /v1/webhooks lists them')
+            raise UnknownWebhookError(f'no webhook "{name[:80]}" is declared')
         return self._webhooks[name]
 
     async def run(self) -> None:
