@@ -31,7 +31,7 @@ from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.process.tls.client import ClientTls, dial
-from embereye.units import SECOND, bracketed
+from embereye.units import SECOND, bracketed, counted
 from embereye.v1.access_pb2 import CreateLinkRequest
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
@@ -68,6 +68,7 @@ RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 TARGETS = "prometheus-targets.json"
 READY_SECONDS = 30.0  # for the hub to answer
+FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
 DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
 OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
 
@@ -111,6 +112,15 @@ class FleetState:
     failures: int = 0
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+    began: float = 0.0  # monotonic seconds at which its shards were first seen to work
+    greeted: bool = False  # all its devices were covered once
+
+    def awaits(self, now: float, *, up: bool, well: bool) -> bool:
+        """Whether it is so new that a device that is not covered may just not have had the time."""
+        self.greeted = self.greeted or well
+        self.began = self.began or (now if up else 0.0)
+        patience = self.fleet.spec.deadline / SECOND + FIRST_WORD_SECONDS
+        return up and not self.greeted and now - self.began <= patience
 
     def report(self) -> FleetReport:
         """The fleet for its metrics."""
@@ -562,13 +572,21 @@ class Up:
         covered = conditions.get("Covered", {})
         devices = status.get("devices", {})
         ready, wanted = status.get("readyShards", 0), self._current(state.fleet).spec.shards
+        watched, declared = devices.get("covered", 0), devices.get("declared", len(state.fleet.devices))
+        up = ready == wanted and status.get("observedGeneration") == state.fleet.generation
+        well = covered.get("status") == "True" and not state.failing
+        awaiting = state.awaits(time.monotonic(), up=up, well=well) and not state.failing
+        why = "" if covered.get("status") == "True" else covered.get("message", "starting")
+        if awaiting:
+            why = f"{counted(declared - watched, 'device has', 'devices have')} yet to say a first word"
         return FleetRow(
             name=state.fleet.key,
             ready=f"{ready}/{wanted}",
-            covered=f"{devices.get('covered', 0)}/{devices.get('declared', len(state.fleet.devices))}",
-            up=ready == wanted and status.get("observedGeneration") == state.fleet.generation,
-            well=covered.get("status") == "True" and not state.failing,
-            why=state.failing or ("" if covered.get("status") == "True" else covered.get("message", "starting")),
+            covered=f"{watched}/{declared}",
+            up=up,
+            well=well,
+            why=state.failing or why,
+            awaiting=awaiting,
         )
 
     def _zone_rows(self) -> list[ZoneRow]:
