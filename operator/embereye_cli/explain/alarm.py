@@ -1,6 +1,7 @@
 """`embereye explain alarm ID`: how an alarm came about, and whether it would again."""
 
 import json
+import re
 import sys
 import tempfile
 import time
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from google.protobuf import json_format
 
@@ -25,6 +25,7 @@ from embereye.zone.sentences import quantity, sign, unit_of
 from embereye.zone.state import ZoneMachine
 from embereye_cli.hub.http import HttpHub, add_console_options
 
+SHOWS = "`embereye alarms --json history` has their ids"
 SAME = "as it was decided then"
 
 
@@ -41,9 +42,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Explain; 1 where --replay decides otherwise."""
+    if not re.fullmatch("[0-9a-f]{16}", arguments.alarm):
+        raise UserError(f'"{arguments.alarm}" is no id of an alarm, such as 3a55901d2d5fdabd: {SHOWS}')
     hub = HttpHub(arguments.console, arguments.token)
-    path = f"/v1/alarms/{quote(arguments.alarm, safe='')}"
-    alarm = hub.read(path, shows="`embereye alarms --json history` has their ids")
+    path = f"/v1/alarms/{arguments.alarm}"
+    alarm = hub.read(path, shows=SHOWS)
     kept = hub.read(f"{path}/clips")
     clips, lines = kept["clips"], kept.get("lines", [])
     events = [json_format.ParseDict(event, AlarmEvent(), ignore_unknown_fields=True) for event in alarm["events"]]

@@ -23,7 +23,7 @@ from embereye.process.tasks import beside
 from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import dial
-from embereye.units import SECOND, counted
+from embereye.units import DAY, SECOND, counted
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
@@ -245,6 +245,8 @@ class _Client:
 
     async def _silence(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
+        if arguments.span > DAY / SECOND:
+            raise UserError("--for is more than 24h: a silence ends by itself within a day")
         zone = await self._find(alarms, arguments.zone)
         request = BeginSilenceRequest(
             namespace=zone.namespace, zone=zone.name, device=arguments.device, who=arguments.who,

@@ -14,6 +14,12 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
 SECONDS = 30.0  # for an answer
+REACH = "--console names the hub's HTTP port"
+# By what TLS says where no hub can be talked to: what to do.
+UNREACHABLE = {
+    "WRONG_VERSION_NUMBER": "it does not speak TLS there: begin --console with http://",
+    "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE names the file with who signed its certificate",
+}
 
 
 def add_console_options(parser: ArgumentParser) -> None:
@@ -58,13 +64,12 @@ class HttpHub:
             raise UserError(self._stranger()) from error
         except OSError as error:
             reason = getattr(error, "reason", error)
-            raise UserError(
-                f"the hub at {self._base} cannot be reached: {reason}; --console names the hub's HTTP port"
-            ) from error
+            remedy = next((remedy for sign, remedy in UNREACHABLE.items() if sign in str(reason)), REACH)
+            raise UserError(f"the hub at {self._base} cannot be reached: {reason}; {remedy}") from error
         return content
 
     def _stranger(self) -> str:
-        return f"what answers at {self._base} is no hub, or one of another version; --console names the hub's HTTP port"
+        return f"what answers at {self._base} is no hub, or one of another version; {REACH}, with https:// for TLS"
 
     def _sentence(self, error: urllib.error.HTTPError, shows: str) -> str:
         try:
