@@ -49,13 +49,14 @@ def test_the_devices_of_a_fleet_have_its_deadline_and_a_little_more_to_say_a_fir
     spec = {"cameras": [{"id": "cam-1", "zone": "yard", "source": "push"}], "deadline": "2s"}
     manifest = {"apiVersion": API_VERSION, "kind": "CameraFleet", "metadata": {"name": "yard"}, "spec": spec}
     state = FleetState(parse_fleet(manifest))
-    assert not state.awaits(90, up=False, well=False), "its shards are only starting"
-    assert state.awaits(100, up=True, well=False)
-    assert state.awaits(102 + FIRST_WORD_SECONDS, up=True, well=False)
-    assert not state.awaits(102.1 + FIRST_WORD_SECONDS, up=True, well=False)
+    assert not state.awaits(90, up=False, well=False, declared=1), "its shards are only starting"
+    assert state.awaits(100, up=True, well=False, declared=1)
+    assert state.awaits(102 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
+    assert not state.awaits(102.1 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
+    assert not FleetState(parse_fleet(manifest)).awaits(100, up=True, well=False, declared=0), "nobody is awaited"
     seen = FleetState(parse_fleet(manifest))
-    assert not seen.awaits(100, up=True, well=True)
-    assert not seen.awaits(101, up=True, well=False), "what was covered and is dark is told at once"
+    assert not seen.awaits(100, up=True, well=True, declared=1)
+    assert not seen.awaits(101, up=True, well=False, declared=1), "what was covered and is dark is told at once"
 
 
 def test_printed_lines_hold_no_control_characters(tmp_path: Path) -> None:
