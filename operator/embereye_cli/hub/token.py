@@ -12,8 +12,8 @@ from embereye.units import split_address
 
 OWN_FILE = Path(".embereye/hub/admin-token")  # of `embereye up` in this folder
 REMEDY = (
-    "show a token with --token or EMBEREYE_TOKEN; `embereye access create` makes them, "
-    f"and on the hub's own machine {OWN_FILE} of the folder that `embereye up` runs in is used by itself"
+    "show a token with --token or EMBEREYE_TOKEN; `embereye access create` makes them, and `embereye up` keeps an "
+    f"admin's in hub/admin-token of its --data: --token @FILE; where there is one, {OWN_FILE} is used by itself"
 )
 
 
@@ -107,7 +107,7 @@ def _address(text: str) -> str:
         try:
             split_address(text)
         except ValueError as error:
-            raise ArgumentTypeError(str(error)) from error
+            raise ArgumentTypeError(f'"{text}" is not HOST:PORT, such as 127.0.0.1:50052') from error
     return text
 
 

@@ -49,7 +49,7 @@ def test_a_hub_is_named_by_host_and_port(hub, capsys):
     for words in (["--hub", hub, "whoami"], ["whoami", "--hub", hub]):
         with pytest.raises(SystemExit):
             parser.parse_args(words)
-        assert f"argument --hub: {hub} is not HOST:PORT" in capsys.readouterr().err
+        assert f'argument --hub: "{hub}" is not HOST:PORT' in capsys.readouterr().err
     assert parser.parse_args(["--hub", "unix:/run/hub", "whoami"]).hub == "unix:/run/hub"
 
 
