@@ -374,7 +374,7 @@ class ShardProcess(ShardServicer, Collector):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         for report in request.reports:
             self._reporter.report(report)
-        logger.warning("%s of a shard that goes taken over", counted(len(request.reports), "report"))
+        logger.warning("took over %s of a shard that goes", counted(len(request.reports), "report"))
         return InheritResponse(taken=[report.id for report in request.reports])
 
     def describe(self) -> Iterable[Metric]:
