@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
+from embereye.units import counted
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import SensorFleetSpec
@@ -106,13 +107,14 @@ def sentences(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs
     for need, demand in zip(whole.needs, demands, strict=True):
         lines += [
             "",
-            f"{need.name}: {need.devices} devices on {need.shards} shards",
+            f"{need.name}: {counted(need.devices, 'device')} on {counted(need.shards, 'shard')}",
             *(f"  {x}" for x in need.arithmetic),
         ]
         most = most_of(demand, whole, cores, costs)
         share = demand.limits.target_utilization
         lines.append(
-            f"  most      {most:,} of these on {cores:g} cores at {share:g} of them, with all else that is here"
+            f"  most      {most:,} of these on {counted(cores, 'core')} at {share:g} of them, "
+            "with all else that is here"
         )
         if need.warning:
             lines.append(f"  BUT       {need.warning}")
@@ -121,7 +123,7 @@ def sentences(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs
     lines += [
         "",
         f"in all: {whole.cores:.2f} cores, {whole.memory_mb:,.0f} MB, {whole.inward / MB:.2f} MB/s from devices; with "
-        f"{cores:g} cores: {machines}",
+        f"{counted(cores, 'core')}: {machines}",
     ]
     return lines
 

@@ -4,6 +4,8 @@ import re
 from argparse import ArgumentTypeError
 from collections.abc import Sequence
 
+from embereye.units import LAST_PORT
+
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 BYTES = {"M": 1024**2, "G": 1024**3, "T": 1024**4}
 
@@ -27,6 +29,20 @@ def size(text: str) -> int:
     if not match or not int(match[1]):
         raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
     return int(match[1]) * BYTES[match[2]]
+
+
+def port_number(text: str) -> int:
+    """A port, or 0 where the system is to choose one."""
+    if not (text.isascii() and text.isdecimal() and int(text) <= LAST_PORT):
+        raise ArgumentTypeError(f'"{text}" is not a port: from 1 to {LAST_PORT}, or 0 for a free one')
+    return int(text)
+
+
+def named_port(text: str) -> int:
+    """A port that others are told beforehand."""
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= LAST_PORT):
+        raise ArgumentTypeError(f'"{text}" is not a port: from 1 to {LAST_PORT}')
+    return int(text)
 
 
 def split_names(texts: Sequence[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from embereye.process.identity.credentials import Credentials
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns, stepped_ns
+from embereye.units import counted
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, FleetReference, parse_fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
@@ -215,7 +216,7 @@ class Controller:
             backoff.reset()
             failing = ""
             if missed and self._synced.is_set():
-                logger.info("a list told %d changes before the watches did", len(missed))
+                logger.info("a list told %s before the watches did", counted(len(missed), "change"))
             if self._leads():
                 self._queue_all()
             self._synced.set()

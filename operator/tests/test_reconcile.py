@@ -69,6 +69,13 @@ async def test_a_settled_fleet_is_covered_and_nothing_is_written_any_more() -> N
     assert world.runtime.log == []
 
 
+async def test_a_fleet_of_one_device_is_told_of_as_one() -> None:
+    world = World(fleet_of(1))
+    outcome = await world.settle()
+    assert condition(outcome.status, "Covered") == ("True", "AllCovered", "the one device is watched")
+    assert condition(outcome.status, "Ready") == ("True", "AllShardsReady", "1 of 1 shard is ready")
+
+
 async def test_a_new_shard_owns_nothing_until_it_answers() -> None:
     world = World(fleet_of())
     await world.settle()
@@ -250,7 +257,7 @@ async def test_a_device_that_is_declared_anew_is_dark_until_its_shard_has_heard_
         assert condition(outcome.status, "Covered") == (
             "False",
             "DevicesDark",
-            "1 of 12 devices are dark: s-03 (hall-sensors-0 works under epoch 1, not yet under 2)",
+            "1 of 12 devices is dark: s-03 (hall-sensors-0 works under epoch 1, not yet under 2)",
         )
     behind.refuses = ""
     outcome = await world.settle()
@@ -272,7 +279,7 @@ async def test_a_shard_that_still_watches_what_was_taken_from_it_does_not_cover_
     assert condition(outcome.status, "Covered") == (
         "False",
         "DevicesDark",
-        f"1 of 12 devices are dark: {taken} (never heard)",
+        f"1 of 12 devices is dark: {taken} (never heard)",
     )
 
 
@@ -284,7 +291,7 @@ async def test_a_dark_device_is_named_with_its_reason() -> None:
     assert condition(outcome.status, "Covered") == (
         "False",
         "DevicesDark",
-        "1 of 12 devices are dark: s-03 (never heard)",
+        "1 of 12 devices is dark: s-03 (never heard)",
     )
     assert outcome.status.devices.summary == "11/12"
 
@@ -403,7 +410,7 @@ async def test_people_are_told_when_coverage_is_lost_and_comes_back() -> None:
     world.runtime.shards["hall-sensors-0"].dark.clear()
     await world.settle()
     assert world.runtime.events == [
-        "Warning NotCovered: 1 of 12 devices are dark: s-03 (never heard)",
+        "Warning NotCovered: 1 of 12 devices is dark: s-03 (never heard)",
         "Normal Covered: all 12 devices are watched",
     ]
 

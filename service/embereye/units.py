@@ -1,4 +1,4 @@
-"""Units that everything shares: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT."""
+"""Units that everything shares: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts."""
 
 MILLISECOND = 1_000_000  # nanoseconds, as are all of these: times are whole nanoseconds since the Unix epoch
 SECOND = 1_000_000_000
@@ -13,6 +13,12 @@ WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
 PixelBox = tuple[int, int, int, int]  # x, y, width, height in pixels
 
 LAST_PORT = 65_535
+
+
+def counted(number: float, one: str, many: str = "") -> str:
+    """`number` and what is counted, for people: "1 shard", "2 shards"; `many` where that is not `one` with an s."""
+    digits = f"{number:g}" if isinstance(number, float) else f"{number}"
+    return f"{digits} {one if number == 1 else many or f'{one}s'}"
 
 
 def bracketed(host: str) -> str:

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, split_address
+from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, counted, split_address
 
 
 def test_spans_of_time_are_whole_nanoseconds():
@@ -43,3 +43,19 @@ def test_any_text_is_an_address_or_a_value_error(text):
         return
     assert host
     assert 0 < port < 65_536
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (counted(1, "shard"), "1 shard"),
+        (counted(0, "shard"), "0 shards"),
+        (counted(2, "process", "processes"), "2 processes"),
+        (counted(1, "device is", "devices are"), "1 device is"),
+        (counted(1.0, "core"), "1 core"),
+        (counted(0.25, "core"), "0.25 cores"),
+        (counted(12_345_678_901, "byte"), "12345678901 bytes"),
+    ],
+)
+def test_what_is_counted_is_told_as_one_or_many(told, text):
+    assert told == text

@@ -143,7 +143,7 @@ class _SelfTest:
                 async with self._fleet(client):
                     await self._burn(client, alarms)
             except grpc.aio.AioRpcError as error:
-                raise UserError(sentence(error, self._hub)) from error
+                raise UserError(sentence(error, self._hub, "embereye self-test")) from error
         self._say("nothing of the test is left: fires of sensors become alarms here")
 
     def _say(self, text: str) -> None:

@@ -11,6 +11,7 @@ from lightkube import AsyncClient
 from lightkube.generic_resource import create_global_resource
 from lightkube.types import PatchType
 
+from embereye.units import counted
 from embereye_cli.cluster.kubectl_options import target_of
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.api.shared import GROUP
@@ -38,7 +39,7 @@ async def run(arguments: argparse.Namespace) -> int:
             status = {"status": {"storedVersions": [current]}}
             await client.patch(DEFINITIONS.Status, name, status, patch_type=PatchType.MERGE)
             others = ", ".join(version for version in before if version != current)
-            print(f"{name}: {count} fleets are stored as {current} now, none as {others}")
+            print(f"{name}: {counted(count, 'fleet is', 'fleets are')} stored as {current} now, none as {others}")
     return 0
 
 

@@ -3,7 +3,6 @@
 Put the sensor in clean air, leave it powered for a day when it is new and for an hour otherwise, then run the command.
 """
 
-import os
 import statistics
 import sys
 import time
@@ -12,8 +11,9 @@ from collections.abc import Sequence
 
 from embereye.detect.sensing.mq135 import OUTDOOR_PPM, r0_kohm
 from embereye.process.lifecycle import UserError
+from embereye.units import counted
 from embereye_cli.explain.device import known_devices
-from embereye_cli.hub.token import add_token_option
+from embereye_cli.hub.http import add_console_options
 from embereye_operator.api.sensors import GasCurve
 
 CURVE = GasCurve()  # of a fleet that declares none
@@ -28,7 +28,6 @@ MOST_SPREAD = 0.10
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
     parser.add_argument("device", metavar="DEVICE", help="the device's id, as its fleet declares it")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="to measure (default %(default)g)")
     parser.add_argument(
@@ -38,8 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="spec.gas.curve.scale, where the fleet has its own (default %(default)g)")  # fmt: skip
     parser.add_argument("--curve-exponent", type=float, default=CURVE.exponent,
                         help="spec.gas.curve.exponent likewise (default %(default)g)")  # fmt: skip
-    parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
-    add_token_option(parser)
+    add_console_options(parser)
 
 
 def run(arguments: Namespace) -> int:
@@ -73,7 +71,8 @@ def settled(resistances: Sequence[float], device: str) -> float:
     """The resistance in kΩ of a sensor that is warm and in air that does not change; UserError where it is not."""
     if len(resistances) < FEWEST:
         raise UserError(
-            f"{device}: {len(resistances)} measurements are not enough, {FEWEST} are: give it more --seconds"
+            f"{device}: {counted(len(resistances), 'measurement is', 'measurements are')} not enough, {FEWEST} are: "
+            "give it more --seconds"
         )
     middle = statistics.median(resistances)
     third = len(resistances) // 3

@@ -19,9 +19,10 @@ from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, conceal, redact
 from embereye.detect.vision.observation import Observation
 from embereye.process.lifecycle import UserError
+from embereye.units import counted
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
-from embereye.zone.sentences import quantity
+from embereye.zone.sentences import quantity, unit_of
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.placement.assignments import build_camera_settings
 
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
                 failed = True
     if coco:
         coco.save()
-        print(f"{arguments.coco} holds {coco.stills} stills: look through their boxes", file=sys.stderr)
+        print(f"{arguments.coco} holds {counted(coco.stills, 'still')}: look through their boxes", file=sys.stderr)
     if arguments.json:
         print(json.dumps(results, ensure_ascii=False))
     return 2 if failed else 0
@@ -184,7 +185,7 @@ def _shown_every_second(progress: Progress, task: Any) -> Seen:
 def _lines(result: dict[str, Any]) -> Iterator[Text]:
     alarms = ", ".join(f"{one['kind']} alarm at {one['time']:.1f} s" for one in result["alarms"])
     yield Text.assemble(
-        (result["file"], "bold"), f"  {result['seconds']:.1f} s, {result['frames']} frames: ",
+        (result["file"], "bold"), f"  {result['seconds']:.1f} s, {counted(result['frames'], 'frame')}: ",
         (alarms or "no alarm", "red" if alarms else "green"),
     )  # fmt: skip
     for one in result["detections"]:
@@ -200,4 +201,4 @@ def _lines(result: dict[str, Any]) -> Iterator[Text]:
 
 def _term(term: Term) -> str:
     name = term.name.partition(".")[2]
-    return f"{name} {quantity(term.value, term.unit)} ({quantity(term.threshold, term.unit)})"
+    return f"{name} {quantity(term.value, unit_of(term))} ({quantity(term.threshold, unit_of(term))})"

@@ -17,6 +17,7 @@ from embereye.detect.sensing.mq135 import ppm
 from embereye.detect.sensing.thresholds import Thresholds, percent
 from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
 from embereye.process.lifecycle import UserError
+from embereye.units import counted
 from embereye.wire.device.messages import (
     Eeprom,
     FrameWords,
@@ -76,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.out:
         _write(arguments.out, report)
     elif report.frames and report.why_uncalibrated:
-        raise UserError(f"{name}: no temperatures for {report.frames} frames: {report.why_uncalibrated}")
+        raise UserError(f"{name}: no temperatures for {counted(report.frames, 'frame')}: {report.why_uncalibrated}")
     return 0
 
 
@@ -146,7 +147,7 @@ class Report:
         summary = self.summary()
         counts = ", ".join(f"{count} {name}" for name, count in summary["packets"].items()) or "no packets"
         yield ""
-        yield f"{self.size} bytes: {counts}"
+        yield f"{counted(self.size, 'byte')}: {counts}"
         if summary["garbage"]:
             yield "garbage: " + ", ".join(f"{count} {reason}" for reason, count in summary["garbage"].items())
         if summary["devices"]:
@@ -154,7 +155,8 @@ class Report:
         if "temperature_c" in summary:
             low, mean, high = (summary["temperature_c"][name] for name in ("min", "mean", "max"))
             yield (
-                f"temperatures: {low:.2f} to {high:.2f} °C, mean {mean:.2f} °C, in {len(self.celsius)} frames; "
+                f"temperatures: {low:.2f} to {high:.2f} °C, mean {mean:.2f} °C, "
+                f"in {counted(len(self.celsius), 'frame')}; "
                 f"chip {summary['ambient_c']:.2f} °C, supply {summary['vdd_v']:.3f} V"
             )
         elif self.why_uncalibrated:

@@ -1,45 +1,38 @@
 """`embereye explain alarm ID`: how an alarm came about, and whether it would again."""
 
 import json
-import os
+import re
 import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from google.protobuf import json_format
 
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.types_pb2 import Term
-from embereye.zone.sentences import sign
+from embereye.zone.sentences import quantity, sign, unit_of
 from embereye.zone.state import ZoneMachine
-from embereye_cli.explain.device import reason_of
-from embereye_cli.hub.token import REMEDY, add_token_option, token_for
+from embereye_cli.hub.http import HttpHub, add_console_options
 
-SECONDS = 30.0  # for one answer, a clip among them
+SHOWS = "`embereye alarms --json history` has their ids"
 SAME = "as it was decided then"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
     parser.add_argument("alarm", metavar="ID", help="the alarm's id, as `embereye alarms --json history` has it")
-    parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
-    add_token_option(parser)
+    add_console_options(parser)
     parser.add_argument("--replay", action="store_true",
                         help="decide once more, with this version: the zone on the signs that were told, sensors' "
                         "thresholds on the lines that were kept, by their settings then, and cameras' detectors, with "
@@ -49,9 +42,12 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Explain; 1 where --replay decides otherwise."""
-    hub = _Hub(arguments.console, arguments.token)
-    alarm = hub.read(f"/v1/alarms/{arguments.alarm}")
-    kept = hub.read(f"/v1/alarms/{arguments.alarm}/clips")
+    if not re.fullmatch("[0-9a-f]{16}", arguments.alarm):
+        raise UserError(f'"{arguments.alarm}" is no id of an alarm, such as 3a55901d2d5fdabd: {SHOWS}')
+    hub = HttpHub(arguments.console, arguments.token)
+    path = f"/v1/alarms/{arguments.alarm}"
+    alarm = hub.read(path, shows=SHOWS)
+    kept = hub.read(f"{path}/clips")
     clips, lines = kept["clips"], kept.get("lines", [])
     events = [json_format.ParseDict(event, AlarmEvent(), ignore_unknown_fields=True) for event in alarm["events"]]
     verdicts = list(_replayed(hub, events, [*lines, *clips])) if arguments.replay else []
@@ -63,35 +59,6 @@ def run(arguments: Namespace) -> int:
             print(visible(line))
     sys.stdout.flush()
     return 0 if all(verdict.same for verdict in verdicts) else 1
-
-
-class _Hub:
-    """The hub's API."""
-
-    def __init__(self, console: str, token: str) -> None:
-        if not console.startswith(("http://", "https://")):
-            raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')
-        self._base = console.rstrip("/")
-        shown = token_for(token, urlsplit(console).hostname or "")
-        self._headers = {"Authorization": f"Bearer {shown}"} if shown else {}
-
-    def read(self, path: str) -> Any:
-        """What it answers; UserError where it does not, or refuses."""
-        return json.loads(self.fetch(path))
-
-    def fetch(self, path: str) -> bytes:
-        """The same, as bytes."""
-        url = self._base + path
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, headers=self._headers), timeout=SECONDS) as answer:
-                content: bytes = answer.read()
-        except urllib.error.HTTPError as error:
-            if error.code == HTTPStatus.UNAUTHORIZED:
-                raise UserError(f"the hub at {self._base} does not let us in; {REMEDY}") from error
-            raise UserError(f"{url} answers {error.code}: {reason_of(error)}") from error
-        except OSError as error:
-            raise UserError(f"{url} does not answer: {error}; --console names the hub's HTTP port") from error
-        return content
 
 
 # What happened
@@ -128,8 +95,8 @@ def _seen(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:
 
 
 def _term(term: Term) -> str:
-    limit = f" of {term.threshold:.4g}" if term.threshold else ""
-    return f"{term.name} {term.value:.4g}{limit}"
+    limit = f" of {quantity(term.threshold, unit_of(term))}" if term.threshold else ""
+    return f"{term.name} {quantity(term.value, unit_of(term))}{limit}"
 
 
 def _decided(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:
@@ -182,7 +149,7 @@ def replay_zone(events: list[AlarmEvent]) -> Verdict:
     return Verdict("the zone on the signs that were told", worst is then, f"{worst.word}, {why}")
 
 
-def _replayed(hub: _Hub, events: list[AlarmEvent], clips: list[dict[str, Any]]) -> Iterator[Verdict]:
+def _replayed(hub: HttpHub, events: list[AlarmEvent], clips: list[dict[str, Any]]) -> Iterator[Verdict]:
     yield replay_zone(events)
     for listed in clips:
         clip = json_format.ParseDict(listed, Clip(), ignore_unknown_fields=True)
@@ -208,8 +175,8 @@ def replay_lines(clip: Clip, content: bytes) -> Verdict:
         raise UserError(f"what was kept of {clip.device} cannot be replayed: {error}") from error
     now, then = replay.level(kind), judged.level
     words = f"{kind.word} {now.word} now, {then.word} then, by EmberEye {judged.version}"
-    counted = f"{replay.readings} readings and {replay.frames} frames"
-    return Verdict(f"the thresholds on {counted} of {clip.device}", now == then, words)
+    shown = f"{counted(replay.readings, 'reading')} and {counted(replay.frames, 'frame')}"
+    return Verdict(f"the thresholds on {shown} of {clip.device}", now == then, words)
 
 
 def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict:
@@ -237,4 +204,4 @@ def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict
     now = max((seen.level for seen in found if seen.kind is kind), default=Level.CLEAR)
     same = (now >= Level.ALARM) == (then >= Level.ALARM)
     words = f"{kind.word} {now.name.lower()} now, {then.name.lower()} then"
-    return Verdict(f"the detectors on {clip.frames} frames of {clip.device}", same, words)
+    return Verdict(f"the detectors on {counted(clip.frames, 'frame')} of {clip.device}", same, words)

@@ -1,31 +1,24 @@
 """`embereye explain device ID`: what became of everything a device sent, and whether it is watched."""
 
 import json
-import os
 import sys
 import time
-import urllib.error
-import urllib.request
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
-from embereye_cli.hub.token import REMEDY, add_token_option, token_for
-
-SECONDS = 5.0  # for the console to answer
+from embereye.v1.types_pb2 import Term
+from embereye.zone.sentences import quantity, unit_of
+from embereye_cli.hub.http import HttpHub, add_console_options
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the command's options."""
-    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
     parser.add_argument("device", metavar="ID", help="the device's id")
-    parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
-    add_token_option(parser)
+    add_console_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each fleet that knows it")
 
 
@@ -45,29 +38,8 @@ def run(arguments: Namespace) -> int:
 
 def known_devices(console: str, token: str) -> list[dict[str, Any]]:
     """What the hub at `console` knows of every device; UserError where it does not answer."""
-    url = console.rstrip("/") + "/v1/devices"
-    if not url.startswith(("http://", "https://")):
-        raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')
-    shown = token_for(token, urlsplit(url).hostname or "")
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {shown}"} if shown else {})
-    try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["devices"]
-    except urllib.error.HTTPError as error:
-        if error.code != HTTPStatus.UNAUTHORIZED:
-            raise UserError(f"{url} answers {error.code} {error.reason}: {reason_of(error)}") from error
-        raise UserError(f"the hub at {console} does not let us in; {REMEDY}") from error
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{url} does not answer: {error}; --console names the hub's HTTP port") from error
+    found: list[dict[str, Any]] = HttpHub(console, token).read("/v1/devices")["devices"]
     return found
-
-
-def reason_of(error: urllib.error.HTTPError) -> str:
-    """Why the hub refused, in its own words."""
-    try:
-        return str(json.load(error)["error"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "it does not say why"
 
 
 def _counts(ledger: dict[str, Any], name: str) -> dict[str, int]:
@@ -119,7 +91,8 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
         at = int(entry.get(key, 0))
         yield f"  last {name} {(now_ns - at) / SECOND:.1f} s ago" if at else f"  never {name}"
     for term in entry.get("latest", ()):
-        yield f"  {term['name']}: {float(term.get('value', 0)):.4g} {term.get('unit', '')}"
+        unit = unit_of(Term(name=term["name"], unit=term.get("unit", "")))
+        yield f"  {term['name']}: {quantity(float(term.get('value', 0)), unit)}"
     ledger = entry.get("ledger", {})
     owners = len(entry.get("owners", ()))
     yield f"  offered {int(ledger.get('offered', 0)):>12,}{f' to {owners} owners' if owners > 1 else ''}, of which"

@@ -21,6 +21,13 @@ from embereye.v1.access_pb2_grpc import AccessStub
 from embereye_cli.hub.token import REMEDY, add_hub_options, add_hub_options_behind, hub_tls, token_for
 
 SECONDS = 5.0  # for an answer
+# By what gRPC says where no hub can be talked to: what to do.
+UNREACHABLE = {
+    "WRONG_VERSION_NUMBER": "it does not speak TLS there: leave --ca out",
+    "CERTIFICATE_VERIFY_FAILED": "name who signed its certificate with --ca",
+    "Hostname Verification": "its certificate has another name: say one that it has with --server-name",
+    "Socket closed": "it may speak TLS: name who signed its certificate with --ca",
+}
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}
 WORDS = {number: word for word, number in ROLES.items()}
 
@@ -62,16 +69,27 @@ async def _run(arguments: Namespace) -> None:
         try:
             await action[arguments.action](link, arguments)
         except grpc.aio.AioRpcError as error:
-            raise UserError(sentence(error, arguments.hub)) from error
+            raise UserError(sentence(error, arguments.hub, f"embereye access {arguments.action}")) from error
 
 
-def sentence(error: grpc.aio.AioRpcError, hub: str) -> str:
-    """Why a call to `hub` failed, and what to do about it."""
+def sentence(error: grpc.aio.AioRpcError, hub: str, command: str, *, shows: str = "") -> str:
+    """Why a call of `command` to `hub` failed, and what to do about it.
+
+    `shows` is the command that lists what there is, for whoever named what is not there.
+    """
+    reason = error.details() or error.code().name
     if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
-        return f"the hub at {hub} cannot be reached: {error.details()}"
+        remedy = next((remedy for sign, remedy in UNREACHABLE.items() if sign in reason), "--hub names its gRPC port")
+        return f"the hub at {hub} cannot be reached: {reason}; {remedy}"
     if error.code() == grpc.StatusCode.UNAUTHENTICATED:
-        return f"the hub at {hub} does not let us in: {(error.details() or '').partition(';')[0]}; {REMEDY}"
-    return error.details() or error.code().name
+        return f"the hub at {hub} does not let us in: {reason.partition(';')[0]}; {REMEDY}"
+    if error.code() == grpc.StatusCode.PERMISSION_DENIED:
+        role = reason.partition("takes the role ")[2] or "admin"
+        makes = f"`embereye access create NAME --role {role}`"
+        return f"`{command}` is refused: {reason}; an admin makes such a token, {makes}, to be shown with --token"
+    if error.code() == grpc.StatusCode.NOT_FOUND and shows:
+        return f"{reason}: `{shows}` shows what there is"
+    return reason
 
 
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:

@@ -23,7 +23,7 @@ from embereye.process.tasks import beside
 from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
 from embereye.process.tls.client import dial
-from embereye.units import SECOND
+from embereye.units import DAY, SECOND, counted
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
     AlarmEvent,
@@ -54,6 +54,12 @@ PAGE = 1_000  # events in one answer
 TIMEOUT = 5.0  # seconds for one answer
 # What trying again does not change; NOT_FOUND: no subscription of that name.
 FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND}
+# What lists that which an action names.
+SHOWS = {
+    "watch": "embereye subscriptions list",
+    "false": "embereye alarms --json history",
+    "end-silence": "embereye alarms silences",
+}
 LISTED = 3  # dark devices of one zone
 STYLES = {
     ZoneState.NORMAL: "green",
@@ -168,7 +174,11 @@ class _Client:
         return 0
 
     def _sentence(self, error: grpc.aio.AioRpcError) -> str:
-        return sentence(error, self._arguments.hub)
+        action = self._arguments.action or "watch"
+        shows = (
+            "embereye alarms false-alarms" if getattr(self._arguments, "take_back", False) else SHOWS.get(action, "")
+        )
+        return sentence(error, self._arguments.hub, f"embereye alarms {action}", shows=shows)
 
     # One answer
 
@@ -235,6 +245,8 @@ class _Client:
 
     async def _silence(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
+        if arguments.span > DAY / SECOND:
+            raise UserError("--for is more than 24h: a silence ends by itself within a day")
         zone = await self._find(alarms, arguments.zone)
         request = BeginSilenceRequest(
             namespace=zone.namespace, zone=zone.name, device=arguments.device, who=arguments.who,
@@ -379,7 +391,9 @@ def _zone_table(answer: ZonesResponse) -> Table:
         )
         reasons = [visible(zone.why)] if zone.why else []
         reasons += [visible(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
-        reasons += [f"{len(zone.faults) - LISTED} more are dark"] if len(zone.faults) > LISTED else []
+        reasons += (
+            [counted(len(zone.faults) - LISTED, "more is dark", "more are dark")] if len(zone.faults) > LISTED else []
+        )
         reasons += ["under test"] if zone.testing else []
         reasons += [_silenced(silence) for silence in zone.silences]
         table.add_row(Text(visible(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))

@@ -56,7 +56,8 @@ async def _run(arguments: Namespace) -> int:
         try:
             await action(link, arguments)
         except grpc.aio.AioRpcError as error:
-            raise UserError(sentence(error, arguments.hub)) from error
+            command = f"embereye subscriptions {arguments.action}"
+            raise UserError(sentence(error, arguments.hub, command, shows="embereye subscriptions list")) from error
     return 0
 
 

@@ -2,17 +2,18 @@
 
 import ipaddress
 import os
-from argparse import SUPPRESS, ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable
 from pathlib import Path
 
 from embereye.process.lifecycle import UserError
 from embereye.process.tls.client import ClientTls
+from embereye.units import split_address
 
 OWN_FILE = Path(".embereye/hub/admin-token")  # of `embereye up` in this folder
 REMEDY = (
-    "show a token with --token or EMBEREYE_TOKEN; `embereye access create` makes them, "
-    f"and on the hub's own machine {OWN_FILE} of the folder that `embereye up` runs in is used by itself"
+    "show a token with --token or EMBEREYE_TOKEN; `embereye access create` makes them, and `embereye up` keeps an "
+    f"admin's in hub/admin-token of its --data: --token @FILE; where there is one, {OWN_FILE} is used by itself"
 )
 
 
@@ -35,7 +36,9 @@ def add_hub_tls_options(parser: ArgumentParser) -> None:
 def add_hub_options(parser: ArgumentParser, *, json: bool = True) -> None:
     """Declare --hub, --json where there is such output, and how the hub is asked."""
     hub = os.environ.get("EMBEREYE_HUB", "127.0.0.1:50052")
-    parser.add_argument("--hub", default=hub, help="host:port of the hub's gRPC port (%(default)s) [EMBEREYE_HUB]")
+    parser.add_argument(
+        "--hub", type=_address, default=hub, help="host:port of the hub's gRPC port (%(default)s) [EMBEREYE_HUB]"
+    )
     if json:
         parser.add_argument("--json", action="store_true", help="one JSON object per line")
     add_token_option(parser)
@@ -46,7 +49,8 @@ def add_hub_options_behind(actions: Iterable[ArgumentParser]) -> None:
     """Let the options of `add_hub_options` stand behind an action's name as well, where people write them too."""
     for action in actions:
         for option in ("--hub", "--token", "--ca", "--server-name"):
-            action.add_argument(option, default=SUPPRESS, help=SUPPRESS)
+            kind = _address if option == "--hub" else str
+            action.add_argument(option, type=kind, default=SUPPRESS, help=SUPPRESS)
         action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
         command = action.prog.rpartition(" ")[0]
         action.epilog = (
@@ -59,7 +63,11 @@ def hub_tls(arguments: Namespace) -> ClientTls | None:
     if not arguments.ca:
         return None
     tls = ClientTls(None if arguments.ca == "system" else Path(arguments.ca), server_name=arguments.server_name)
-    tls.check()
+    try:
+        tls.check()
+    except UserError as error:
+        remedy = "name a file with the certificates of who signed the hub's, in PEM"
+        raise UserError(f"--ca {arguments.ca} cannot be used: {error}: {remedy}") from error
     return tls
 
 
@@ -91,6 +99,16 @@ def add_device_token_option(parser: ArgumentParser, needed: str = "") -> None:
 def device_token(given: str) -> str:
     """The token that devices show; UserError where its file cannot be read."""
     return token_for(given, "") if given else ""
+
+
+def _address(text: str) -> str:
+    """HOST:PORT, or what gRPC has for a socket's path."""
+    if not text.startswith("unix:"):
+        try:
+            split_address(text)
+        except ValueError as error:
+            raise ArgumentTypeError(f'"{text}" is not HOST:PORT, such as 127.0.0.1:50052') from error
+    return text
 
 
 def _is_here(host: str) -> bool:

@@ -49,7 +49,8 @@ async def _run(arguments: Namespace) -> int:
         try:
             return await action(link, arguments)
         except grpc.aio.AioRpcError as error:
-            raise UserError(sentence(error, arguments.hub)) from error
+            command = f"embereye webhooks {arguments.action}"
+            raise UserError(sentence(error, arguments.hub, command, shows="embereye webhooks list")) from error
 
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> int:

@@ -1,5 +1,6 @@
 """Write all that a hub has stored, but clips, into one file, as it is at one moment. The hub may go on running."""
 
+import contextlib
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def run(arguments: Namespace) -> int:
         raise UserError(f"{file} cannot be written: {error.strerror or error}") from error
     finally:
         for left in (draft, Path(f"{draft}-wal"), Path(f"{draft}-shm")):
-            left.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # where nothing can be written, nothing was left
+                left.unlink(missing_ok=True)
     print_copied(copied, str(file))
     return 0

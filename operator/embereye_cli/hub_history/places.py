@@ -78,5 +78,5 @@ def _file(arguments: Namespace) -> Path:
 def print_copied(copied: Sequence[CopiedTable], target: str) -> None:
     """Say what was copied."""
     for table in copied:
-        print(f"{table.name:12} {table.rows:9,} rows")
+        print(f"{table.name:12} {table.rows:9,} {'row' if table.rows == 1 else 'rows'}")
     print(f"copied to {target}, compared row by row: identical")

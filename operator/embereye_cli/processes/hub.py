@@ -20,7 +20,7 @@ from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.processes.shard_options import add_identity
-from embereye_cli.values import duration, size, split_names
+from embereye_cli.values import duration, port_number, size, split_names
 
 logger = logging.getLogger(__name__)
 PASSWORD = re.compile(r":[^/@]+@|password=")  # in a connection string
@@ -35,14 +35,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
     parser.add_argument("--outer-host", default=env("OUTER_HOST"), metavar="HOST",
                         help="where people reach gRPC and console; default: --host [EMBEREYE_OUTER_HOST]")  # fmt: skip
-    parser.add_argument("--grpc-port", type=int, default=int(env("GRPC_PORT", "50052")),
+    parser.add_argument("--grpc-port", type=port_number, default=env("GRPC_PORT", "50052"),
                         help="gRPC port [EMBEREYE_GRPC_PORT]")  # fmt: skip
-    parser.add_argument("--http-port", type=int, default=int(env("HTTP_PORT", "8080")),
+    parser.add_argument("--http-port", type=port_number, default=env("HTTP_PORT", "8080"),
                         help="port of the console and the HTTP API [EMBEREYE_HTTP_PORT]")  # fmt: skip
-    parser.add_argument("--metrics-port", type=int, default=int(env("METRICS_PORT", "0")), metavar="PORT",
+    parser.add_argument("--metrics-port", type=port_number, default=env("METRICS_PORT", "0"), metavar="PORT",
                         help="port of /metrics and /healthz alone, for a Prometheus without a token; "
                         "default: none [EMBEREYE_METRICS_PORT]")  # fmt: skip
-    parser.add_argument("--association-port", type=int, default=int(env("ASSOCIATION_PORT", "0")), metavar="PORT",
+    parser.add_argument("--association-port", type=port_number, default=env("ASSOCIATION_PORT", "0"), metavar="PORT",
                         help="port of control loops that need the latency: delimited protobuf over TCP, and with --tls "
                         "over TLS; default: none [EMBEREYE_ASSOCIATION_PORT]")  # fmt: skip
     parser.add_argument("--association-socket", type=Path, default=env("ASSOCIATION_SOCKET") or None, metavar="PATH",

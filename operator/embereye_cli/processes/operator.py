@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
-from embereye_cli.values import duration_or_seconds, split_names
+from embereye_cli.values import duration_or_seconds, port_number, split_names
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
@@ -152,7 +152,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "Covered; empty: Ready is waited for, and nothing halts [EMBEREYE_ROLLOUT_HALT_ON]",
     )
     parser.add_argument(
-        "--health-port", type=int, default=int(env("HEALTH_PORT", "8080")), help="port of /healthz and /metrics"
+        "--health-port", type=port_number, default=env("HEALTH_PORT", "8080"), help="port of /healthz and /metrics"
     )
 
 

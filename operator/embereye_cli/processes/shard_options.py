@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from embereye.shard.service import ShardOptions
+from embereye_cli.values import port_number
 
 
 def add_identity(parser: ArgumentParser, port: int) -> None:
@@ -14,7 +15,7 @@ def add_identity(parser: ArgumentParser, port: int) -> None:
     parser.add_argument("--identity", type=Path, default=Path(folder) if folder else None, metavar="DIR",
                         help="folder with ca.crt, tls.crt and tls.key, by which it proves itself to hub, shards and "
                         "operator; without it they are answered on loopback alone [EMBEREYE_IDENTITY]")  # fmt: skip
-    parser.add_argument("--control-port", type=int, default=int(os.environ.get("EMBEREYE_CONTROL_PORT", port)),
+    parser.add_argument("--control-port", type=port_number, default=os.environ.get("EMBEREYE_CONTROL_PORT", str(port)),
                         help="port where they call [EMBEREYE_CONTROL_PORT]")  # fmt: skip
 
 
@@ -56,7 +57,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("shared-tls", 0, "the same with TLS; 0: none"),
     ):
         variable = f"{name.upper().replace('-', '_')}_PORT"
-        parser.add_argument(f"--{name}-port", type=int, default=int(env(variable, str(port))),
+        parser.add_argument(f"--{name}-port", type=port_number, default=env(variable, str(port)),
                             help=f"{text} [EMBEREYE_{variable}]")  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from embereye.process import lifecycle
 from embereye.process.addresses import outward_address
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
-from embereye_cli.values import duration_or_seconds
+from embereye_cli.values import duration_or_seconds, named_port, port_number
 from embereye_operator.runtime.local.runtime import HOST, Reach
 from embereye_operator.up.folder import load_fleets, load_webhooks, locked
 from embereye_operator.up.up import SIMULATE, Up, UpOptions
@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="print one JSON object that says where everything listens, once all is ready")  # fmt: skip
     parser.add_argument("--no-sim", action="store_true",
                         help=f"do not start simulators for fleets annotated {SIMULATE}")  # fmt: skip
-    parser.add_argument("--console-port", type=int, default=8080, help="port of the console (default: 8080)")
-    parser.add_argument("--hub-port", type=int, default=50052, help="gRPC port of the hub (default: 50052)")
-    parser.add_argument("--metrics-port", type=int, default=0,
+    parser.add_argument("--console-port", type=named_port, default=8080, help="port of the console (default: 8080)")
+    parser.add_argument("--hub-port", type=named_port, default=50052, help="gRPC port of the hub (default: 50052)")
+    parser.add_argument("--metrics-port", type=port_number, default=0,
                         help="port of /metrics about the fleets (default: a free one, which --json tells)")  # fmt: skip
     parser.add_argument("--listen", default=HOST, metavar="ADDRESS",
                         help="address that devices and people reach this machine at; :: or 0.0.0.0: all that it has. "

@@ -19,6 +19,7 @@ from embereye.sim.load.figures import ClientFigures
 from embereye.sim.load.run import LoadTest
 from embereye.sim.scenes.films import Cameras, CameraSpec, prepare
 from embereye.sim.scenes.fire import parse_fire
+from embereye.units import counted
 from embereye.wire.onvif.media import Profile
 from embereye_cli.hub.token import add_device_token_option, device_token
 from embereye_cli.simulate.load_options import (
@@ -136,7 +137,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     if is_load_test(arguments):
         return await _load(arguments, cameras, tls, stop)
     if arguments.push:
-        logger.info("pushing %d cameras to %s", len(specs), arguments.push)
+        logger.info("pushing %s to %s", counted(len(specs), "camera"), arguments.push)
         await push_cameras(cameras, arguments.push, stop, device_token(arguments.token), tls)
         return 0
 
@@ -147,7 +148,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         return await _main_rtp(cameras, arguments, stop)
 
     def ready(bound: int) -> None:
-        logger.info("%d cameras on http://%s:%d/", len(specs), host, bound)
+        logger.info("%s on http://%s:%d/", counted(len(specs), "camera"), host, bound)
 
     await serve_mjpeg(cameras, host, port, stop, ready)
     return 0
@@ -185,14 +186,15 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
         host, port = address_option("--rtp", arguments.rtp, any_port=True)
         last = port + PORT_STEP * (count - 1)
         if not 0 < port <= last + 1 <= 65_535:
-            raise UserError(f'--rtp "{arguments.rtp}": {count} cameras need the ports {port} to {last + 1}')
-        logger.info("sending %d cameras to %s, ports %d to %d", count, host, port, last)
+            needed = f"{counted(count, 'camera needs', 'cameras need')} the ports {port} to {last + 1}"
+            raise UserError(f'--rtp "{arguments.rtp}": {needed}')
+        logger.info("sending %s to %s, ports %d to %d", counted(count, "camera"), host, port, last)
         await send_rtp(cameras, host, port, stop)
         return 0
     host, port = address_option("--rtsp", arguments.rtsp, any_port=True)
 
     def ready(bound: int) -> None:
-        logger.info("%d cameras on rtsp://%s:%d/ID", count, host, bound)
+        logger.info("%s on rtsp://%s:%d/ID", counted(count, "camera"), host, bound)
 
     if arguments.onvif:
         await _add_smaller(cameras, arguments)

@@ -14,6 +14,7 @@ from embereye.sim.load.run import LoadTest
 from embereye.sim.load.sensors import SensorLoad, send_sensors
 from embereye.sim.scenes.fire import parse_fire
 from embereye.sim.sensors import SensorSpec, run_sensors
+from embereye.units import counted
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SerialNumber
 from embereye_cli.hub.token import add_device_token_option, device_token
@@ -113,10 +114,10 @@ def run(arguments: argparse.Namespace) -> int:
             tls=tls,
         )
         print(
-            f"{len(specs)} devices: {stats.readings} readings, {stats.frames} frames, "
-            f"{stats.calibrations} calibrations, {stats.sent_bytes} bytes; "
-            f"{stats.connections} connections, {stats.failures} failed, {stats.lost} lost; "
-            f"{stats.dropped} packets dropped because the server was too slow"
+            f"{counted(len(specs), 'device')}: {counted(stats.readings, 'reading')}, {counted(stats.frames, 'frame')}, "
+            f"{counted(stats.calibrations, 'calibration')}, {counted(stats.sent_bytes, 'byte')}; "
+            f"{counted(stats.connections, 'connection')}, {stats.failures} failed, {stats.lost} lost; "
+            f"{counted(stats.dropped, 'packet')} dropped because the server was too slow"
         )
         return 0 if stats.connections else 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from embereye.camera.sources.onvif.choice import choose_watched, largest
 from embereye.camera.sources.onvif.found import FoundCamera
+from embereye.units import counted
 from embereye.wire.onvif.media import Profile
 from embereye.wire.rtsp.messages import printable
 from embereye_operator.api.cameras import FleetRate
@@ -29,7 +30,7 @@ class Naming:
 
 def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
     """A CameraFleet of `cameras`, in YAML with comments: ready to be applied, and without a password."""
-    count = f"{len(cameras)} camera{'s' * (len(cameras) != 1)}"
+    count = counted(len(cameras), "camera")
     kubectl, secret = f"#   kubectl --namespace {naming.namespace}", f"secret generic {naming.secret}"
     first = [
         "#",

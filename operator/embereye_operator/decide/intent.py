@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.shard_pb2 import Assignment, Peer, ShardStatus
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.fleet_memory import FleetMemory
@@ -279,9 +279,10 @@ def tell_stuck(
             waits = [name for name in intent.plan.members if not _has_taken_over(statuses.get(name), intent.epoch)]
             why = f"{', '.join(waits) or 'nobody'} has not taken over"
             if held:
-                why = f"it holds {held} devices"
+                why = f"it holds {counted(held, 'device')}"
             elif not waits and (spooled := _spooled(statuses.get(shard))):
-                why = f"{spooled} of its reports wait for the hub, which does not take them"
+                waiting = counted(spooled, "of its reports waits", "of its reports wait")
+                why = f"{waiting} for the hub, which does not take them"
             reasons.append(f"{shard} should have gone: {why}")
     for shard, pod in leaving_nodes.items():
         if f"{shard}@{pod.node}" in late:

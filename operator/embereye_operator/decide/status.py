@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
 from embereye.v1.shard_pb2 import ShardStatus
@@ -149,7 +149,8 @@ def _condition(type_: str, status: bool, reason: str, message: str) -> Condition
 
 def _ready(facts: Facts, ready: Sequence[str]) -> Condition:
     if len(ready) == len(facts.wanted):
-        return _condition("Ready", True, "AllShardsReady", f"{len(ready)} of {len(facts.wanted)} shards are ready")
+        message = f"{len(ready)} of {counted(len(facts.wanted), 'shard is', 'shards are')} ready"
+        return _condition("Ready", True, "AllShardsReady", message)
     reasons = [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]
     unreachable = any(facts.statuses.get(shard) is None and shard in facts.existing for shard in facts.wanted)
     return _condition("Ready", False, "ShardUnreachable" if unreachable else "ShardsNotReady", _listed(reasons, 5))
@@ -163,11 +164,12 @@ def _progressing(facts: Facts) -> Condition:
     if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
         return _condition("Progressing", True, "ShardsLeaving", f"{_listed(leaving, 5)} go once others have taken over")
     if facts.rollout and facts.rollout.held:
-        message = f"{len(facts.rollout.held)} shards are yet to take their changed pods: {facts.rollout.waits}"
+        held = counted(len(facts.rollout.held), "shard is", "shards are")
+        message = f"{held} yet to take the changed pod: {facts.rollout.waits}"
         return _condition("Progressing", True, "RollingOut", message)
     if facts.moving:
         owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
-        message = f"{_listed(owners, 5)} take over {len(facts.moving)} devices"
+        message = f"{_listed(owners, 5)} take over {counted(len(facts.moving), 'device')}"
         return _condition("Progressing", True, "HandingOver", message)
     if waiting := [why for shard in facts.wanted if (why := why_not_ready(facts, shard))]:
         return _condition("Progressing", True, "ShardsComing", _listed(waiting, 5))
@@ -199,7 +201,7 @@ def _access_restricted(facts: Facts) -> Condition:
         message = "spec.access.open is true: everybody who reaches the ports may speak for any device"
         return _condition("AccessRestricted", False, "Open", message)
     wanted = [f"a token of Secret {access.tokens_ref.name}"] if access.tokens_ref else []
-    wanted += [f"{len(access.networks)} networks"] if access.networks else []
+    wanted += [counted(len(access.networks), "network")] if access.networks else []
     if access.tls and access.tls.clients:
         wanted.append(f"certificates of Secret {access.tls.clients.ca_ref.name}")
     return _condition("AccessRestricted", True, "Declared", f"devices are listened to by {' and '.join(wanted)}")
@@ -258,12 +260,14 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
         message = f"no {facts.fleet.kind} are declared: list them in spec.{facts.fleet.kind}"
         return _condition("Covered", False, "NothingDeclared", message)
     if devices.covered == devices.declared:
-        return _condition("Covered", True, "AllCovered", f"all {devices.declared} devices are watched")
+        every = "the one device is" if devices.declared == 1 else f"all {devices.declared} devices are"
+        return _condition("Covered", True, "AllCovered", f"{every} watched")
     owners = {facts.placement.get(device.id, "") for device in facts.devices}
     lost = sorted(owner for owner in owners if owner and facts.statuses.get(owner) is None)
     dark = [f"{entry.id} ({entry.reason})" for entry in devices.dark]
     count = devices.declared - devices.covered
-    message = f"{count} of {devices.declared} devices are dark: {_listed(dark, 5, count)}"
+    which = f"{count} of {counted(devices.declared, 'device')} {'is' if count == 1 else 'are'}"
+    message = f"{which} dark: {_listed(dark, 5, count)}"
     if lost:
         return _condition("Covered", False, "ShardUnreachable", f"no word from {_listed(lost, 5)}; {message}")
     return _condition("Covered", False, "DevicesDark", message)
@@ -290,14 +294,16 @@ def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: 
     if not decision.known:
         return _condition("ScalingActive", False, "Holding", decision.reason)
     if facts.fleet.spec.autoscaling.observe:
-        message = f"observe is true: nothing is scaled; {decision.shards} shards instead of {shards} would be right"
+        right = f"{counted(decision.shards, 'shard')} instead of {shards} would be right"
+        message = f"observe is true: nothing is scaled; {right}"
         return _condition("ScalingActive", False, "Observing", message)
+    required = f"{counted(decision.required, 'shard is', 'shards are')} required"
     if decision.required > decision.shards:
-        return _condition("ScalingActive", True, "AboutToGrow", f"{decision.required} shards are required")
+        return _condition("ScalingActive", True, "AboutToGrow", required)
     if decision.required < decision.shards:
-        message = f"{decision.required} shards are required; the others stay for the stabilization window"
+        message = f"{required}; the others stay for the stabilization window"
         return _condition("ScalingActive", True, "Stabilizing", message)
-    return _condition("ScalingActive", True, "AsRequired", f"{decision.required} shards are required")
+    return _condition("ScalingActive", True, "AsRequired", required)
 
 
 def _metrics_available(facts: Facts) -> Condition:

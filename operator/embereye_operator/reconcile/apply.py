@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from embereye.units import counted
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.intent import Change, Intent, may_go, replaced_pod
@@ -63,7 +64,7 @@ class Applier:
         if not await self._apply(change.manifests[0], objects, fenced=True):
             return False
         if overdue := intent.plan.overdue:
-            self._context.actions.append(f"let go of {len(overdue)} devices that their new owners have not heard")
+            self._context.actions.append(f"let go of {counted(len(overdue), 'device')} that new owners have not heard")
         await self._tell_shards(intent, change.assignments)
         for manifest in change.manifests[1:]:
             if manifest["kind"] == "Deployment" and manifest["metadata"]["name"] in change.rollout.held:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.api.status import LastScale
 from embereye_operator.decide.intent import Intent
@@ -67,7 +67,7 @@ async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) 
     before, after = snapshot.fleet.spec.shards, decision.shards
     await context.runtime.scale(snapshot.fleet, after)
     context.actions.append(f"scale from {before} to {after}")
-    message = f"from {before} to {after} shards: {decision.reason}"
+    message = f"from {before} to {counted(after, 'shard')}: {decision.reason}"
     await context.runtime.event(snapshot.fleet, "Normal", "Scaled", message)
     return LastScale(timestamp(snapshot.label), before, after, decision.reason[:1024], dict(decision.inputs))
 

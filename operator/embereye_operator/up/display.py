@@ -21,6 +21,7 @@ STYLES = {
     "acknowledged": "magenta",
     "restored": "cyan",
     "covered": "green",
+    "awaiting": "yellow",
     "dark": "bold red",
 }
 
@@ -35,6 +36,7 @@ class FleetRow:
     up: bool  # all its shards work under the current manifest
     well: bool  # every declared device is covered
     why: str
+    awaiting: bool = False  # it is new, and its devices still have time to say their first word
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Lines:
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Print what changed since the last call."""
         for fleet in fleets:
-            if fleet.name not in self._last and not fleet.up:
+            if fleet.name not in self._last and (fleet.awaiting or not fleet.up):
                 continue  # it is only starting
             if self._last.get(fleet.name) != (fleet.ready, fleet.covered):
                 self._last[fleet.name] = (fleet.ready, fleet.covered)
@@ -107,7 +109,7 @@ class LiveTable:
         """Replace the tables."""
         table = Table("fleet", "shards", "covered", "", title=None, expand=True)
         for fleet in fleets:
-            style = STYLES["covered" if fleet.well else "dark"]
+            style = STYLES["covered" if fleet.well else "awaiting" if fleet.awaiting else "dark"]
             table.add_row(fleet.name, fleet.ready, Text(fleet.covered, style=style), Text(visible(fleet.why)))
         states = Table("zone", "state", "covered", "", expand=True)
         for zone in zones:

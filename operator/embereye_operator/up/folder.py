@@ -41,7 +41,7 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
             except FleetError as error:
                 raise UserError(f"{path}: {error}") from error
             if fleet.key in fleets:
-                raise UserError(f"{path}: {fleet.key} is declared twice")
+                raise UserError(f"{path}: {fleet.key} is declared twice: give one another name, or leave one out")
             fleets[fleet.key] = fleet
     return fleets
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import getpass
 import json
 import logging
@@ -31,7 +32,7 @@ from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns, stepped_ns
 from embereye.process.tls.client import ClientTls, dial
-from embereye.units import SECOND, bracketed
+from embereye.units import SECOND, bracketed, counted
 from embereye.v1.access_pb2 import CreateLinkRequest
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
@@ -68,6 +69,8 @@ RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 TARGETS = "prometheus-targets.json"
 READY_SECONDS = 30.0  # for the hub to answer
+FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # of the disk: no fault of ours
 DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
 OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
 
@@ -111,6 +114,15 @@ class FleetState:
     failures: int = 0
     seconds: float = 0.0  # of all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
+    began: float = 0.0  # monotonic seconds at which its shards were first seen to work
+    greeted: bool = False  # all its devices were covered once
+
+    def awaits(self, now: float, *, up: bool, well: bool, declared: int) -> bool:
+        """Whether it is so new that a device that is not covered may just not have had the time."""
+        self.greeted = self.greeted or well
+        self.began = self.began or (now if up else 0.0)
+        patience = self.fleet.spec.deadline / SECOND + FIRST_WORD_SECONDS
+        return up and declared > 0 and not self.greeted and now - self.began <= patience
 
     def report(self) -> FleetReport:
         """The fleet for its metrics."""
@@ -216,14 +228,17 @@ class Up:
         """UserError where two want one port, which both would listen on without a word, or somebody else has it."""
         options = self._options
         host = options.reach.listen
-        taken = {options.hub_port: "the hub", options.console_port: "the console"}
-        if options.metrics_port:
-            taken[options.metrics_port] = "metrics"
-        if not self._listened:
-            check_port(options.hub_port, "the hub", "choose another with --hub-port", host)
-            check_port(options.console_port, "the console", "choose another with --console-port", host)
-            if options.metrics_port:
-                check_port(options.metrics_port, "metrics", "choose another with --metrics-port")
+        taken = dict[int, str]()
+        for port, what, option, where in (
+            (options.hub_port, "the hub", "--hub-port", host),
+            (options.console_port, "the console", "--console-port", host),
+            (options.metrics_port, "metrics", "--metrics-port", HOST),
+        ):
+            if port in taken:
+                raise UserError(f"port {port} is wanted by {what} and by {taken[port]}: choose another with {option}")
+            if port and not self._listened:
+                check_port(port, what, f"choose another with {option}", where)
+            taken |= {port: what} if port else {}
         for fleet in fleets:
             wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(fleet).items()}
             if self._is_simulated(fleet):
@@ -342,8 +357,12 @@ class Up:
             state.due = time.monotonic() + pause
             if state.failing != str(error):
                 state.failing = str(error)
-                logger.exception("%s could not be reconciled", key)
-                self._display.say(f"{key} could not be reconciled: {error}", style="bold red")
+                reason = str(error)
+                if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                    reason = f"--data {self._options.data} cannot be written: {error.strerror}"
+                else:
+                    logger.exception("%s could not be reconciled", key)
+                self._display.say(f"{key} could not be reconciled: {reason}", style="bold red")
         else:
             if state.failing:
                 self._display.say(f"{key} is reconciled again")
@@ -562,13 +581,21 @@ class Up:
         covered = conditions.get("Covered", {})
         devices = status.get("devices", {})
         ready, wanted = status.get("readyShards", 0), self._current(state.fleet).spec.shards
+        watched, declared = devices.get("covered", 0), devices.get("declared", len(state.fleet.devices))
+        up = ready == wanted and status.get("observedGeneration") == state.fleet.generation
+        well = covered.get("status") == "True" and not state.failing
+        awaiting = state.awaits(time.monotonic(), up=up, well=well, declared=declared) and not state.failing
+        why = "" if covered.get("status") == "True" else covered.get("message", "starting")
+        if awaiting:
+            why = f"{counted(declared - watched, 'device has', 'devices have')} yet to say a first word"
         return FleetRow(
             name=state.fleet.key,
             ready=f"{ready}/{wanted}",
-            covered=f"{devices.get('covered', 0)}/{devices.get('declared', len(state.fleet.devices))}",
-            up=ready == wanted and status.get("observedGeneration") == state.fleet.generation,
-            well=covered.get("status") == "True" and not state.failing,
-            why=state.failing or ("" if covered.get("status") == "True" else covered.get("message", "starting")),
+            covered=f"{watched}/{declared}",
+            up=up,
+            well=well,
+            why=state.failing or why,
+            awaiting=awaiting,
         )
 
     def _zone_rows(self) -> list[ZoneRow]:

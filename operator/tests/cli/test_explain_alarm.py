@@ -8,7 +8,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.wire.matroska import Muxer
-from embereye_cli.explain.alarm import replay_clip, replay_zone
+from embereye_cli.explain.alarm import replay_clip, replay_zone, sentences
 
 NOW = 1_700_000_000 * SECOND
 
@@ -50,3 +50,16 @@ def test_a_zone_that_would_decide_otherwise_is_told() -> None:
     assert replay_zone([decided(ZoneState.ALARM, flame())]).same
     otherwise = replay_zone([decided(ZoneState.ALARM, flame(Level.PRE_ALARM))])
     assert (otherwise.same, otherwise.why.partition(",")[0]) == (False, "pre-alarm")
+
+
+def test_terms_are_told_with_their_units() -> None:
+    item = flame()
+    item.why.add(name="flame.flicker", value=50.66, threshold=33, unit="%")
+    item.why.add(name="temperature.over_normal", value=11.2, threshold=10, unit="°C")
+    item.why.add(name="flame.colour", value=0.998, threshold=0.35, unit="1")
+    alarm = {
+        "alarm": "a", "namespace": "default", "zone": "hall", "worst": "ZONE_STATE_ALARM", "beganNs": NOW,
+        "endedNs": "0",
+    }  # fmt: skip
+    text = "\n".join(sentences(alarm, [decided(ZoneState.ALARM, item)], []))
+    assert "flame.flicker 50.7 % of 33 %, temperature.over_normal 11.2 K of 10 K, flame.colour 1 of 0.35" in text

@@ -2,9 +2,12 @@
 
 from argparse import ArgumentParser
 
+import grpc
 import pytest
 
+from embereye.process.lifecycle import UserError
 from embereye_cli.hub import access, alarms, subscriptions, webhooks
+from embereye_cli.hub.token import hub_tls
 
 OPTIONS = ["--hub", "hub:1", "--json", "--token", "@file", "--ca", "ca.crt", "--server-name", "hub"]
 ACTIONS = [
@@ -37,3 +40,45 @@ def test_an_actions_help_says_where_the_options_of_the_hub_are_explained(capsys)
         parser.parse_args(["create", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "--server-name, of `embereye access --help`, may stand here as well" in told
+
+
+@pytest.mark.parametrize("hub", ["", "hub", "127.0.0.1:99999", "127.0.0.1:"])
+def test_a_hub_is_named_by_host_and_port(hub, capsys):
+    parser = ArgumentParser(prog="embereye access")
+    access.add_arguments(parser)
+    for words in (["--hub", hub, "whoami"], ["whoami", "--hub", hub]):
+        with pytest.raises(SystemExit):
+            parser.parse_args(words)
+        assert f'argument --hub: "{hub}" is not HOST:PORT' in capsys.readouterr().err
+    assert parser.parse_args(["--hub", "unix:/run/hub", "whoami"]).hub == "unix:/run/hub"
+
+
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"", "certificate")])
+def test_a_file_of_authorities_that_cannot_be_used_is_told_by_its_option(tmp_path, content, reason):
+    file = tmp_path / "ca.crt"
+    if content is not None:
+        file.write_bytes(content)
+    parser = ArgumentParser(prog="embereye access")
+    access.add_arguments(parser)
+    arguments = parser.parse_args(["whoami", "--ca", str(file)])
+    with pytest.raises(UserError, match=f"--ca {file} cannot be used: .*{reason}.*: name a file with") as caught:
+        hub_tls(arguments)
+    assert str(caught.value).count(str(file)) <= 2
+
+
+@pytest.mark.parametrize(
+    ("details", "remedy"),
+    [
+        ("Tls handshake failed: SSL_ERROR_SSL: WRONG_VERSION_NUMBER", "leave --ca out"),
+        ("Tls handshake failed: CERTIFICATE_VERIFY_FAILED: unable to", "name who signed its certificate with --ca"),
+        ("Hostname Verification Check failed.", "with --server-name"),
+        ("UNAVAILABLE: ipv4:127.0.0.1:29253: Socket closed", "it may speak TLS: name who signed its certificate"),
+        ("Failed to connect to remote host: Connection refused", "--hub names its gRPC port"),
+    ],
+)
+def test_a_hub_that_cannot_be_talked_to_is_told_with_what_to_do(details, remedy):
+    none = grpc.aio.Metadata()
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, none, none, details)
+    sentence = access.sentence(error, "hub:1", "embereye access list")
+    assert sentence.startswith(f"the hub at hub:1 cannot be reached: {details}; ")
+    assert remedy in sentence

@@ -150,7 +150,7 @@ def test_files_that_cannot_be_read_or_written_are_named(capture: Path, tmp_path:
         (b"", "is empty"),
         (b"\x89PNG\r\n\x1a\n!!!", "holds no line of a sensor device"),
         (b"a line that never ends", "holds no line of a sensor device"),
-        (frame("a", 1, 30), "no temperatures for 1 frames: the capture holds no EEPROM: send EEPROM1"),
+        (frame("a", 1, 30), "no temperatures for 1 frame: the capture holds no EEPROM: send EEPROM1"),
         (
             frame("a", 1, 30) + encode(Eeprom("a", bytes(1664))),
             "the EEPROM at offset 3347 is not usable: EEPROM is blank",
@@ -162,7 +162,7 @@ def test_a_capture_without_temperatures_says_why(data: bytes, expected: str, tmp
     path = tmp_path / "capture.bin"
     path.write_bytes(data)
     assert expected in sentence(str(path))
-    assert expected.removeprefix("no temperatures for 1 frames: ") in sentence(
+    assert expected.removeprefix("no temperatures for 1 frame: ") in sentence(
         str(path), "--out", str(tmp_path / "t.npy")
     )
     assert not (tmp_path / "t.npy").exists()

@@ -4,7 +4,7 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from embereye_cli.values import duration, duration_or_seconds, size, split_names
+from embereye_cli.values import duration, duration_or_seconds, named_port, port_number, size, split_names
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5m", 90), ("12h", 43_200), ("30d", 2_592_000)])
@@ -23,6 +23,16 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     for parse in (duration, duration_or_seconds):
         with pytest.raises(ArgumentTypeError, match="such as 90s"):
             parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "-1", "65536", "80x", "²", "0x50"])
+def test_what_is_no_port_is_refused(text: str) -> None:
+    for parse in (port_number, named_port):
+        with pytest.raises(ArgumentTypeError, match=f'"{text}" is not a port: from 1 to 65535'):
+            parse(text)
+    with pytest.raises(ArgumentTypeError, match='"0" is not a port: from 1 to 65535'):
+        named_port("0")
+    assert (port_number("0"), port_number("65535"), named_port("1")) == (0, 65_535, 1)
 
 
 def test_a_size_is_in_bytes() -> None:

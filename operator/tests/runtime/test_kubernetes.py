@@ -148,7 +148,7 @@ async def test_a_dark_device_and_a_dead_shard_are_told_in_the_status(bench: Benc
     assert bench.condition("Covered") == (
         "False",
         "DevicesDark",
-        f"1 of 4 devices are dark: {device} (never heard)",
+        f"1 of 4 devices is dark: {device} (never heard)",
     )
     await owner.server.stop(0)
     del bench.shards[owner.shard.name]

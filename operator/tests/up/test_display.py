@@ -1,13 +1,17 @@
 """What `embereye up` shows on a terminal: words of cameras and devices are shown, whatever they are."""
 
+import dataclasses
 import io
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.api.shared import API_VERSION
 from embereye_operator.up import display
 from embereye_operator.up.display import FleetRow, Lines, LiveTable, ZoneRow
+from embereye_operator.up.up import FIRST_WORD_SECONDS, FleetState
 
 EVIL = "HTTP 404 [/red]\x1b[2J\x9b31m[bold]"
 SHOWN = r"HTTP 404 [/red]\x1b[2J\x9b31m[bold]"
@@ -25,6 +29,34 @@ def test_a_camera_s_words_are_no_markup_and_steer_no_terminal(monkeypatch: pytes
         table.close()
     assert screen.getvalue().count(SHOWN) == 3
     assert "\x9b" not in screen.getvalue()
+
+
+def test_a_new_fleet_is_told_of_once_its_devices_are_covered_or_had_the_time(tmp_path: Path) -> None:
+    why = "1 of 1 device is dark: cam-1 (never heard)"
+    new = FleetRow("default/cameras/yard", "1/1", "0/1", up=True, well=False, why="1 device has …", awaiting=True)
+    with (tmp_path / "printed").open("w+", encoding="utf-8") as stream:
+        lines = Lines(stream)
+        lines.show([new], [])
+        lines.show([dataclasses.replace(new, why=why, awaiting=False)], [])
+        lines.show([dataclasses.replace(new, covered="1/1", well=True, why="", awaiting=False)], [])
+        stream.seek(0)
+        told = [line[10:] for line in stream.read().splitlines()]
+    start = "default/cameras/yard: 1/1 shards ready, "
+    assert told == [f"{start}0/1 devices covered: {why}", f"{start}1/1 devices covered"]
+
+
+def test_the_devices_of_a_fleet_have_its_deadline_and_a_little_more_to_say_a_first_word() -> None:
+    spec = {"cameras": [{"id": "cam-1", "zone": "yard", "source": "push"}], "deadline": "2s"}
+    manifest = {"apiVersion": API_VERSION, "kind": "CameraFleet", "metadata": {"name": "yard"}, "spec": spec}
+    state = FleetState(parse_fleet(manifest))
+    assert not state.awaits(90, up=False, well=False, declared=1), "its shards are only starting"
+    assert state.awaits(100, up=True, well=False, declared=1)
+    assert state.awaits(102 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
+    assert not state.awaits(102.1 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
+    assert not FleetState(parse_fleet(manifest)).awaits(100, up=True, well=False, declared=0), "nobody is awaited"
+    seen = FleetState(parse_fleet(manifest))
+    assert not seen.awaits(100, up=True, well=True, declared=1)
+    assert not seen.awaits(101, up=True, well=False, declared=1), "what was covered and is dark is told at once"
 
 
 def test_printed_lines_hold_no_control_characters(tmp_path: Path) -> None:

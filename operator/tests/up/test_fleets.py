@@ -1,6 +1,8 @@
 """Fleets of `embereye up` that come, go and share names while it runs, and the clock that their passes go by."""
 
 import asyncio
+import errno
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -103,6 +105,21 @@ async def test_passes_go_by_a_clock_that_nobody_sets(begin: Begin, monkeypatch: 
     (before, _), (after, stepped) = clocks
     assert after >= before
     assert stepped == pytest.approx(-HOUR, abs=60 * SECOND)
+
+
+async def test_a_full_disk_is_told_by_the_folder_and_without_a_traceback(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def reconcile(*_: object) -> object:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    up = begin(sensors())
+    (state,) = up._fleets.values()
+    monkeypatch.setattr(module, "reconcile", reconcile)
+    await up._reconcile(state)
+    told = f"could not be reconciled: --data {up._options.data} cannot be written: No space left on device\n"
+    assert told in capsys.readouterr().out
+    assert caplog.records == []
 
 
 async def test_a_pass_that_is_under_way_makes_nothing_of_a_fleet_that_goes(begin: Begin) -> None:

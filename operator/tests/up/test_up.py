@@ -332,9 +332,20 @@ async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> 
         assert "is taken" in sentence
         manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
         assert "--console-port" in await refused(str(manifest), *data, *free[:3], str(port))
+    for option, what in (("--console-port", "the console"), ("--metrics-port", "metrics")):
+        sentence = await refused(str(manifest), *data, *free, option, free[1])
+        assert f"port {free[1]} is wanted by {what} and by the hub: choose another with {option}" in sentence
+    manifest.write_text(f"{manifest.read_text()}---\n{manifest.read_text()}")
+    assert "default/sensors/hall is declared twice: give one another name" in await refused(str(manifest), *data)
 
 
-@pytest.mark.parametrize("arguments", [[], ["--for", "soon", "x.yaml"], ["--nonsense", "x.yaml"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [], ["--for", "soon", "x.yaml"], ["--nonsense", "x.yaml"], ["--console-port", "99999", "x.yaml"],
+        ["--hub-port", "0", "x.yaml"], ["--metrics-port", "-1", "x.yaml"],
+    ],
+)  # fmt: skip
 async def test_wrong_arguments_are_refused_in_one_sentence(arguments: list[str]) -> None:
     assert "--help" in await refused(*arguments)
 

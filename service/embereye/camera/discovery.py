@@ -14,6 +14,7 @@ from embereye.camera.sources.http.source import readable_errors
 from embereye.camera.sources.onvif.client import OnvifClient, RefusedError, open_session
 from embereye.camera.sources.onvif.found import FoundCamera, located
 from embereye.process.lifecycle import UserError
+from embereye.units import counted
 from embereye.wire.onvif.discovery import GROUP_V4, MAX_ANSWER, PORT, probe, read_matches
 from embereye.wire.rtsp.messages import printable
 
@@ -125,7 +126,7 @@ async def ask_all(cameras: Sequence[FoundCamera], user: str, password: str, tell
         async with turns:
             asked = await ask(camera, user, password)
         done += 1
-        tell(f"{done}/{len(cameras)} {camera.source}: {asked.problem or f'{len(asked.profiles)} profiles'}")
+        tell(f"{done}/{len(cameras)} {camera.source}: {asked.problem or counted(len(asked.profiles), 'profile')}")
         return asked
 
     return list(await asyncio.gather(*(ask_one(camera) for camera in cameras)))

@@ -40,7 +40,7 @@ class Actions:
         UnknownZoneError, NotAllowedError where the zone's state does not allow it, and StoreFailingError.
         """
         if not self._zones.exists(namespace, zone):
-            raise UnknownZoneError(f"there is no zone {namespace}/{zone}: GET /v1/zones lists them")
+            raise UnknownZoneError(f"there is no zone {namespace}/{zone}")
         events: list[AlarmEvent] = []
         name = by.acting_as(who)
 

@@ -72,7 +72,7 @@ class FalseAlarms:
         """
         told = await self._history.alarm_events(alarm)
         if not told:
-            raise UnknownAlarmError(f"there is no alarm {alarm[:40]}: GET /v1/alarms lists them")
+            raise UnknownAlarmError(f"there is no alarm {alarm[:40]}")
         key, name = (told[0].namespace, told[0].zone), by.acting_as(who)
         events: list[AlarmEvent] = []
 
@@ -112,7 +112,7 @@ class FalseAlarms:
         def step(draft: Draft) -> None:
             mark = self._marks.pop(alarm, None)
             if mark is None:
-                raise UnknownAlarmError(f"alarm {alarm[:40]} is not marked as false: GET /v1/false-alarms lists those")
+                raise UnknownAlarmError(f"alarm {alarm[:40]} is not marked as false")
             key = (mark.namespace, mark.zone)
             self._zones.marks[key].pop(alarm, None)
             draft.transaction.false_alarms[alarm] = None

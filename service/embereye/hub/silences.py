@@ -99,7 +99,7 @@ class Silences:
         def step(draft: Draft) -> None:
             known = self._silences.get(silence)
             if known is None:
-                raise UnknownSilenceError(f"there is no silence {silence[:40]}: GET /v1/silences lists them")
+                raise UnknownSilenceError(f"there is no silence {silence[:40]}")
             why = f"the silence of {_subject(known)} by {known.who} ({known.reason}) was ended by {name}"
             events.extend(self._end(draft, known, name, why))
             add_entry(draft, by, "end silence", f"{known.namespace}/{known.zone}", why)
@@ -115,14 +115,12 @@ class Silences:
 
     def _check(self, namespace: str, zone: str, device: str) -> None:
         if not self._zones.exists(namespace, zone):
-            raise UnknownSilenceError(f"there is no zone {namespace}/{zone}: GET /v1/zones lists them")
+            raise UnknownSilenceError(f"there is no zone {namespace}/{zone}")
         if device and not any(
             watched.device.id == device and watched.device.zone == zone and fleet.namespace == namespace
             for fleet, watched in self._book.devices()
         ):
-            raise UnknownSilenceError(
-                f"no device {device[:80]} is declared in zone {namespace}/{zone}: GET /v1/devices lists them"
-            )
+            raise UnknownSilenceError(f"no device {device[:80]} is declared in zone {namespace}/{zone}")
 
     def _of(self, key: ZoneKey) -> list[Silence]:
         return list(self._zones.silences.get(key, {}).values())

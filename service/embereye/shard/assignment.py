@@ -11,6 +11,7 @@ from google.protobuf import json_format
 
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.shard.settings import unset_field
+from embereye.units import counted
 from embereye.v1.shard_pb2 import Assignment
 
 logger = logging.getLogger(__name__)
@@ -47,7 +48,9 @@ class Assignments:
             return f"{field} is not set: the operator that wrote the assignment is older than this shard, upgrade it"
         self.current = Assignment()
         self.current.CopyFrom(assignment)
-        logger.info("assignment %d: %d devices of %s", assignment.epoch, len(assignment.devices), assignment.fleet)
+        logger.info(
+            "assignment %d: %s of %s", assignment.epoch, counted(len(assignment.devices), "device"), assignment.fleet
+        )
         for listener in list(self._listeners):
             listener(self.current)
         return ""

@@ -28,6 +28,7 @@ from embereye.shard.evidence.reporter import Reporter
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
 from embereye.shard.tracing import EpisodeTraces
+from embereye.units import counted
 from embereye.v1.evidence_pb2 import (
     ClosedLedger,
     Coverage,
@@ -255,7 +256,10 @@ class ShardProcess(ShardServicer, Collector):
         """Wait for the hub to take what is spooled, where nobody else will have it; a second signal ends that."""
         seconds = self._options.linger
         if not seconds:
-            logger.warning("%d reports stay in the spool until this shard is started again", len(self._spool))
+            logger.warning(
+                "%s in the spool until this shard is started again",
+                counted(len(self._spool), "report stays", "reports stay"),
+            )
             return
         self._lingering = f"it is to go, and waits for the hub to take reports about {self._spool.subjects()}"
         logger.warning("%s, %g s at most", self._lingering, seconds)
@@ -370,7 +374,7 @@ class ShardProcess(ShardServicer, Collector):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, reason)
         for report in request.reports:
             self._reporter.report(report)
-        logger.warning("%d reports of a shard that goes were taken over", len(request.reports))
+        logger.warning("took over %s of a shard that goes", counted(len(request.reports), "report"))
         return InheritResponse(taken=[report.id for report in request.reports])
 
     def describe(self) -> Iterable[Metric]:

@@ -7,13 +7,21 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.types_pb2 import Term
 
 _MINUTE = 60
+_OVER_NORMAL = "temperature.over_normal"
 
 
 def quantity(value: float, unit: str) -> str:
-    """`value` with as many digits as help a reader, and its unit; "1" is no unit."""
+    """`value` with as many digits as help a reader, and its unit: "61.3 °C", "15/s"; "1" is no unit."""
     digits = f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
     digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return digits if unit in {"", "1"} else f"{digits} {unit}"
+    if unit in {"", "1"}:
+        return digits
+    return f"{digits}{unit[1:]}" if unit.startswith("1/") else f"{digits} {unit}"
+
+
+def unit_of(term: Term) -> str:
+    """The unit of what `term` measured: how far a temperature is over normal is no temperature, but a difference."""
+    return "K" if term.name == _OVER_NORMAL and term.unit == "°C" else term.unit
 
 
 def _decisive(terms: Sequence[Term]) -> Term | None:
@@ -28,10 +36,13 @@ def sign(item: EvidenceItem) -> str:
     if term is None:
         measured = f"score {quantity(item.score, '')}"
     elif not term.threshold:
-        measured = quantity(term.value, term.unit)
+        measured = quantity(term.value, unit_of(term))
     else:
         relation = "≥" if term.value >= term.threshold else "against"
-        measured = f"{quantity(term.value, term.unit)} {relation} {quantity(term.threshold, term.unit)}"
+        unit = unit_of(term)
+        measured = f"{quantity(term.value, unit)} {relation} {quantity(term.threshold, unit)}"
+    if term is not None and term.name == _OVER_NORMAL:
+        measured += " over normal"
     relative = " (a rise, not calibrated)" if item.relative else ""
     return f"{Kind(item.kind).word} {measured}{relative} at {item.device}"
 

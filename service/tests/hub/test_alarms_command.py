@@ -202,7 +202,7 @@ async def test_a_zone_is_silenced_listed_and_told_again(hub_process: HubProcess)
     await report(hub_process, "one", "s-01")
     zone = "hall\x1b[2J"
     code, _, err = await output(hub_process, "silence", zone, "--for", "2d", "--reason", "a long weekend")
-    assert (code, "minutes: 2880 is not from 1 to 1440" in err) == (2, True)
+    assert (code, "--for is more than 24h" in err) == (2, True)
     code, out, _ = await output(hub_process, "--json", "silence", zone, "--for", "90s", "--reason", "we are there")
     made = json.loads(out)["silence"]
     assert (code, made["who"], made["level"]) == (0, "admin", "LEVEL_ALARM")
@@ -279,6 +279,59 @@ async def test_an_alarm_is_explained_from_what_was_seen_to_what_people_did_and_d
     assert "\x1b" not in out
     code, _, err = await explain(hub_process, "0123456789abcdef")
     assert (code, "there is no alarm 0123456789abcdef" in err) == (2, True)
+
+
+async def test_who_may_not_do_something_is_told_what_and_how_to_be_let(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    await report(hub_process, "e1", "s-1")
+    _, made, _ = await output(hub_process, "create", "guest", "--role", "viewer", words="access")
+    guest = {**os.environ, "EMBEREYE_TOKEN": made.strip()}
+    code, _, err = await output(hub_process, "ack", "hall\x1b[2J", env=guest)
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("embereye: `embereye alarms ack` is refused: guest is viewer: this takes the role operator; ")
+    assert "`embereye access create NAME --role operator`" in err
+    code, _, err = await output(hub_process, "list", words="access", env=guest)
+    assert (code, "`embereye access list` is refused: guest is viewer" in err) == (2, True)
+    assert "`embereye access create NAME --role admin`" in err
+
+
+async def test_what_is_not_there_is_told_with_the_command_that_shows_what_is(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    unknown = "0123456789abcdef"
+    for words, action, shows in (
+        ("alarms", ("false", unknown, "--reason", "steam"), "embereye alarms --json history"),
+        ("alarms", ("false", unknown, "--take-back"), "embereye alarms false-alarms"),
+        ("alarms", ("end-silence", unknown), "embereye alarms silences"),
+        ("alarms", ("watch", "--subscription", "night"), "embereye subscriptions list"),
+        ("subscriptions", ("delete", "night"), "embereye subscriptions list"),
+        ("webhooks", ("test", "pager"), "embereye webhooks list"),
+        ("access", ("revoke", "ada"), "embereye access list"),
+    ):
+        code, _, err = await output(hub_process, *action, words=words)
+        assert (code, f"`{shows}`" in err, "/v1/" in err) == (2, True, False), err
+    code, _, err = await explain(hub_process, unknown)
+    assert (code, err) == (
+        2,
+        f"embereye: there is no alarm {unknown}: `embereye alarms --json history` has their ids\n",
+    )
+
+
+async def test_what_answers_instead_of_a_hub_and_who_is_not_let_in_are_told_without_addresses_of_its_api(
+    hub_process: HubProcess,
+) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    console, grpc_port = f"http://127.0.0.1:{hub_process.http_port}", hub_process.grpc.rpartition(":")[2]
+    for arguments, told in (
+        (("--token", "wrong"), f"the hub at {console} does not let us in: this token or session is not known: "),
+        (("--console", f"http://127.0.0.1:{grpc_port}"), "is no hub, or one of another version; --console names"),
+        (("--console", "http://127.0.0.1:1"), "the hub at http://127.0.0.1:1 cannot be reached: [Errno 111]"),
+        (("--console", "http://127.0.0.1:port"), 'port" is not a URL such as'),
+    ):
+        code, _, err = await explain(hub_process, "0123456789abcdef", *arguments)
+        assert (code, told in err, "/v1/" in err, "Traceback" in err) == (2, True, False, False), err
 
 
 async def test_a_subscription_is_stored_shown_followed_and_deleted(hub_process: HubProcess) -> None:

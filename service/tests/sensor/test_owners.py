@@ -171,3 +171,22 @@ async def test_the_ledger_adds_up_over_a_hand_over_a_kill_a_drain_and_a_killed_h
     assert "10 of them were taken by two owners" in text
     assert "what it took after that is not told" in text
     writer.close()
+
+
+def test_what_a_device_measured_is_told_to_people_with_its_unit_and_a_number_without_one_alone() -> None:
+    latest = [
+        {"name": "flame.digital", "value": 1, "unit": "1"},
+        {"name": "gas", "value": 49287.6, "unit": "ppm"},
+        {"name": "fps", "value": 15, "unit": "1/s"},
+        {"name": "smoke", "unit": "%"},
+        {"name": "temperature.over_normal", "value": 11.2, "unit": "°C"},
+    ]
+    entry = {"id": "s-01", "zone": "hall", "fleet": FLEET, "covered": True, "latest": latest}
+    lines = [line.strip() for line in sentences(entry, 0)]
+    assert {
+        "flame.digital: 1",
+        "gas: 49287.6 ppm",
+        "fps: 15/s",
+        "smoke: 0 %",
+        "temperature.over_normal: 11.2 K",
+    } <= set(lines)

@@ -95,6 +95,14 @@ def test_the_term_that_crossed_its_threshold_is_the_one_told() -> None:
     assert judge([sign("s-01", HEAT, ALARM, why=terms)]).why == "heat 12.2 °C/min ≥ 4 °C/min at s-01"
 
 
+def test_how_far_a_temperature_is_over_normal_is_told_as_a_difference() -> None:
+    terms = (
+        Term(name="temperature.max", value=34, threshold=47, unit="°C"),
+        Term(name="temperature.over_normal", value=11.2, threshold=10, unit="°C"),
+    )
+    assert judge([sign("s-01", HEAT, ALARM, why=terms)]).why == "heat 11.2 K ≥ 10 K over normal at s-01"
+
+
 def test_an_uncalibrated_device_says_so() -> None:
     term = Term(name="rise", value=310, threshold=200, unit="1")
     why = judge([sign("s-01", HEAT, ALARM, relative=True, why=(term,))]).why

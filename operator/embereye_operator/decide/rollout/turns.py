@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Literal
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 
 GRACE = 15 * SECOND  # after an operator starts, until it has seen which fleets are in the middle of it
 Question = Literal["Ready", "Covered"]
@@ -45,7 +45,7 @@ class Turns:
         if self._rolling and not self._ended:
             return f"{min(self._rolling)} goes first, alone"
         if len(self._rolling) >= self.max_fleets:
-            return f"{len(self._rolling)} others are rolled at the moment, as many as may be"
+            return f"{counted(len(self._rolling), 'other is', 'others are')} rolled at the moment, as many as may be"
         if self._ended and now - max(self._ended.values()) < self.delay:
             return f"the fleet before has {self.delay // SECOND} s to prove itself"
         self._rolling.add(fleet)

@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest, to_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.manifests.container import shard_capacity
-from embereye_operator.decide.scaling.law import Measured, bounded, overrun, terms
+from embereye_operator.decide.scaling.law import Measured, bounded, overrun, terms, why_bounded
 
 
 def explanation(fleet: Fleet) -> Manifest:
@@ -32,6 +32,7 @@ def explanation(fleet: Fleet) -> Manifest:
         measured = Measured(load.arrival_rate, load.cost, load.queue_depth, load.oldest_age, load.utilization)
         sums = terms(measured, limits, lead=load.lead, capacity=capacity)
         why = overrun(measured, limits, current=fleet.spec.shards, deadline=fleet.spec.deadline / SECOND)
+        asked = max(sums.shards, fleet.spec.shards + 1) if why else sums.shards
         answer["inputs"] = {
             **asdict(measured),
             "lead": load.lead,
@@ -44,7 +45,8 @@ def explanation(fleet: Fleet) -> Manifest:
             "numbers": str(sums),
             "law": sums.shards,
             "overrun": why,
-            "bounded": bounded(max(sums.shards, fleet.spec.shards + 1) if why else sums.shards, limits),
+            "bounded": bounded(asked, limits),
+            "bound": why_bounded(asked, limits),
         }
     if status.last_scale:
         answer["lastScale"] = to_manifest(status.last_scale)
@@ -65,12 +67,15 @@ def sentences(answer: Manifest) -> list[str]:
         lines.append(
             f"  inputs     λ {inputs['arrival_rate']:g} items/s, c {inputs['cost'] * 1000:g} ms of CPU per item, "
             f"u {inputs['target_utilization']:g}, backlog {inputs['backlog']}, oldest {inputs['oldest_age']:g} s, "
-            f"lead {inputs['lead']:g} s, catchUp {inputs['catch_up']:g} s, capacity {inputs['capacity']:g} cores"
+            f"lead {inputs['lead']:g} s, catchUp {inputs['catch_up']:g} s, "
+            f"capacity {counted(inputs['capacity'], 'core')}"
         )
         formula = answer["formula"]
         lines += [f"  formula    {formula['text']}", f"           = {formula['numbers']}"]
         if formula["overrun"]:
             lines.append(f"  raised     {formula['overrun']}")
+        if formula["bound"]:
+            lines.append(f"  bounded    {formula['bound']}")
         lines.append("             (status keeps rounded inputs; small differences to `required` come from that)")
     else:
         lines.append("  inputs     none: no shard has told its load, so the number is held")

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.api.shared import Autoscaling
 
@@ -95,7 +95,7 @@ class Terms:
     def __str__(self) -> str:
         return (
             f"ceil(({self.keep_up:.3g} to keep up + {self.backlog:.3g} for the backlog + {self.lead:.3g} for the time "
-            f"a new shard takes) / {self.capacity:g} cores) = {self.shards}"
+            f"a new shard takes) / {counted(self.capacity, 'core')}) = {self.shards}"
         )
 
 
@@ -121,13 +121,22 @@ def bounded(shards: int, limits: Autoscaling) -> int:
     return min(max(shards, limits.min_shards), limits.max_shards)
 
 
+def why_bounded(shards: int, limits: Autoscaling) -> str:
+    """Which bound makes another number of `shards`, and what; '' where none does."""
+    within = bounded(shards, limits)
+    if within == shards:
+        return ""
+    return f"{'minShards' if within > shards else 'maxShards'} makes it {within}"
+
+
 def overrun(measured: Measured, limits: Autoscaling, *, current: int, deadline: float) -> str:
     """Why there must be more than `current` shards whatever the cost says; '' where there need not be.
 
     Cost may be measured wrongly; a queue above its depth, or an item older than half of `deadline` seconds, is not.
     """
     if measured.backlog > limits.queue_depth * current:
-        return f"{measured.backlog} items wait, more than queueDepth {limits.queue_depth} for each of {current} shards"
+        waiting = counted(measured.backlog, "item waits", "items wait")
+        return f"{waiting}, more than queueDepth {limits.queue_depth} for each of {counted(current, 'shard')}"
     if measured.oldest_age > deadline / 2:
         return f"an item has waited {measured.oldest_age:.1f} s, more than half of the deadline of {deadline:g} s"
     return ""
@@ -170,9 +179,10 @@ class Scaler:
             return self._hold(current, limits, "no shard tells its load")
         sums = terms(measured, limits, lead=observed.lead, capacity=observed.capacity)
         why_more = overrun(measured, limits, current=current, deadline=deadline)
-        required = bounded(max(sums.shards, current + 1) if why_more else sums.shards, limits)
+        asked = max(sums.shards, current + 1) if why_more else sums.shards
+        required = bounded(asked, limits)
         inputs = _inputs(measured, limits, observed)
-        text = why_more or str(sums)
+        text = "; ".join(filter(None, (why_more or str(sums), why_bounded(asked, limits))))
         if observed.missing:
             # What the others tell is the least there is: enough to add by it, never to take away.
             missing = ", ".join(observed.missing[:5])

@@ -12,6 +12,7 @@ from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
 from embereye.process.timing.backoff import Backoff
+from embereye.units import counted
 from embereye_operator.api.fleets import Fleet, FleetReference
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.decide.event_correlator import Entry, EventCorrelator
@@ -52,7 +53,9 @@ class EventWriter:
                 await asyncio.sleep(max(self._backoff.next(), retry_after(error)))
                 continue
             if lost := self._correlator.lost:
-                logger.warning("%d events are lost: more wait than are kept, or they were refused", lost)
+                logger.warning(
+                    "%s lost: more wait than are kept, or they were refused", counted(lost, "event is", "events are")
+                )
                 self._correlator.lost = 0
             self._backoff.reset()
             self._failing = ""

@@ -120,6 +120,7 @@ def test_the_command_plans_fleets_as_they_are_declared(tmp_path: Path, capsys: p
     assert command.run(arguments(*manifests, "--costs", str(costs), "--cores", "2")) == 0
     out = capsys.readouterr().out
     assert "default/sensors/warehouse: 4 devices on 2 shards" in out  # as it asks for
+    assert "default/cameras/warehouse: 2 devices on 1 shard\n" in out
     assert "in all: " in out
     assert command.run(arguments("--sensors", "100", "--costs", str(costs), "-o", "json")) == 0
     assert json.loads(capsys.readouterr().out)["needs"][0]["devices"] == 100

@@ -186,6 +186,13 @@ def test_a_clock_that_is_set_back_starts_the_window_anew() -> None:
     assert clock.run(700, 6)[-1] == 1
 
 
+def test_what_makes_another_number_of_the_sum_is_told() -> None:
+    assert Clocked(shards=1).step(0).reason.endswith(" = 0; minShards makes it 1")
+    assert Clocked(shards=1).step(25 * 700).reason.endswith(" = 25; maxShards makes it 20")
+    assert Clocked(shards=20).step(0, backlog=100_001).reason.endswith("each of 20 shards; maxShards makes it 20")
+    assert Clocked(shards=2).step(2 * 700).reason.endswith(" = 2")
+
+
 def test_the_formula_is_told() -> None:
     text = str(terms(dataclasses.replace(QUIET, arrival_rate=1400, backlog=6000), LIMITS, lead=15))
-    assert text == ("ceil((2 to keep up + 0.1 for the backlog + 0.35 for the time a new shard takes) / 1 cores) = 3")
+    assert text == ("ceil((2 to keep up + 0.1 for the backlog + 0.35 for the time a new shard takes) / 1 core) = 3")

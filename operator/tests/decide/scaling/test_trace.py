@@ -231,6 +231,10 @@ async def test_a_fleet_is_explained_by_its_inputs_formula_and_outcome() -> None:
     assert "λ 2100 items/s, c 1 ms" in text
     assert "ceil((3 to keep up" in text
     assert "1 → 4: burst" in text
+    assert "bounded" not in text
+    world.runtime.shards["hall-sensors-0"].load = Load()
+    quiet = parse_fleet({**world.manifest, "status": to_manifest((await world.step()).status)})
+    assert "\n  bounded    minShards makes it 1\n" in "\n".join(sentences(explanation(quiet)))
     idle = parse_fleet({**world.manifest, "status": {}})
     assert "no shard has told its load" in "\n".join(sentences(explanation(idle)))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from embereye.camera.clips.ring import Kept, KeptFrame, KeptUnit
 from embereye.process.files import write_whole
 from embereye.shard.clips.spool import KeptSpool, check_room, read_clip, text_of
+from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import MatroskaError, Muxer, Patch, frames
 from embereye.wire.mp4 import Mp4Muxer
@@ -166,6 +167,8 @@ class ClipSpool(KeptSpool):
             except OSError:
                 self.abandon(recording)
                 raise
-            logger.warning("camera %s: a clip that was cut off is recovered: %d frames", about.device, len(whole))
+            logger.warning(
+                "camera %s: a clip that was cut off is recovered: %s", about.device, counted(len(whole), "frame")
+            )
         part.unlink()
         part.with_suffix(".json").unlink(missing_ok=True)

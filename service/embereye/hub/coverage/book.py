@@ -37,6 +37,7 @@ class Watched:
 
     device: Device
     patience: int  # no fault before this time, whatever is reported
+    awaited: bool = False  # a shard has said, in time, that it waits for a first word
     covered: int = 0  # when it last was; 0: never
     sightings: dict[str, Sighting] = field(default_factory=dict)  # by shard
     picture: bytes = b""  # JPEG
@@ -198,8 +199,14 @@ class CoverageBook:
         status.ClearField("picture")
         status.ClearField("thermal")
         watched.sightings[coverage.shard] = Sighting(status, coverage.epoch, now)
-        if status.covered and coverage.epoch >= fleet.epoch:
+        if coverage.epoch < fleet.epoch:
+            return
+        if status.covered:
             watched.covered = now
+        elif not (watched.covered or watched.awaited or status.heard_ns) and now <= watched.patience:
+            # Until now its shard was only starting: nobody could have heard it. Once, and never for what is dark.
+            watched.awaited = True
+            watched.patience = max(watched.patience, now + fleet.deadline + MARGIN)
 
     def picture(self, fleet: str, device: str, jpeg: bytes, time_ns: int) -> None:
         """Keep a newer picture of a device, whoever brought it."""

@@ -35,7 +35,7 @@ class Subscriptions:
     def find(self, name: str) -> StoredSubscription:
         """The one of that name; UnknownSubscriptionError."""
         if name not in self._stored:
-            raise UnknownSubscriptionError(f'no subscription "{name[:80]}" is stored: GET /v1/subscriptions lists them')
+            raise UnknownSubscriptionError(f'no subscription "{name[:80]}" is stored')
         return self._stored[name]
 
     async def store(self, by: Principal, name: str, selection: Selection) -> StoredSubscription:

@@ -229,7 +229,7 @@ class Api:
         found = self._hub.coverage.book.find(fleet, names["device"])
         watched = found[1] if found else self._hub.coverage.book.stranger(fleet, names["device"])
         if watched is None:
-            raise Refused(404, f"{fleet} declares no device {names['device']}: GET /v1/devices lists them")
+            raise Refused(404, f"{fleet} declares no device {names['device']}")
         return watched
 
     async def _device_snapshot(self, request: web.Request) -> web.Response:

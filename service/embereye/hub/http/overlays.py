@@ -44,7 +44,7 @@ class OverlayRoutes:
         )  # fmt: skip
         for fleet, device in (camera, (overlay.fleet, overlay.sensor)):
             if find(fleet, device) is None:
-                raise Refused(404, f"{fleet[:300]} declares no device {device[:80]}: GET /v1/devices lists them")
+                raise Refused(404, f"{fleet[:300]} declares no device {device[:80]}")
         try:
             await self._hub.overlays.store(request[PRINCIPAL], camera, overlay)
         except ValueError as error:

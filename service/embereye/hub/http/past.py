@@ -96,7 +96,7 @@ class PastRoutes:
         name = request.match_info["alarm"]
         events = await self._hub.history.alarm_events(name)
         if not events:
-            raise Refused(404, f"there is no alarm {name}: GET /v1/alarms lists them")
+            raise Refused(404, f"there is no alarm {name}")
         found = await self._hub.history.alarms(AlarmQuery(limit=1, before=events[0].cursor + 1))
         (alarm,) = [one for one in found if one.alarm == name] or [_of_events(events)]
         listed = {**self._listed(alarm), "events": [json_format.MessageToDict(event) for event in events]}

@@ -95,7 +95,7 @@ class PlanRoutes:
         place = Place(_share(body, "x"), _share(body, "y"))
         plan, key = self._find(request), _key(request)
         if key not in plan.devices and self._hub.coverage.book.find(*key) is None:
-            raise Refused(404, f"{key[0]} declares no device {key[1]}: GET /v1/devices lists them")
+            raise Refused(404, f"{key[0]} declares no device {key[1]}")
         await _answered(self._hub.plans.place(request[PRINCIPAL], plan.name, key, place))
         return web.json_response(self._device(key, place))
 

@@ -50,7 +50,7 @@ class Overlays:
 
         def step(draft: Draft) -> None:
             if self._overlays.pop(camera, None) is None:
-                raise UnknownOverlayError(f"nothing lies over the picture of {camera[1][:80]}: GET /v1/overlays")
+                raise UnknownOverlayError(f"nothing lies over the picture of {camera[1][:80]}")
             draft.transaction.overlays[camera] = None
             add_entry(draft, by, "remove overlay", "/".join(camera))
 

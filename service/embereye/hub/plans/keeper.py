@@ -44,7 +44,7 @@ class Plans:
     def find(self, name: str) -> Plan:
         """The one of that name; UnknownPlanError."""
         if name not in self._plans:
-            raise UnknownPlanError(f'there is no plan "{name[:80]}": GET /v1/plans lists them')
+            raise UnknownPlanError(f'there is no plan "{name[:80]}"')
         return self._plans[name]
 
     async def image(self, name: str) -> bytes:

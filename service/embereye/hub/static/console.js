@@ -1,7 +1,7 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, button, clockTime, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
+  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
   SEVERITY, signText, sinceAnswer, span, stateOf, STATES, sync, toast, wait, amount, zoneKey,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
@@ -176,10 +176,10 @@ function drawVerdict(stale) {
   } else if (faults || page.covered < page.declared) {
     look = faults ? "fault" : "unknown";
     word = faults ? "FAULT" : "NOT ALL WATCHED";
-    detail = `No alarm, but ${page.declared - page.covered || faults} of ${page.declared} devices cannot be relied on.`;
+    detail = `No alarm, but ${page.declared - page.covered || faults} of ${counted(page.declared, "device")} cannot be relied on.`;
   } else {
     word = "NORMAL";
-    detail = `No alarm in ${page.zones.length} ${page.zones.length === 1 ? "zone" : "zones"}; every device is watched.`;
+    detail = `No alarm in ${counted(page.zones.length, "zone")}; every device is watched.`;
   }
   const shown = worst === "normal" ? [] : named(worst);
   const silenced = !stale && shown.length > 0 && shown.every((zone) => zone.silenced);

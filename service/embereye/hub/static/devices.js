@@ -1,6 +1,6 @@
 // The table of devices: dark ones first. Only the rows in sight exist, and only these are asked for.
 
-import { amount, button, elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span } from "./lib.js";
+import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span } from "./lib.js";
 import { endSilence, lookOver, silence, silenceOf } from "./silences.js";
 
 const ROW = 34;              // pixels; console.css has the same
@@ -104,7 +104,7 @@ function fill(row, number, device) {
   const values = { max: [], mean: [], smoke: [], gas: [], also: [] };
   for (const term of device.latest || []) {
     const where = column(term);
-    values[where].push(where === "also" ? `${(term.name || "").replaceAll(".", " ")} ${amount(term.value || 0, term.unit)}` : amount(term.value || 0));
+    values[where].push(where === "also" ? `${(term.name || "").replaceAll(".", " ")} ${measured(term)}` : amount(term.value || 0));
   }
   if (row.title !== device.fleet) row.title = device.fleet;
   say(cells[0], device.id);

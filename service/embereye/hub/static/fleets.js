@@ -1,6 +1,6 @@
 // Fleets: how many shards each has and needs, what they have to do, and why their number changed last.
 
-import { elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } from "./lib.js";
+import { counted, elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } from "./lib.js";
 
 const REFRESH_MS = 2000;
 const STALE_MS = 90000;      // after which what the operator told may no longer be so
@@ -74,7 +74,7 @@ function drawFleet(item, fleet) {
   }, (pair, [, value, bad]) => { say(pair.lastChild, value); pair.classList.toggle("bad", bad); });
   say(item.querySelector(".why"), told ? `Scaling: ${told.mode}${told.reason ? ` – ${told.reason}` : ""}` : "");
   const last = told && told.last;
-  say(item.querySelector(".last"), last ? `Last change: from ${last.before} to ${last.after} shards, ${ago(last.timeNs)}: ${last.reason}`
+  say(item.querySelector(".last"), last ? `Last change: from ${last.before} to ${counted(last.after, "shard")}, ${ago(last.timeNs)}: ${last.reason}`
     : told ? "Its number of shards has not changed." : "No operator tells of this fleet: only what its shards report is known.");
   const age = told ? hubNow() - milliseconds(told.timeNs) : 0, aside = item.querySelector("p.aside");
   say(aside, told ? `as of ${ago(told.timeNs)}${age > STALE_MS ? ": the operator may be down" : ""}` : "");

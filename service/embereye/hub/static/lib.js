@@ -87,16 +87,24 @@ export function amount(value, unit) {
   const number = Number(value);
   const digits = Math.abs(number) >= 10 ? number.toFixed(1) : number.toFixed(2);
   const short = digits.replace(/\.?0+$/, "");
-  return !unit || unit === "1" ? short : `${short} ${unit}`;
+  if (!unit || unit === "1") return short;
+  return unit.startsWith("1/") ? `${short}${unit.slice(1)}` : `${short} ${unit}`;
 }
+
+const OVER_NORMAL = "temperature.over_normal";
+/** What a term measured, or another value of it: how far a temperature is over normal is no temperature, but a difference. */
+export const measured = (term, value = term.value) => amount(value || 0, term.name === OVER_NORMAL && term.unit === "°C" ? "K" : term.unit);
+
+/** What is counted, with its number: "1 shard", "2 shards"; `many` where that is not `one` with an s. */
+export const counted = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
 
 export function signText(item) {
   const [kind] = KINDS[item.kind] || ["sign"];
   const terms = item.why || [];
   const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
-  const measured = !over ? (item.score ? ` score ${amount(item.score)}` : "")
-    : over.threshold ? ` ${amount(over.value || 0, over.unit)} (limit ${amount(over.threshold, over.unit)})` : ` ${amount(over.value || 0, over.unit)}`;
-  return `${kind}${measured} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
+  const told = !over ? (item.score ? ` score ${amount(item.score)}` : "")
+    : ` ${measured(over)}${over.name === OVER_NORMAL ? " over normal" : ""}${over.threshold ? ` (limit ${measured(over, over.threshold)})` : ""}`;
+  return `${kind}${told} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
 }
 
 /** How an event looks, and what it is called. */

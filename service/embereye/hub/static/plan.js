@@ -1,7 +1,7 @@
 // Plans of the building: devices where they are, zones coloured by their state; an admin uploads plans and places devices.
 
 import { asked, ask as address, pageName } from "./address.js";
-import { ask, button, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, say, sendJson, stateOf, sync, toast, zoneKey } from "./lib.js";
+import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, say, sendJson, stateOf, sync, toast, zoneKey } from "./lib.js";
 
 const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key that moved a device
@@ -149,7 +149,7 @@ function drawZones(shown) {
     item.dataset.state = look;
     say(item.querySelector("span"), words);
     const reasons = [zone ? zone.why || "" : "", ...dark.map((device) => `${device.id} is dark: ${device.reason}`)].filter(Boolean);
-    say(item.querySelector(".why"), reasons.join("; ") || `${members.length} ${members.length === 1 ? "device" : "devices"} here`);
+    say(item.querySelector(".why"), reasons.join("; ") || `${counted(members.length, "device")} here`);
   });
 }
 

@@ -19,7 +19,7 @@ from embereye.hub.webhooks.sender import Refusal, Sender
 from embereye.process.tasks import Tasks
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import Timeline
-from embereye.units import SECOND
+from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class Webhooks:
     def find(self, name: str) -> Webhook:
         """The one of that name; UnknownWebhookError."""
         if name not in self._webhooks:
-            raise UnknownWebhookError(f'no webhook "{name[:80]}" is declared: GET /v1/webhooks lists them')
+            raise UnknownWebhookError(f'no webhook "{name[:80]}" is declared')
         return self._webhooks[name]
 
     async def run(self) -> None:
@@ -183,7 +183,9 @@ class Webhooks:
             draft.transaction.webhooks.dead[name, event.cursor] = letter
             draft.transaction.webhooks.cursors[name] = event.cursor
 
-        logger.error("webhook %s: event %d is given up after %d attempts: %s", name, event.cursor, attempts, why)
+        logger.error(
+            "webhook %s: event %d is given up after %s: %s", name, event.cursor, counted(attempts, "attempt"), why
+        )
         self._committer.enqueue(Step(step))
         webhook.dead += 1
         webhook.given_up += 1
@@ -228,7 +230,7 @@ class Webhooks:
         while page := await self.dead_letters(name, after, MAX_LETTERS):
             after = page[-1].cursor
             wanted += [letter.cursor for letter in page if not named or letter.cursor in named]
-        subject = f"{len(wanted)} dead letters"
+        subject = counted(len(wanted), "dead letter")
         await self._committer.commit(lambda draft: add_entry(draft, by, "resend", name, subject))
         waiting = frozenset(webhook.again)
         webhook.again.extend(cursor for cursor in wanted if cursor not in waiting)

@@ -16,6 +16,7 @@ from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links
+from embereye.units import counted
 from embereye.v1.evidence_pb2 import (
     Coverage,
     DeviceStatus,
@@ -124,7 +125,11 @@ class Reporter:
                     if not self.connected:
                         self.connected = True
                         backoff.reset()
-                        logger.info("hub %s: connected, %d reports spooled", self._links.hub_address, len(self._spool))
+                        logger.info(
+                            "hub %s: connected, %s spooled",
+                            self._links.hub_address,
+                            counted(len(self._spool), "report"),
+                        )
                         failing = ""
                 reason = "" if renewed.is_set() else "the hub closed the stream"
             except grpc.aio.AioRpcError as error:
@@ -134,7 +139,10 @@ class Reporter:
                 await link.close(None)
             if reason and reason != failing:
                 logger.warning(
-                    "hub %s: %s; trying again, %d reports spooled", self._links.hub_address, reason, len(self._spool)
+                    "hub %s: %s; trying again, %s spooled",
+                    self._links.hub_address,
+                    reason,
+                    counted(len(self._spool), "report"),
                 )
                 failing = reason
             await asyncio.sleep(backoff.next())

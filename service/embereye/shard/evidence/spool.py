@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
+from embereye.units import counted
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 logger = logging.getLogger(__name__)
@@ -207,11 +208,11 @@ class Spool:
         if lost:
             what = f"reports about {_named(lost)} are lost"
         elif garbled:
-            what = f"{garbled} reports are lost"
+            what = f"{counted(garbled, 'report is', 'reports are')} lost"
         else:
             what = "nothing is lost" if self._devices else "what could not be read of it is lost"
         self.degraded = f"evidence spool: {self._path} was damaged ({why}): {what}"
-        logger.error("%s; %d reports go on in a new file", self.degraded, len(rows))
+        logger.error("%s; %s on in a new file", self.degraded, counted(len(rows), "report goes", "reports go"))
         self._db.close()
         if self._disk is not None:
             self._disk.close()

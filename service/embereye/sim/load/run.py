@@ -17,7 +17,7 @@ from embereye.process.addresses import outward_address
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.telemetry.usage import Usage, listeners, usage_of, usage_of_trees
 from embereye.sim.load.figures import Check, ClientFigures, Thresholds, judge, rounded, total
-from embereye.units import split_address
+from embereye.units import counted, split_address
 
 SAMPLE_SECONDS = 1.0
 PROGRESS_SECONDS = 2.0
@@ -157,8 +157,9 @@ def describe_progress(figures: Sequence[ClientFigures], seconds: float, watch: S
     found = total(figures)
     system = "" if watch.why_not else f"; target {watch.cores:.2f} cores, {watch.memory_mb:.0f} MB"
     return (
-        f"{seconds:.0f} s: {found.packets} packets, {found.packets / max(seconds, 1e-9):.1f}/s, "
-        f"{found.errors.total()} errors, latency p95 {rounded(found.latencies.percentile(0.95) * 1e3)} ms{system}"
+        f"{seconds:.0f} s: {counted(found.packets, 'packet')}, {found.packets / max(seconds, 1e-9):.1f}/s, "
+        f"{counted(found.errors.total(), 'error')}, "
+        f"latency p95 {rounded(found.latencies.percentile(0.95) * 1e3)} ms{system}"
     )
 
 
@@ -201,8 +202,9 @@ def sentences(report: dict[str, Any]) -> list[str]:
     """The report for people."""
     whole, latency, system = report["total"], report["total"]["latencyMs"], report["system"]
     lines = [
-        f"{report['clients']} clients, {report['seconds']:.1f} s: {whole['packets']} packets, "
-        f"{whole['packetsPerSecond']:.1f}/s, {whole['bytesPerSecond'] / 1e3:.1f} kB/s, {whole['errors']} errors",
+        f"{counted(report['clients'], 'client')}, {report['seconds']:.1f} s: {counted(whole['packets'], 'packet')}, "
+        f"{whole['packetsPerSecond']:.1f}/s, {whole['bytesPerSecond'] / 1e3:.1f} kB/s, "
+        f"{counted(whole['errors'], 'error')}",
         f"latency ({report['latency']}): avg {rounded(latency['avg'])} ms, p50 {rounded(latency['p50'])}, "
         f"p95 {rounded(latency['p95'])}, p99 {rounded(latency['p99'])}, max {rounded(latency['max'])}",
     ]
@@ -212,12 +214,14 @@ def sentences(report: dict[str, Any]) -> list[str]:
         for entry in whole["histogram"]
     ]
     if whole["shed"] or whole["skipped"]:
-        lines.append(f"{whole['shed']} frames shed by the shard, {whole['skipped']} not sent since it took none")
-    lines += [f"  {count} times {reason}" for reason, count in sorted(whole["errorsByReason"].items())]
+        shed = counted(whole["shed"], "frame")
+        lines.append(f"{shed} shed by the shard, {whole['skipped']} not sent since it took none")
+    lines += [f"  {counted(count, 'time')} {reason}" for reason, count in sorted(whole["errorsByReason"].items())]
     if system["local"]:
         lines.append(
-            f"target: {system['cores']:.2f} cores, {system['memoryMb']:.0f} MB, {system['threads']} threads in "
-            f"{len(system['processes'])} processes"
+            f"target: {system['cores']:.2f} cores, {system['memoryMb']:.0f} MB, "
+            f"{counted(system['threads'], 'thread')} in "
+            f"{counted(len(system['processes']), 'process', 'processes')}"
         )
     else:
         lines.append(f"target: not measured: {system['why']}")

@@ -141,6 +141,15 @@ async def test_a_server_that_never_answers_is_given_up():
     assert reason == "no answer within 0.2 s"
 
 
+async def test_a_name_that_nobody_knows_is_told_in_words(monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    _, _, reason = await play("no-such-host.invalid:80")
+    assert reason == "cannot connect: Name or service not known"
+
+
 async def test_a_port_where_nobody_listens_is_told():
     async with camera() as address:
         pass

@@ -108,6 +108,17 @@ class House:
         )  # fmt: skip
         return await self._admit(item)
 
+    async def cool_down(self, device: str, zone: str) -> None:
+        """A sensor measures less than its limit, and still more than it uses to: the sign has not ended yet."""
+        now = time.time_ns()
+        item = EvidenceItem(
+            id=f"{device}-{now}", episode=self.episodes[device], fleet=SENSORS, device=device, zone=zone,
+            kind=Kind.HEAT.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+            why=[Term(name="temperature.max", value=34, threshold=47, unit="°C"),
+                 Term(name="temperature.over_normal", value=11.2, threshold=10, unit="°C")],
+        )  # fmt: skip
+        await self._admit(item)
+
     async def burn_before(self, camera: str, zone: str) -> str:
         """A camera sees a fire, and what it recorded of it is kept: four seconds before until four after."""
         now = time.time_ns()

@@ -85,6 +85,15 @@ async def test_a_sign_of_which_nothing_is_measured_has_no_score_of_0(house: Hous
     assert await browser.text(".alarm .signs .what") == "flame at cam-0"
 
 
+async def test_how_much_hotter_it_is_than_it_uses_to_be_is_no_temperature(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn("kitchen", device="s-00000")
+    await browser.until("document.querySelector('.alarm .signs .what')?.textContent.startsWith('heat 61.3 °C')")
+    await house.cool_down("s-00000", "kitchen")
+    await browser.until("!document.querySelector('.alarm .signs .what').textContent.startsWith('heat 61.3 °C')")
+    assert await browser.text(".alarm .signs .what") == "heat 11.2 K over normal (limit 10 K) at s-00000"
+
+
 async def test_on_a_phone_every_page_is_named_and_the_verdict_is_whole(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.sign_in(house.base, TOKEN, width=390, height=844)
@@ -96,3 +105,9 @@ async def test_on_a_phone_every_page_is_named_and_the_verdict_is_whole(house: Ho
     await asyncio.sleep(0.1)
     hidden = "(({ scrollWidth, clientWidth }) => scrollWidth - clientWidth)(document.querySelector('#verdict-detail'))"
     assert await browser.ask("evaluate", script=hidden) <= 0
+
+
+async def test_what_is_counted_in_a_second_is_told_so(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("evaluate", script="location.hash = 'devices'")
+    await browser.until("document.querySelector('#devices').textContent.includes('fps 15/s')")

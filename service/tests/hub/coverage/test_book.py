@@ -179,6 +179,31 @@ def test_a_new_owner_that_never_heard_the_device_is_given_the_deadline() -> None
     assert not book.dark(*one(book), later + MARGIN + 1)
 
 
+def test_a_device_that_nobody_ever_heard_is_awaited_from_when_its_shard_began_to() -> None:
+    book = book_at_rest()
+    began = START + DEADLINE + MARGIN
+    book.report(report(dark=("cam-1",)), began)
+    assert not book.dark(*one(book), began + DEADLINE + MARGIN)
+    for second in range(1, 10):
+        book.report(report(dark=("cam-1",), shard=f"yard-{second}", epoch=second), began + second * SECOND)
+    assert book.dark(*one(book), began + DEADLINE + MARGIN + 1), "once: another shard is no excuse"
+
+
+def test_a_device_that_is_dark_already_stays_so_although_a_shard_begins_to_wait_for_it() -> None:
+    book = book_at_rest()
+    late = START + DEADLINE + MARGIN + 1
+    assert book.dark(*one(book), late)
+    book.report(report(dark=("cam-1",)), late)
+    assert book.dark(*one(book), late)
+
+
+def test_a_shard_that_has_heard_a_new_device_and_calls_it_dark_needs_no_more_time() -> None:
+    book = book_at_rest()
+    blind = DeviceStatus(id="cam-1", zone="yard", reason="lens covered", heard_ns=1)
+    book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[blind]), START + SECOND)
+    assert book.dark(*one(book), START + DEADLINE + MARGIN + 1)
+
+
 def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> None:
     book = book_at_rest()
     stranger = DeviceStatus(id="x", reason="not declared in this fleet")

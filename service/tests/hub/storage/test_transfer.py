@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -179,3 +181,14 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
     assert sentence in error
     assert "word" not in error
     assert not Path("file").exists()
+
+
+def test_a_backup_that_nothing_can_be_written_of_is_refused_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unlink(self: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    assert main(["hub", "backup", "--data", str(tmp_path), str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == f"embereye: {tmp_path / 'file'} cannot be written: Read-only file system\n"

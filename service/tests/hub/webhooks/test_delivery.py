@@ -159,7 +159,7 @@ async def test_what_would_fail_alike_again_becomes_a_dead_letter_that_can_be_sen
         await hub.committer.flush(10)
         assert await hub.webhooks.dead_letters("pager", 0, 0) == []
         (entry, _) = await hub.history.audit(0, 2)
-        assert (entry.action, entry.subject, entry.detail) == ("resend", "pager", "1 dead letters")
+        assert (entry.action, entry.subject, entry.detail) == ("resend", "pager", "1 dead letter")
     assert all(shown.get("Host") == f"127.0.0.1:{receiver.port}" for shown in receiver.headers)
 
 

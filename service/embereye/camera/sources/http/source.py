@@ -97,7 +97,9 @@ def readable_errors(dial: float) -> Iterator[None]:
     except aiohttp.ClientPayloadError as error:
         raise SourceError("the connection broke in the middle of its answer") from error
     except aiohttp.ClientConnectorError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error.os_error)
+        # What name resolution fails with has negative numbers of its own.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.os_error.strerror
+        reason = reason or str(error.os_error)
         raise SourceError(f"cannot connect: {reason}") from error
     except aiohttp.ClientError as error:
         raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error

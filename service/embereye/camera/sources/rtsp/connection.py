@@ -84,7 +84,7 @@ class RtspConnection(asyncio.Protocol):
         except ssl.SSLError as error:
             raise tls.refusal(error) from error
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
             raise SourceError(f"cannot connect: {reason}") from error
 
     def read_together(self, poller: SocketPoller) -> None:

@@ -99,7 +99,7 @@ class AccessRoutes:
         except StoreFailingError as error:
             raise Refused(503, f"revoked, but only until the hub restarts: {error}") from error
         if not found:
-            raise Refused(404, f'there is no token "{name[:80]}": GET /v1/access/tokens lists them')
+            raise Refused(404, f'there is no token "{name[:80]}"')
         return web.json_response({})
 
     async def _create_link(self, request: web.Request) -> web.Response:

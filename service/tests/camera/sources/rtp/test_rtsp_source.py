@@ -1,5 +1,7 @@
 import asyncio
 import contextlib
+import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -208,6 +210,15 @@ async def test_a_session_that_the_camera_has_forgotten_is_given_up():
     async with RtspCamera(answers=answers, timeout=1).serving() as camera:
         _, _, reason = await play(source(camera), pictures=10**6)
     assert reason == "RTSP: it has forgotten the session"
+
+
+async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    _, _, reason = await play(source(SimpleNamespace(address="no-such-host.invalid:554")))
+    assert reason == "cannot connect: Name or service not known"
 
 
 async def test_a_camera_that_nobody_answers_for_is_told():

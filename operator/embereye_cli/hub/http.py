@@ -1,0 +1,86 @@
+"""What the hub answers over HTTP, read for a person at the command line."""
+
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from argparse import ArgumentParser
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from embereye.process.lifecycle import UserError
+from embereye_cli.hub.token import REMEDY, add_token_option, token_for
+
+SECONDS = 30.0  # for an answer
+REACH = "--console names the hub's HTTP port"
+# By what TLS says where no hub can be talked to: what to do.
+UNREACHABLE = {
+    "WRONG_VERSION_NUMBER": "it does not speak TLS there: begin --console with http://",
+    "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE names the file with who signed its certificate",
+}
+
+
+def add_console_options(parser: ArgumentParser) -> None:
+    """Declare --console and --token."""
+    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
+    parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
+    add_token_option(parser)
+
+
+class HttpHub:
+    """The hub at `console`, a URL. UserError says, of whatever fails, what it is and what to do."""
+
+    def __init__(self, console: str, token: str) -> None:
+        try:
+            parts = urlsplit(console)
+            known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port that is none
+            known = False
+        if not known:
+            raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')
+        self._base = console.rstrip("/")
+        shown = token_for(token, parts.hostname or "")
+        self._headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+
+    def read(self, path: str, *, shows: str = "") -> Any:
+        """What it answers to `path`; `shows` is what a person reads instead where something is not there."""
+        content = self.fetch(path, shows=shows)
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise UserError(self._stranger()) from error
+
+    def fetch(self, path: str, *, shows: str = "") -> bytes:
+        """The same, as bytes."""
+        try:
+            request = urllib.request.Request(self._base + path, headers=self._headers)
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+                content: bytes = answer.read()
+        except urllib.error.HTTPError as error:
+            raise UserError(self._sentence(error, shows)) from error
+        except http.client.HTTPException as error:
+            raise UserError(self._stranger()) from error
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            remedy = next((remedy for sign, remedy in UNREACHABLE.items() if sign in str(reason)), REACH)
+            raise UserError(f"the hub at {self._base} cannot be reached: {reason}; {remedy}") from error
+        return content
+
+    def _stranger(self) -> str:
+        return f"what answers at {self._base} is no hub, or one of another version; {REACH}, with https:// for TLS"
+
+    def _sentence(self, error: urllib.error.HTTPError, shows: str) -> str:
+        try:
+            reason = str(json.load(error)["error"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return f"{self._stranger()}; it says {error.code} {error.reason}"
+        match error.code:
+            case HTTPStatus.UNAUTHORIZED:
+                return f"the hub at {self._base} does not let us in: {reason.partition(';')[0]}; {REMEDY}"
+            case HTTPStatus.NOT_FOUND if shows:
+                return f"{reason}: {shows}"
+            case HTTPStatus.NOT_FOUND:
+                return reason
+        return f"the hub at {self._base} refuses: {reason}"
