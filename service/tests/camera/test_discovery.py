@@ -59,7 +59,7 @@ async def test_cameras_are_asked_with_credentials_and_a_refusal_is_told():
     assert wrong.refused
     assert none.refused
     assert "check the credentials" in wrong.problem
-    assert told[0] == f"1/1 onvif://127.0.0.1:{port}/gate: 1 profiles"
+    assert told[0] == f"1/1 onvif://127.0.0.1:{port}/gate: 1 profile"
     assert "secret" not in " ".join(told)
 
 
