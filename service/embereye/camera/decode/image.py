@@ -47,7 +47,7 @@ class DecodeOrder:
     # What the appearance network is to judge, with more pixels, beside the whole picture; None: it is not to run.
     close_ups: Sequence[Box] | None = None
     detail: Box | None = None  # the part of it that is wanted with more pixels, if it has more
-    image: bool = True  # False: nobody looks at it; that it can be decoded is to be known, or pictures after it need it
+    image: bool = True  # False: nobody looks at it; of a video, pictures after it need it
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,9 @@ class Decoded:
     logits: tuple[float, ...] = ()  # of the appearance network: of the whole picture, then of each close-up; or none
     closer: DecodedImage | None = None  # the same with more pixels, where close-ups are wanted; it goes no further
     detail: DecodedImage | None = None  # the part of that which is wanted
+
+
+NOT_DECODED = Decoded(NO_IMAGE, b"", 0.0)  # of a picture that nobody looks at and no other needs
 
 
 def decode_frame(
@@ -83,7 +86,7 @@ def decode_frame(
         if (order.close_ups or order.detail) and (scale := reduction(width, height, CLOSER_SIDE)) < order.scale:
             closer = decode(data, scale, (width, height))
             detail = cut(closer, order.detail) if order.detail else None
-        image = to_working_size(image) if order.image else NO_IMAGE
+        image = to_working_size(image)
     except cv2.error as error:
         raise UndecodableError(str(error)) from error
     return Decoded(image, still, time.thread_time() - began, closer=closer, detail=detail)

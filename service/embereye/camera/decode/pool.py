@@ -36,7 +36,7 @@ from embereye.camera.decode.exchange import (
     image_in,
     still_in,
 )
-from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
+from embereye.camera.decode.image import NOT_DECODED, Decoded, DecodeOrder, UndecodableError
 from embereye.camera.scheduling.fair_queue import FairQueue
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.camera.scheduling.turn import QueuedCamera, Turn
@@ -344,6 +344,9 @@ class DecoderPool:
                 continue
             if order is None:
                 self._loop.run_in_executor(self._thread, self._analyse_on_thread, camera, turn)
+            elif not order.image and not frame.units:
+                turn.result = NOT_DECODED
+                self._finish_turn(camera, turn, now)
             else:
                 self._write_order(decoder, camera, turn, order)
         for decoder in self._decoders:

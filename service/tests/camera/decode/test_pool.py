@@ -105,6 +105,14 @@ def test_a_picture_without_an_end_is_refused():
         decode(coded(COLOURFUL)[:3000], 2, (325, 243))
 
 
+async def test_a_picture_that_nobody_looks_at_reaches_no_decoder(pool):
+    camera = Camera(pool, DecodeOrder(8, image=False))
+    camera.offer(1, UNDECODABLE)
+    await eventually(lambda: camera.results)
+    assert camera.results[0].image.size == 0
+    assert pool.cpu_seconds == pool.busy_seconds == 0
+
+
 async def test_a_frame_is_decoded_as_it_would_be_here(pool):
     camera = Camera(pool)
     camera.offer(1)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from embereye.camera.decode.image import NO_IMAGE, Decoded, UndecodableError, decode_frame, judged
+from embereye.camera.decode.image import NO_IMAGE, NOT_DECODED, Decoded, UndecodableError, decode_frame, judged
 from embereye.camera.decode.pool import ContextLostError, PictureHeldError
 from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.device.camera import OVERDUE_NS, CameraDevice, ShardLinks
@@ -172,6 +172,8 @@ def seen_by(pictures, *, skipped):
     def decode(order, frame):
         if not skipped and not order.image:
             order = replace(order, scale=4, image=True)
+        if not order.image:
+            return NOT_DECODED
         return judged(decode_frame(order, frame.data, frame.header.width, frame.header.height), order, None)
 
     hall = Hall(decode)
@@ -194,11 +196,11 @@ def test_no_other_thing_is_seen_than_if_every_picture_were_given_to_the_detector
         assert any(seen.urgent for seen in spared.seen)
 
 
-def test_a_picture_that_nobody_looks_at_has_to_be_decodable_all_the_same():
+def test_pictures_that_cannot_be_decoded_are_found_by_the_next_look():
     jpeg = noisy_jpeg(size=(480, 640))
-    hall = seen_by([jpeg] * 20 + [jpeg[:200] + b"\xff\xd9"] * 2, skipped=True)
-    assert hall.ledger.analysed == 20
-    assert sum(hall.ledger.rejected.values()) == 2
+    hall = seen_by([jpeg] * 20 + [jpeg[:200] + b"\xff\xd9"] * 6, skipped=True)
+    assert hall.ledger.analysed in {20, 21}
+    assert sum(hall.ledger.rejected.values()) == 26 - hall.ledger.analysed
 
 
 def test_a_picture_without_an_image_is_no_reason_to_look(hall):
