@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.poller import PATIENT_SECONDS, POLL_SECONDS, SocketPoller
 
 PARTS = 3  # datagrams of each picture
 
@@ -12,12 +12,12 @@ PARTS = 3  # datagrams of each picture
 class Camera:
     """A socket whose pictures are PARTS datagrams; notes how many each look found."""
 
-    def __init__(self, intake):
+    def __init__(self, intake, *, patient=False):
         self.sender, self.receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.receiver.setblocking(False)
         self.intake = intake
         self.looks = []
-        intake.add(self.receiver.fileno(), self.read)
+        intake.add(self.receiver.fileno(), self.read, patient=patient)
 
     def read(self):
         count = 0
@@ -101,3 +101,14 @@ async def test_once_all_sockets_are_read_that_is_told():
     assert told[-1] == [1, 1]
     for camera in cameras:
         camera.close()
+
+
+async def test_only_where_all_sockets_are_patient_are_they_read_half_as_often():
+    intake = SocketPoller()
+    patient, other = Camera(intake, patient=True), Camera(intake)
+    assert intake._period == POLL_SECONDS
+    other.close()
+    assert intake._period == PATIENT_SECONDS
+    Camera(intake).close()
+    assert intake._period == PATIENT_SECONDS
+    patient.close()

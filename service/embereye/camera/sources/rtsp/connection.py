@@ -99,7 +99,7 @@ class RtspConnection(asyncio.Protocol):
     def _resume_polling(self) -> None:
         if self._poller and self._transport and not self._transport.is_closing() and not self.failure:
             self._descriptor = self._transport.get_extra_info("socket").fileno()
-            self._poller.add(self._descriptor, self._read)
+            self._poller.add(self._descriptor, self._read, patient=True)
 
     def _stop_polling(self) -> None:
         if self._poller and self._descriptor >= 0:
