@@ -21,7 +21,11 @@ def frame_metrics(totals: Totals) -> Iterator[Metric]:
     """What became of frames, and what their analysis took."""
     ledger = totals.ledger
     yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=ledger.offered)
-    yield CounterMetricFamily("embereye_camera_frames_analysed", "Frames analysed.", value=ledger.analysed)
+    yield CounterMetricFamily(
+        "embereye_camera_frames_analysed",
+        "Frames analysed, and those of calm scenes that needed no look.",
+        value=ledger.analysed,
+    )
     yield CounterMetricFamily(
         "embereye_camera_frames_unread",
         "Frames left with their senders under overload, as far as can be told. They are not offered.",
