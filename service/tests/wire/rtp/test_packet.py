@@ -99,5 +99,5 @@ def test_any_bytes_are_a_packet_or_none(data):
 
 
 def test_one_byte_is_told_as_one():
-    with pytest.raises(RtpError, match="^1 byte, an RTP header has 12"):
+    with pytest.raises(RtpError, match=r"^1 byte, an RTP header has 12$"):
         parse_packet(memoryview(b"\x80"))
