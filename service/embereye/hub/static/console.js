@@ -21,6 +21,7 @@ const EVENTS = 100;          // shown
 const VIEWS = 12;
 const DARK = 20;             // named
 const CLIPS_MS = 4000;       // between two looks at an open alarm's clips
+const SETTLE_MS = 300;       // after alarms have moved, in which who presses with a pointer may have meant another one
 const SOON_MS = 200;         // between two looks at the zones for the sake of events: many come together
 
 page.views = { devices: [], total: 0 };
@@ -281,6 +282,7 @@ function drawAlarms(stale) {
   say(get("alarms-count"), open.length ? `${open.length}` : "");
   const none = get("no-alarms");
   none.hidden = open.length > 0;
+  const before = [...get("alarm-list").children];
   say(none, stale ? "Unknown: the hub does not answer." : "No alarm is open.");
   sync(get("alarm-list"), open, (zone) => zone.alarm, (zone) => {
     const item = make("li", "alarm");
@@ -292,7 +294,7 @@ function drawAlarms(stale) {
       button.type = "button";
       button.dataset.action = action;
       button.setAttribute("aria-label", `${word} the alarm in ${zone.name}`);
-      button.onclick = () => act(action, zone);
+      button.onclick = (event) => (event.detail && elapsed() - item.movedAt < SETTLE_MS ? toast("The alarms moved as you pressed: look again.") : act(action, zone));
       buttons.append(button);
     }
     for (const [action, word, does] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zone.name)], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
@@ -345,6 +347,8 @@ function drawAlarms(stale) {
     lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
+  // Under a pointer there may be another alarm now than the one that was meant.
+  [...get("alarm-list").children].forEach((item, index) => { if (before.length && before[index] !== item) item.movedAt = elapsed(); });
 }
 
 function drawEvents() {
