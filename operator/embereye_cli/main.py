@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import os
 import signal
 import sys
@@ -124,8 +125,22 @@ def _end(number: int, _: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _prepare_streams() -> None:
+    """Have standard streams that everything can be written to.
+
+    The number of one that whoever began us closed would go to a socket, which libuv takes for a reason to abort. A
+    terminal that has no "°" or "λ" gets their codes.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (default: the process's) name; returns the exit code."""
+    _prepare_streams()
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end)
     environment.prepare()

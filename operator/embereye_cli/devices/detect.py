@@ -22,7 +22,7 @@ from embereye.process.lifecycle import UserError
 from embereye.units import counted
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
-from embereye.zone.sentences import quantity, unit_of
+from embereye.zone.sentences import quantity
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.placement.assignments import build_camera_settings
 
@@ -201,4 +201,4 @@ def _lines(result: dict[str, Any]) -> Iterator[Text]:
 
 def _term(term: Term) -> str:
     name = term.name.partition(".")[2]
-    return f"{name} {quantity(term.value, unit_of(term))} ({quantity(term.threshold, unit_of(term))})"
+    return f"{name} {quantity(term.value, term.unit)} ({quantity(term.threshold, term.unit)})"

@@ -21,7 +21,7 @@ from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.types_pb2 import Term
-from embereye.zone.sentences import quantity, sign, unit_of
+from embereye.zone.sentences import quantity, sign
 from embereye.zone.state import ZoneMachine
 from embereye_cli.hub.http import HttpHub, add_console_options
 
@@ -95,8 +95,8 @@ def _seen(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:
 
 
 def _term(term: Term) -> str:
-    limit = f" of {quantity(term.threshold, unit_of(term))}" if term.threshold else ""
-    return f"{term.name} {quantity(term.value, unit_of(term))}{limit}"
+    limit = f" of {quantity(term.threshold, term.unit)}" if term.threshold else ""
+    return f"{term.name} {quantity(term.value, term.unit)}{limit}"
 
 
 def _decided(events: list[AlarmEvent]) -> Iterator[tuple[int, str, str]]:

@@ -10,8 +10,7 @@ from typing import Any
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
-from embereye.v1.types_pb2 import Term
-from embereye.zone.sentences import quantity, unit_of
+from embereye.zone.sentences import quantity
 from embereye_cli.hub.http import HttpHub, add_console_options
 
 
@@ -91,8 +90,7 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
         at = int(entry.get(key, 0))
         yield f"  last {name} {(now_ns - at) / SECOND:.1f} s ago" if at else f"  never {name}"
     for term in entry.get("latest", ()):
-        unit = unit_of(Term(name=term["name"], unit=term.get("unit", "")))
-        yield f"  {term['name']}: {quantity(float(term.get('value', 0)), unit)}"
+        yield f"  {term['name']}: {quantity(float(term.get('value', 0)), term.get('unit', ''))}"
     ledger = entry.get("ledger", {})
     owners = len(entry.get("owners", ()))
     yield f"  offered {int(ledger.get('offered', 0)):>12,}{f' to {owners} owners' if owners > 1 else ''}, of which"

@@ -23,6 +23,7 @@ from embereye_cli.hub.token import REMEDY, add_hub_options, add_hub_options_behi
 SECONDS = 5.0  # for an answer
 # By what gRPC says where no hub can be talked to: what to do.
 UNREACHABLE = {
+    "Stream removed": "it was talked to, and ended",
     "WRONG_VERSION_NUMBER": "it does not speak TLS there: leave --ca out",
     "CERTIFICATE_VERIFY_FAILED": "name who signed its certificate with --ca",
     "Hostname Verification": "its certificate has another name: say one that it has with --server-name",

@@ -89,7 +89,7 @@ ALERTS = (
         "EmberEyeDevicesDark", "critical", "fleet",
         f"{_fleet('embereye_fleet_devices')} - {_fleet('embereye_fleet_devices_covered')} > 0", "1m",
         f"Devices of {THE_FLEET} are not watched",
-        "{{ $value }} devices were not heard or not analysed within their deadline. Their names and the reasons: "
+        "Devices that were not heard or not analysed within their deadline: {{ $value }}. Their names and the reasons: "
         "kubectl embereye devices -n {{ $labels.namespace }} {{ $labels.fleet }}",
         BY_OPERATOR,
     ),
@@ -183,15 +183,15 @@ ALERTS = (
         f"{_fleet('embereye_fleet_ready_shards')} > (count by ({FLEET}) (embereye_shard_epoch) or "
         f"0 * {_fleet('embereye_fleet_ready_shards')})", "5m",
         f"Shards of {THE_FLEET} are not scraped",
-        "{{ $value }} shards work, and Prometheus has the metrics of fewer: no alert on a shard can fire. The monitor "
-        "lacks the labels that this Prometheus selects by, or a network policy is in the way.",
+        "Shards that work: {{ $value }}. Prometheus has the metrics of fewer, so that no alert on a shard can fire. "
+        "The monitor lacks the labels that this Prometheus selects by, or a network policy is in the way.",
         BY_OPERATOR,
     ),
     Alert(
         "EmberEyeFleetNotReady", "warning", "fleet",
         f"{_fleet('embereye_fleet_shards')} - {_fleet('embereye_fleet_ready_shards')} > 0", "5m",
         f"{THE_FLEET} lacks shards",
-        f"{{{{ $value }}}} shards do not work under the placement in force. The Ready condition says which and why: "
+        "Shards that do not work under the placement in force: {{ $value }}. The Ready condition says which and why: "
         f"{STATUS}",
         BY_OPERATOR,
     ),
@@ -241,7 +241,7 @@ ALERTS = (
         "EmberEyeDecodingSaturated", "warning", "shard",
         f"max by ({SHARD}) (embereye_camera_refused) > 0", "1m",
         f"{THE_SHARD} cannot look at all of its cameras",
-        "{{ $value }} cameras are not looked at at all, so that the others keep their least rate. They count as dark.",
+        "Not looked at at all, so that the others keep their least rate, and so dark: {{ $value }} of its cameras.",
         BY_SHARDS,
     ),
     Alert(
@@ -253,15 +253,16 @@ ALERTS = (
     Alert(
         "EmberEyeCameraDegraded", "warning", "shard", f"max by ({SHARD}) (embereye_camera_degraded) > 0", "5m",
         f"Cameras of {THE_SHARD} are looked at with less than was asked for",
-        "Of {{ $value }} cameras a model fails or pictures do not suit the detectors. Which, and why: kubectl embereye "
-        "devices -n {{ $labels.namespace }} {{ $labels.fleet }}. Covered, frozen and blind cameras count as dark.",
+        "Cameras of which a model fails, or pictures do not suit the detectors: {{ $value }}. Which, and why: "
+        "kubectl embereye devices -n {{ $labels.namespace }} {{ $labels.fleet }}. Covered, frozen "
+        "and blind cameras count as dark.",
         BY_SHARDS,
     ),
     Alert(
         "EmberEyeAnalysisFailing", "warning", "shard",
         f"sum by ({SHARD}) (increase(embereye_camera_analysis_failures_total[10m])) > 0", "5m",
         f"A detector of {THE_SHARD} fails",
-        "It failed on about {{ $value | humanize }} frames in ten minutes. The shard's log has the error: it is a "
+        "Frames in ten minutes that it failed on: about {{ $value | humanize }}. The shard's log has the error: a "
         "defect worth reporting.",
         BY_SHARDS,
     ),
@@ -280,7 +281,7 @@ ALERTS = (
         f"unless on ({FLEET}) ({_fleet('embereye_fleet_ready_shards')} >= {_fleet('embereye_fleet_max_shards')}) "
         f"unless on ({FLEET}) ({_fleet('embereye_fleet_paused')} == 1)", "10m",
         f"{THE_FLEET} does not get the shards that it needs",
-        "It needs {{ $value }} shards. They are not created, not scheduled or not ready, or nobody scales: "
+        "Shards that it needs: {{ $value }}. Some are not created, not scheduled or not ready, or nobody scales: "
         "kubectl embereye explain -n {{ $labels.namespace }} {{ $labels.fleet }}",
         BY_OPERATOR,
     ),
@@ -407,7 +408,7 @@ ALERTS = (
         "EmberEyeClockSkew", "warning", "release",
         "max by (namespace, pod, instance) (embereye_hub_shard_clocks_wrong) > 0", "5m",
         "Clocks differ from the hub's",
-        "The clocks of {{ $value }} shards differ from the hub's by more than 2 s. Their times are corrected; those on "
+        "Shards whose clocks differ from the hub's by more than 2 s: {{ $value }}. Their times are corrected; those on "
         "pictures and in logs are not. The hub's log names them.",
         BY_HUB,
     ),

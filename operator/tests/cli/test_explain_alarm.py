@@ -55,7 +55,7 @@ def test_a_zone_that_would_decide_otherwise_is_told() -> None:
 def test_terms_are_told_with_their_units() -> None:
     item = flame()
     item.why.add(name="flame.flicker", value=50.66, threshold=33, unit="%")
-    item.why.add(name="temperature.over_normal", value=11.2, threshold=10, unit="°C")
+    item.why.add(name="temperature.over_normal", value=11.2, threshold=10, unit="K")
     item.why.add(name="flame.colour", value=0.998, threshold=0.35, unit="1")
     alarm = {
         "alarm": "a", "namespace": "default", "zone": "hall", "worst": "ZONE_STATE_ALARM", "beganNs": NOW,

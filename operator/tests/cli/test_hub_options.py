@@ -73,6 +73,7 @@ def test_a_file_of_authorities_that_cannot_be_used_is_told_by_its_option(tmp_pat
         ("Tls handshake failed: CERTIFICATE_VERIFY_FAILED: unable to", "name who signed its certificate with --ca"),
         ("Hostname Verification Check failed.", "with --server-name"),
         ("UNAVAILABLE: ipv4:127.0.0.1:29253: Socket closed", "it may speak TLS: name who signed its certificate"),
+        ("Stream removed (Socket closed)", "it was talked to, and ended"),
         ("Failed to connect to remote host: Connection refused", "--hub names its gRPC port"),
     ],
 )

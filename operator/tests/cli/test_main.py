@@ -44,3 +44,24 @@ def test_a_command_that_is_no_container_leaves_signals_to_what_it_runs():
     before = signal.getsignal(signal.SIGTERM)
     assert command.main(["--version"]) == 0
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+MAIN = [sys.executable, "-c", "import sys; from embereye_cli.main import main; sys.exit(main())"]
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2"])
+def test_a_standard_stream_that_is_closed_ends_no_command(closed):
+    words = [*MAIN, "alarms", "list", "--hub", "127.0.0.1:1", "--token", "none"]
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *words], check=False, capture_output=True, text=True
+    )
+    assert ended.returncode == 2
+    assert closed == "2" or "cannot be reached" in ended.stderr
+
+
+def test_what_a_terminal_has_no_character_for_is_told_by_its_code():
+    manifest = Path(__file__).parents[3] / "charts/embereye/examples/sensorfleet.yaml"
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run([*MAIN, "plan", manifest], check=False, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0
+    assert "\\u03bb" in ended.stdout

@@ -124,7 +124,7 @@ def test_sensors_that_fall_silent_are_told_as_dark_and_it_resolves(site: Site, p
         until(lambda: "EmberEyeDevicesDark" in prometheus.firing())
         told = described(prometheus, "EmberEyeDevicesDark")
         assert told["summary"] == "Devices of default/hall (sensors) are not watched"
-        assert told["description"].startswith("2 devices were not heard")
+        assert told["description"].startswith("Devices that were not heard or not analysed within their deadline: 2.")
         assert (told["namespace"], told["severity"]) == ("default", "critical")
         # What a panel needs that fault for is there now.
         assert (

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 from numpy.typing import NDArray
 
+from embereye.units import counted
 from embereye.v1 import ingest_pb2
 from embereye.v1.ingest_pb2 import Reading, ReadingColumns
 
@@ -118,7 +119,7 @@ def _count(times: bytes) -> int:
 def _as_long(packed: bytes, count: int) -> bytes:
     """`count` packed floats, NaN where there are fewer."""
     if len(packed) % 4:
-        raise DecodeError(f"a list of {len(packed)} bytes is no whole number of floats")
+        raise DecodeError(f"a list of {counted(len(packed), 'byte')} is no whole number of floats")
     return packed[: 4 * count] + _NAN * (count - len(packed) // 4)
 
 

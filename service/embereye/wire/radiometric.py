@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from embereye.units import counted
 from embereye.wire.jpeg.header import MAX_PIXELS, MAX_SIDE, JpegError, JpegHeader
 
 Words = npt.NDArray[np.uint16]
@@ -68,7 +69,7 @@ def _layout(data: bytes) -> _Layout:
     try:
         tags = _tags(data, order)
     except struct.error as error:
-        raise JpegError("truncated", f"ends after {len(data)} bytes, inside its directory") from error
+        raise JpegError("truncated", f"ends after {counted(len(data), 'byte')}, inside its directory") from error
     for tag, (expected, name) in _EXPECTED.items():
         if (found := tags.get(tag, _DEFAULTS.get(tag, [0]))) != [expected]:
             raise JpegError("unsupported TIFF", f"{name} {found}, not {expected}: 16-bit grey, uncompressed, is needed")
@@ -81,7 +82,7 @@ def _layout(data: bytes) -> _Layout:
     if missing > 0 or len(strips) != len(offsets):
         raise JpegError("truncated", f"{width}x{height} words of 16 bits need {missing} more bytes")
     if missing < 0:  # thousands of strips may name the same bytes, which are few
-        raise JpegError("too large", f"{-missing} bytes more than {width}x{height} words of 16 bits")
+        raise JpegError("too large", f"{counted(-missing, 'byte')} more than {width}x{height} words of 16 bits")
     return _Layout(width, height, order, strips)
 
 

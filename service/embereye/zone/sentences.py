@@ -19,11 +19,6 @@ def quantity(value: float, unit: str) -> str:
     return f"{digits}{unit[1:]}" if unit.startswith("1/") else f"{digits} {unit}"
 
 
-def unit_of(term: Term) -> str:
-    """The unit of what `term` measured: how far a temperature is over normal is no temperature, but a difference."""
-    return "K" if term.name == _OVER_NORMAL and term.unit == "°C" else term.unit
-
-
 def _decisive(terms: Sequence[Term]) -> Term | None:
     """The term that decided: the first at or over its threshold, else the first there is."""
     over = [term for term in terms if term.threshold and term.value >= term.threshold]
@@ -36,11 +31,10 @@ def sign(item: EvidenceItem) -> str:
     if term is None:
         measured = f"score {quantity(item.score, '')}"
     elif not term.threshold:
-        measured = quantity(term.value, unit_of(term))
+        measured = quantity(term.value, term.unit)
     else:
         relation = "≥" if term.value >= term.threshold else "against"
-        unit = unit_of(term)
-        measured = f"{quantity(term.value, unit)} {relation} {quantity(term.threshold, unit)}"
+        measured = f"{quantity(term.value, term.unit)} {relation} {quantity(term.threshold, term.unit)}"
     if term is not None and term.name == _OVER_NORMAL:
         measured += " over normal"
     relative = " (a rise, not calibrated)" if item.relative else ""

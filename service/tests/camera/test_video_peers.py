@@ -79,9 +79,8 @@ class Server:
             if isinstance(options, list)
             else ["-f", "lavfi", "-i", "testsrc2=size=320x240:rate=15", *options.split()]
         )
-        await self.start(
-            shutil.which("ffmpeg"), "-v", "quiet", "-re", *words, "-f", "rtsp", "-rtsp_transport", "tcp", self.url(name)
-        )
+        sender = [shutil.which("ffmpeg"), "-v", "quiet", "-re", *words, "-f", "rtsp", "-rtsp_transport", "tcp"]
+        await self.start_until_published(name, *sender, self.url(name))
 
 
 async def ended(process):
@@ -153,8 +152,7 @@ H265 = {
 @pytest.mark.needs(FFMPEG)
 @pytest.mark.parametrize("kinds", [H264, H265], ids=["H264", "H265"])
 async def test_every_profile_that_ffmpeg_encodes_is_analysed(running, server, kinds):
-    for name, options in kinds.items():
-        await server.publish(name, options)
+    await asyncio.gather(*(server.publish(name, options) for name, options in kinds.items()))
     statuses = await watched(running, server, kinds)
     assert not trouble(statuses)
     for name, one in statuses.items():
@@ -249,8 +247,8 @@ TIMES = {
 
 @pytest.mark.needs(FFMPEG)
 async def test_timestamps_that_are_wrong_blind_no_camera(running, server):
-    for name, filtered in TIMES.items():
-        await server.publish(name, f"-pix_fmt yuv420p {X264} -bf 0 -bsf:v {filtered}")
+    sender = f"-pix_fmt yuv420p {X264} -bf 0 -bsf:v"
+    await asyncio.gather(*(server.publish(name, f"{sender} {filtered}") for name, filtered in TIMES.items()))
     assert not trouble(await watched(running, server, TIMES))
 
 

@@ -179,7 +179,7 @@ def test_what_a_device_measured_is_told_to_people_with_its_unit_and_a_number_wit
         {"name": "gas", "value": 49287.6, "unit": "ppm"},
         {"name": "fps", "value": 15, "unit": "1/s"},
         {"name": "smoke", "unit": "%"},
-        {"name": "temperature.over_normal", "value": 11.2, "unit": "°C"},
+        {"name": "temperature.over_normal", "value": 11.2, "unit": "K"},
     ]
     entry = {"id": "s-01", "zone": "hall", "fleet": FLEET, "covered": True, "latest": latest}
     lines = [line.strip() for line in sentences(entry, 0)]

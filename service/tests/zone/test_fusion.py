@@ -98,7 +98,7 @@ def test_the_term_that_crossed_its_threshold_is_the_one_told() -> None:
 def test_how_far_a_temperature_is_over_normal_is_told_as_a_difference() -> None:
     terms = (
         Term(name="temperature.max", value=34, threshold=47, unit="°C"),
-        Term(name="temperature.over_normal", value=11.2, threshold=10, unit="°C"),
+        Term(name="temperature.over_normal", value=11.2, threshold=10, unit="K"),
     )
     assert judge([sign("s-01", HEAT, ALARM, why=terms)]).why == "heat 11.2 K ≥ 10 K over normal at s-01"
 

@@ -8,7 +8,7 @@ import numpy as np
 from embereye.levels import Kind, Level
 from embereye.units import Box
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.zone.sentences import quantity, unit_of
+from embereye.zone.sentences import quantity
 
 QUALITY = 88  # JPEG quality: thin text stays legible
 LINE = 22  # pixels of text at TEXT_WIDTH
@@ -54,6 +54,6 @@ def caption(report: EvidenceItem, time_ns: int) -> list[str]:
     lines = [f"{report.device}, {report.zone}   {Kind(report.kind).word} {level}"]
     lines.append(f"{when}.{milliseconds:03d} UTC   score {report.score:.2f}")
     for term in report.why[:TERMS]:
-        limit = f"  (limit {quantity(term.threshold, unit_of(term))})" if term.threshold else ""
-        lines.append(f"{term.name} {quantity(term.value, unit_of(term))}{limit}")
+        limit = f"  (limit {quantity(term.threshold, term.unit)})" if term.threshold else ""
+        lines.append(f"{term.name} {quantity(term.value, term.unit)}{limit}")
     return [line.replace("°", "").encode("ascii", "replace").decode() for line in lines]

@@ -188,7 +188,7 @@ class _Calibrated:
             measured = (
                 *measured,
                 ("temperature.rise", rate, limits.rise, "°C/min"),
-                ("temperature.over_normal", over, allowance, "°C"),
+                ("temperature.over_normal", over, allowance, "K"),
             )
         note = ""
         if level == PRE_ALARM and decisive >= alarm:

@@ -17,7 +17,7 @@ async function refresh() {
     if (turn !== shown) return;
     draw(alarm, clips);
     if (!get("alarm").open) get("alarm").showModal();
-  } catch (error) { toast(error.message); }
+  } catch (error) { toast(problem(error)); }
 }
 
 function draw(alarm, clips) {
@@ -47,14 +47,11 @@ function draw(alarm, clips) {
 
 /** Ask why, and have the alarm marked as false. */
 export async function markFalse(id, zone) {
-  const answer = await ask({
+  await ask({
     title: `False alarm: ${zone}`, ok: "Mark as false", required: "What it was (a reason)",
     text: "What was seen is kept. The same seen there again is shown as such and is a pre-alarm, never nothing, until it is stronger, lasts longer, or another sign confirms it.",
+    send: ({ who, note }) => postJson(`/v1/alarms/${encodeURIComponent(id)}/false`, { who, reason: note }),
   });
-  if (!answer) return;
-  try {
-    await postJson(`/v1/alarms/${encodeURIComponent(id)}/false`, { who: answer.who, reason: answer.note });
-  } catch (error) { toast(problem(error)); }
 }
 
 async function takeBack(alarm) {

@@ -1,15 +1,15 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, hubNow, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
-  SEVERITY, signText, sinceAnswer, span, stateOf, STATES, sync, toast, wait, amount, zoneKey,
+  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, followFocus, hubNow, keepFocus, KINDS, load, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
+  SEVERITY, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, tellInFront, toast, wait, amount, zoneKey,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
 import { pageName } from "./address.js";
 import { refreshDevices, setUpDevices } from "./devices.js";
 import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
-import { setUpHistory, showHistory } from "./history.js";
+import { refreshHistory, setUpHistory, showHistory } from "./history.js";
 import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
 import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
 import { drawSilences, lookOver, silenceButton } from "./silences.js";
@@ -17,27 +17,29 @@ import { drawSilences, lookOver, silenceButton } from "./silences.js";
 const ZONES_MS = 1000;       // between two looks at the zones
 const VIEWS_MS = 2000;
 const DARK_MS = 2000;
-const STALE_MS = 4000;       // without an answer, after which nothing on the page may pass for the present
 const EVENTS = 100;          // shown
 const VIEWS = 12;
 const DARK = 20;             // named
 const CLIPS_MS = 4000;       // between two looks at an open alarm's clips
+const SETTLE_MS = 300;       // after alarms have moved, in which who presses with a pointer may have meant another one
+const SOON_MS = 200;         // between two looks at the zones for the sake of events: many come together
 
 page.views = { devices: [], total: 0 };
 page.dark = [];
 
 // ---- what the hub tells
 
-async function follow(path, period, take) {
+async function follow(period, look) {
   for (;;) {
     const started = performance.now();
-    try { take(await fetchJson(path)); } catch { /* the age of the last answer says it */ }
+    try { await look(); } catch { /* the age of the last answer says it */ }
     draw();
     await wait(Math.max(100, period - (performance.now() - started)));
   }
 }
 
-function takeZones(body) {
+async function lookAtZones() {
+  const known = page.cursor, body = await fetchJson("/v1/zones"), latest = Number(body.cursor);
   page.zones = body.zones;
   page.declared = body.declared;
   page.covered = body.covered;
@@ -48,7 +50,29 @@ function takeZones(body) {
   page.answered = { at: Date.now(), elapsed: elapsed() };
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
   // A hub whose history was lost counts anew.
-  if (page.cursor !== null && Number(body.cursor) < page.cursor) page.cursor = Number(body.cursor);
+  if (known !== null && latest < known) { page.cursor = latest; page.events = []; }
+  if (page.cursor === null || latest <= page.cursor) page.behind = null;
+  else page.behind ??= elapsed();
+}
+
+let looking = false, again = false;
+/** Something happened: look at the zones now, and once more for all that happens meanwhile. */
+async function lookAgain() {
+  again = true;
+  if (looking) return;
+  looking = true;
+  while (again) {
+    again = false;
+    try { await lookAtZones(); draw(); } catch { /* the age of the last answer says it */ }
+    await wait(SOON_MS);
+  }
+  looking = false;
+}
+
+/** The open alarms that are in sight, or nearly so. */
+function alarmsInSight() {
+  const near = ({ top, bottom }) => bottom > -innerHeight && top < 2 * innerHeight;
+  return [...get("alarm-list").children].filter((item) => item.getClientRects().length && near(item.getBoundingClientRect())).map((item) => item.dataset.alarm);
 }
 
 /** What was recorded of the open alarms: it comes some seconds after the sign, over the shard's own disk. */
@@ -56,7 +80,7 @@ async function followClips() {
   for (;;) {
     const open = page.zones.map((zone) => zone.alarm).filter(Boolean);
     for (const alarm of page.clips.keys()) if (!open.includes(alarm)) page.clips.delete(alarm);
-    for (const alarm of open) {
+    for (const alarm of alarmsInSight()) {
       try { page.clips.set(alarm, (await fetchJson(`/v1/alarms/${encodeURIComponent(alarm)}/clips`)).clips); } catch { /* next time */ }
     }
     await wait(CLIPS_MS);
@@ -78,14 +102,18 @@ async function followEvents() {
     } catch { await wait(1000); }
   }
   for (;;) {
+    // A socket that the network forgot stays open and says nothing: the hub's answers tell of events that it has not brought.
     await new Promise((done) => {
+      const watch = setInterval(() => { if (page.behind !== null && elapsed() - page.behind > STALE_MS) end(); }, 500);
       const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/v1/alarms/ws?cursor=${page.cursor}`);
       socket.onmessage = (message) => {
         takeEvent(JSON.parse(message.data));
-        fetchJson("/v1/zones").then((body) => { takeZones(body); draw(); }, () => {});
+        page.behind = null;
+        lookAgain();
         draw();
       };
-      socket.onclose = done;
+      const end = () => { clearInterval(watch); page.behind = null; socket.onmessage = socket.onclose = null; socket.close(); done(); };
+      socket.onclose = end;
     });
     await wait(500 + Math.random() * 1000);
   }
@@ -100,13 +128,12 @@ async function act(action, zone) {
     test: [zone.testing ? "End the test" : "Test the zone", "Alarms are raised all the same, and say that it is a test.",
       zone.testing ? "End test" : "Begin test"],
   }[action];
-  let answer = { who: rememberedWho(), note: "" };
-  if (action !== "acknowledge") answer = await ask({ title: `${words[0]}: ${zone.name}`, text: words[1], ok: words[2] });
-  if (!answer) return;
   const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/${action}`;
+  const send = ({ who, note }) => postJson(path, { who, note });
   try {
-    await postJson(path, answer);
-    takeZones(await fetchJson("/v1/zones"));
+    if (action === "acknowledge") await send({ who: rememberedWho(), note: "" });
+    else if (!await ask({ title: `${words[0]}: ${zone.name}`, text: words[1], ok: words[2], send })) return;
+    await lookAtZones();
   } catch (error) {
     toast(problem(error));
   }
@@ -135,6 +162,7 @@ function draw() {
   get("sign-out").hidden = !page.me;
   get("audit-open").hidden = !page.me || page.me.role !== "admin";
   say(get("clock"), new Date(hubNow()).toLocaleTimeString("en-GB"));
+  requestAnimationFrame(keepFocus);  // by then the browser has taken it from what cannot have it any more
 }
 
 function drawBanner(stale) {
@@ -142,19 +170,23 @@ function drawBanner(stale) {
   link.className = `link ${stale ? "lost" : "live"}`;
   say(get("link-text"), stale ? (page.answered ? "hub unreachable" : "connecting …") : "live");
   let text = "";
-  if (stale && page.answered) text = `The hub is unreachable. What you see is ${span(sinceAnswer())} old and may no longer be true.`;
+  if (stale && page.answered) text = "The hub is unreachable. What you see is old and may no longer be true.";
   else if (stale && elapsed() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
   else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can act.`;
   else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected; clips wait with their shards.`;
   else if (page.busFailing) text = `${page.busFailing[0].toUpperCase()}${page.busFailing.slice(1)}. Alarms are not affected while this hub runs and its database can be written.`;
   get("banner").hidden = !text;
-  say(get("banner"), text);
+  say(get("banner-text"), text);
+  say(get("banner-age"), stale && page.answered ? `Last answer ${span(sinceAnswer())} ago.` : "");  // not read out every second
 }
+
+const newestFirst = (one, other) => milliseconds(other.sinceNs) - milliseconds(one.sinceNs);
+const severity = (zone) => SEVERITY.indexOf(stateOf(zone));
 
 function drawVerdict(stale) {
   const open = page.zones.filter((zone) => stateOf(zone) !== "normal");
-  const worst = open.reduce((most, zone) => (SEVERITY.indexOf(stateOf(zone)) > SEVERITY.indexOf(most) ? stateOf(zone) : most), "normal");
-  const named = (state) => open.filter((zone) => stateOf(zone) === state);
+  const worst = open.reduce((most, zone) => (severity(zone) > SEVERITY.indexOf(most) ? stateOf(zone) : most), "normal");
+  const named = (state) => open.filter((zone) => stateOf(zone) === state).sort(newestFirst);
   const faults = page.zones.reduce((sum, zone) => sum + (zone.faults || []).length, 0);
   let look = worst, word = worst.toUpperCase(), detail = "";
   if (stale) {
@@ -188,6 +220,7 @@ function drawVerdict(stale) {
   document.body.dataset.worst = look;
   say(get("verdict-word"), word);
   say(get("verdict-detail"), detail);
+  tellInFront(word, detail);
   const urgent = stale ? "? " : silenced ? `${worst}, silenced · ` : ["alarm", "pre-alarm"].includes(worst) ? `${worst.toUpperCase()} · ` : faults ? "FAULT · " : "";
   if (document.title !== `${urgent}EmberEye`) document.title = `${urgent}EmberEye`;
 }
@@ -244,10 +277,12 @@ function drawZones(stale) {
 }
 
 function drawAlarms(stale) {
-  const open = page.zones.filter((zone) => zone.alarm);
+  // What nobody has seen to yet comes first, and of it the newest.
+  const open = page.zones.filter((zone) => zone.alarm).sort((one, other) => severity(other) - severity(one) || newestFirst(one, other));
   say(get("alarms-count"), open.length ? `${open.length}` : "");
   const none = get("no-alarms");
   none.hidden = open.length > 0;
+  const before = [...get("alarm-list").children];
   say(none, stale ? "Unknown: the hub does not answer." : "No alarm is open.");
   sync(get("alarm-list"), open, (zone) => zone.alarm, (zone) => {
     const item = make("li", "alarm");
@@ -259,7 +294,7 @@ function drawAlarms(stale) {
       button.type = "button";
       button.dataset.action = action;
       button.setAttribute("aria-label", `${word} the alarm in ${zone.name}`);
-      button.onclick = () => act(action, zone);
+      button.onclick = (event) => (event.detail && elapsed() - item.movedAt < SETTLE_MS ? toast("The alarms moved as you pressed: look again.") : act(action, zone));
       buttons.append(button);
     }
     for (const [action, word, does] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zone.name)], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
@@ -298,6 +333,7 @@ function drawAlarms(stale) {
       const picture = make("img");
       picture.alt = `What ${sign.device} saw`;
       picture.onerror = () => { picture.hidden = true; };
+      picture.loading = "lazy";
       picture.src = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`;
       return picture;
     }, () => {});
@@ -311,6 +347,8 @@ function drawAlarms(stale) {
     lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
+  // Under a pointer there may be another alarm now than the one that was meant.
+  [...get("alarm-list").children].forEach((item, index) => { if (before.length && before[index] !== item) item.movedAt = elapsed(); });
 }
 
 function drawEvents() {
@@ -353,7 +391,7 @@ function drawViews() {
     if (item.dataset.at !== at && at !== "0") {
       item.dataset.at = at;
       if (thermal) fetchJson(`${devicePath(device)}/thermal`).then((body) => paint(screen, body), () => { item.dataset.at = ""; });
-      else screen.src = `${devicePath(device)}/snapshot.jpg?at=${at}`;
+      else load(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`);
     }
     const hot = device.thermal && device.thermal.hottest !== null ? device.thermal : null;
     say(item.querySelector(".hot"), hot ? (hot.relative ? `${amount(hot.hottest)} (rise)` : `${hot.hottest.toFixed(1)} °C`) : "");
@@ -377,7 +415,7 @@ function drawViews() {
 // ---- pages
 
 const PAGES = {
-  now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory },
+  now: {}, day: { show: showDay, refresh: refreshDay }, history: { show: showHistory, refresh: refreshHistory },
   plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
   fleets: { show: showFleets, refresh: refreshFleets },
 };
@@ -416,15 +454,16 @@ async function showAudit(before) {
     get("audit-more").disabled = entries.length < 100;
     get("audit-more").onclick = () => showAudit(entries.at(-1).number);
     if (!before) get("audit").showModal();
-  } catch (error) { toast(error.message); }
+  } catch (error) { toast(problem(error)); }
 }
 
 get("audit-open").onclick = () => showAudit(0);
 get("audit-close").onclick = () => get("audit").close();
-get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(({ next }) => location.assign(next), (error) => toast(error.message));
+get("sign-out").onclick = () => postJson("/v1/access/logout", {}).then(({ next }) => location.assign(next), (error) => toast(problem(error)));
 get("viewer-close").onclick = () => get("viewer").close();
 get("ask-cancel").onclick = () => get("ask").close();
 get("skip").onclick = (event) => { event.preventDefault(); get("main").focus(); };  // the address names a page
+followFocus();
 setUpAlarm();
 setUpDay();
 setUpDevices();
@@ -434,9 +473,9 @@ setUpPlan();
 setUpOverlay();
 setInterval(() => { refreshOverlays(); draw(); if (PAGES[current()].refresh) PAGES[current()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
-follow("/v1/zones", ZONES_MS, takeZones);
-follow(`/v1/devices?order=urgent&pictures=1&limit=${VIEWS}`, VIEWS_MS, (body) => { page.views = body; });
-follow(`/v1/devices?order=urgent&limit=${DARK}`, DARK_MS, (body) => { page.dark = body.devices; });
+follow(ZONES_MS, lookAtZones);
+follow(VIEWS_MS, async () => { page.views = await fetchJson(`/v1/devices?order=urgent&pictures=1&limit=${VIEWS}`); });
+follow(DARK_MS, async () => { page.dark = (await fetchJson(`/v1/devices?order=urgent&limit=${DARK}`)).devices; });
 followEvents();
 followClips();
 followMe();

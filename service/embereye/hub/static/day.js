@@ -1,14 +1,15 @@
 // A day as it was: each zone's states, what was dark, and the clips, under a time that can be moved.
 
-import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, say, span, STATES, sync, view } from "./lib.js";
+import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, say, sinceAnswer, span, STALE_MS, STATES, sync, view } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const HOUR = 3600000, DAY = 24 * HOUR;
 const PICTURES = 4;          // at one moment
 const REFRESH_MS = 10000;    // of a day that is not over
+const RETRY_MS = 2000;       // after what failed, where the hub answers
 const ORDER = ["alarm", "acknowledged", "pre-alarm", "restored"];
 
-const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, loaded: 0, truncated: false };
+const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, loaded: 0, truncated: false, failing: false };
 let shown = false, wanted = 0;
 
 const midnight = (ms) => new Date(ms).setHours(0, 0, 0, 0);
@@ -33,11 +34,13 @@ async function load(from) {
   try {
     const body = await fetchJson(`/v1/timeline?from=${nanoseconds(day.from)}&until=${nanoseconds(day.until)}`, { patience: 15000 });
     if (asked !== day.from) return;
-    Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, loaded: elapsed() });
+    Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, loaded: elapsed(), failing: false });
     say(get("day-note"), day.truncated ? "More happened than fits: only the first part of the day is shown."
       : day.lanes.length ? "" : "Nothing happened on this day, and everything was watched.");
   } catch (error) {
-    say(get("day-note"), `The day cannot be shown: ${error.message}`);
+    if (asked !== day.from) return;
+    day.failing = true;
+    say(get("day-note"), `The day cannot be shown: ${problem(error)}`);
   }
   move(Math.min(Math.max(day.at, day.from), day.until - 1000));
 }
@@ -189,7 +192,8 @@ export function showDay() {
 
 export function refreshDay() {
   if (!shown) return showDay();
-  if (hubNow() < day.until && elapsed() - Math.max(day.loaded, wanted) > REFRESH_MS) {
+  const period = day.failing && sinceAnswer() < STALE_MS ? RETRY_MS : REFRESH_MS;
+  if ((day.failing || hubNow() < day.until) && elapsed() - Math.max(day.loaded, wanted) > period) {
     wanted = elapsed();
     load(day.from);
   }

@@ -1,15 +1,17 @@
 // What was: alarms, and everything else that happened; what is looked for stands in the address, so that a link shows the same.
 
 import { asked as address, ask as setAddress, pageName } from "./address.js";
-import { button, dateTime, eventLook, fetchJson, get, make, milliseconds, nanoseconds, say, span, STATES, sync } from "./lib.js";
+import { button, dateTime, elapsed, eventLook, fetchJson, get, make, milliseconds, nanoseconds, problem, say, sinceAnswer, span, STALE_MS, STATES, sync } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const PAGE = 100;
 const EVENTS = 50;           // on a page
 const ASKED = 20;            // requests for one page, of which each looks at 5,000 events
 const FILTERS = ["zone", "device", "level", "kind", "type"];  // of events, as the API calls them
+const RETRY_MS = 2000;       // after what failed
 const past = { entries: [], next: "", turn: 0 };
 const found = { events: [], next: "", turn: 0 };
+let failed = null;           // what could not be asked for, and when
 
 const showsEvents = () => address().get("show") === "events";
 
@@ -42,6 +44,20 @@ function readAddress() {
   }
 }
 
+// ---- what fails is asked for again
+
+function fail(error, note, again) {
+  say(get(note), problem(error));
+  failed = { again, at: elapsed() };
+}
+
+export function refreshHistory() {
+  if (!failed || elapsed() - failed.at < RETRY_MS || sinceAnswer() > STALE_MS) return;
+  const { again } = failed;
+  failed = null;
+  again();
+}
+
 // ---- alarms
 
 function query(after) {
@@ -57,6 +73,7 @@ function query(after) {
 
 async function loadAlarms(after = "") {
   const turn = ++past.turn;
+  failed = null;
   say(get("past-note"), "…");
   try {
     const body = await fetchJson(`/v1/alarms?${query(after)}`, { patience: 15000 });
@@ -65,7 +82,7 @@ async function loadAlarms(after = "") {
     past.next = body.next || "";
     say(get("past-note"), past.entries.length ? `${past.entries.length}${past.next ? " so far" : ""}` : "No alarm matches.");
   } catch (error) {
-    if (turn === past.turn) say(get("past-note"), error.message);
+    if (turn === past.turn) fail(error, "past-note", () => loadAlarms(after));
   }
   drawAlarms();
 }
@@ -105,6 +122,7 @@ function eventQuery(before, limit) {
 
 async function loadEvents() {
   const turn = ++found.turn;
+  failed = null;
   say(get("events-note"), "…");
   try {
     let before = address().get("before") || "", events = [];
@@ -119,7 +137,7 @@ async function loadEvents() {
     say(get("events-note"), events.length ? `${events.length}${before ? ", and there are older ones" : ""}`
       : before ? "None among those looked at: go on with Older." : "No event matches.");
   } catch (error) {
-    if (turn === found.turn) say(get("events-note"), error.message);
+    if (turn === found.turn) fail(error, "events-note", loadEvents);
   }
   drawEvents();
 }

@@ -1,6 +1,7 @@
 // What all pages of the console share. All text from the hub enters the page as text, never as markup.
 
 const REQUEST_MS = 2500;     // that an answer may take
+const PICTURE_MS = 10000;    // that a picture may take
 
 export const STATES = {
   ZONE_STATE_NORMAL: "normal", ZONE_STATE_PRE_ALARM: "pre-alarm", ZONE_STATE_ALARM: "alarm",
@@ -9,8 +10,10 @@ export const STATES = {
 export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
 export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
 
+export const STALE_MS = 4000; // without an answer, after which nothing on the page may pass for the present
+
 export const page = {
-  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, answered: null, clockOffset: 0, me: null,
+  zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, behind: null, answered: null, clockOffset: 0, me: null,
 };
 
 export const get = (id) => document.getElementById(id);
@@ -37,7 +40,9 @@ export function say(element, text) {
 
 /** Make the children of `parent` those of `items`, in order, reusing what is there: focus and scroll stay. */
 export function sync(parent, items, keyOf, create, update = () => {}) {
-  const known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const held = document.activeElement, known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const keys = new Set(items.map(keyOf));
+  for (const [key, child] of known) if (!keys.has(key)) child.remove();  // first, or all that follow them would be moved
   let place = parent.firstElementChild;
   for (const item of items) {
     const key = keyOf(item);
@@ -48,7 +53,32 @@ export function sync(parent, items, keyOf, create, update = () => {}) {
     else parent.insertBefore(child, place);
     update(child, item);
   }
-  for (const child of known.values()) child.remove();
+  // What is moved loses the focus.
+  if (held !== document.activeElement && parent.contains(held)) held.focus({ preventScroll: true });
+}
+
+// ---- focus: where what had it is gone, hidden or disabled, what was around it has it, for those who have no mouse
+
+let around = [];             // what has the focus, and what it is in, as it was then
+const openers = new WeakMap();  // what had the focus before a dialog was opened
+
+const usable = (element) => element.isConnected && !element.disabled && element.getClientRects().length > 0;
+
+export function followFocus() {
+  addEventListener("focusin", ({ target }) => {
+    const dialog = target.closest("dialog"), places = [target];
+    for (let place = target.parentElement; place; place = place.parentElement) if (place.matches("li, section, dialog, main")) places.push(place);
+    if (dialog && !around.includes(dialog)) openers.set(dialog, around);
+    around = [...places, ...((dialog && openers.get(dialog)) || [])];
+  });
+}
+
+export function keepFocus() {
+  if (document.activeElement !== document.body) return;
+  const place = around.find(usable);
+  if (!place || place === around[0]) return;  // or somebody clicked beside everything
+  if (place.tabIndex < 0) place.tabIndex = -1;
+  place.focus({ preventScroll: true });
 }
 
 export const milliseconds = (ns) => Number(ns || 0) / 1e6;
@@ -91,9 +121,8 @@ export function amount(value, unit) {
   return unit.startsWith("1/") ? `${short}${unit.slice(1)}` : `${short} ${unit}`;
 }
 
-const OVER_NORMAL = "temperature.over_normal";
-/** What a term measured, or another value of it: how far a temperature is over normal is no temperature, but a difference. */
-export const measured = (term, value = term.value) => amount(value || 0, term.name === OVER_NORMAL && term.unit === "°C" ? "K" : term.unit);
+/** What a term measured, or another value of it. */
+export const measured = (term, value = term.value) => amount(value || 0, term.unit);
 
 /** What is counted, with its number: "1 shard", "2 shards"; `many` where that is not `one` with an s. */
 export const counted = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
@@ -103,7 +132,7 @@ export function signText(item) {
   const terms = item.why || [];
   const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
   const told = !over ? (item.score ? ` score ${amount(item.score)}` : "")
-    : ` ${measured(over)}${over.name === OVER_NORMAL ? " over normal" : ""}${over.threshold ? ` (limit ${measured(over, over.threshold)})` : ""}`;
+    : ` ${measured(over)}${over.name === "temperature.over_normal" ? " over normal" : ""}${over.threshold ? ` (limit ${measured(over, over.threshold)})` : ""}`;
   return `${kind}${told} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
 }
 
@@ -122,16 +151,18 @@ export function eventLook(event) {
   }
 }
 
-/** The session is over: what the page shows would only grow old. */
+/** The session is over: what the page shows would only grow old. Whoever signs in again is led back. */
 function signInAgain() {
-  location.replace("/login");
+  location.replace(`/login?${new URLSearchParams({ next: `/${location.hash}` })}`);
 }
 
 export async function fetchJson(path, options = {}) {
-  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) });
+  const response = await fetch(path, { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) })
+    .catch((error) => { throw error instanceof TypeError ? new Error("The hub cannot be reached.", { cause: error }) : error; });
   if (response.status === 401) signInAgain();
-  const body = await response.json();
-  if (!response.ok) throw new Error(body.error || `the hub answered ${response.status}`);
+  // What stands in front of a hub that is down answers with a page of its own.
+  const body = await response.json().catch((error) => { if (response.ok || !(error instanceof SyntaxError)) throw error; return {}; });
+  if (!response.ok) throw new Error(body.error || `The hub answered ${response.status}.`);
   return body;
 }
 
@@ -144,8 +175,12 @@ export function problem(error) {
   return error.name === "TimeoutError" ? "The hub did not answer: this may not have taken effect." : error.message;
 }
 
+/** The dialog that is in front, if any: what is behind it is neither read out nor in sight. */
+const inFront = () => document.activeElement?.closest("dialog[open]") || document.querySelector("dialog[open]");
+
 let toastTimer = 0;
 export function toast(text) {
+  (inFront() || document.body).append(get("toast"));
   say(get("toast"), text);
   get("toast").hidden = false;
   clearTimeout(toastTimer);
@@ -163,11 +198,12 @@ function rememberWho(name) {
 }
 
 /**
- * Ask for a note and, of who shares a login, for a name; null where the person cancelled. `required`: the note has to be
- * given, and is called so; `hours`: ask for an end as well, which is so many hours away unless another one is chosen.
+ * Ask for a note and, of who shares a login, for a name, and `send` them; whether that was done. While it fails, the
+ * dialog says why and keeps what was typed. `required`: the note has to be given, and is called so; `hours`: ask for an
+ * end as well, which is so many hours away unless another one is chosen.
  */
-export function ask({ title, text, ok, required = "", hours = 0 }) {
-  const dialog = get("ask"), note = get("ask-note");
+export function ask({ title, text, ok, send, required = "", hours = 0 }) {
+  const dialog = get("ask"), note = get("ask-note"), wrong = get("ask-problem");
   say(get("ask-title"), title);
   say(get("ask-text"), text);
   say(get("ask-ok"), ok);
@@ -177,22 +213,48 @@ export function ask({ title, text, ok, required = "", hours = 0 }) {
   get("ask-hours").value = String(hours || 1);
   get("ask-who").value = who();
   note.value = "";
-  dialog.returnValue = "";
+  say(wrong, "");
   dialog.showModal();
   (required ? note : get("ask-who")).focus();
   return new Promise((done) => {
-    dialog.onclose = () => {
+    let sending = false, sent = false, closed = false;
+    get("ask-form").onsubmit = async (event) => {
+      event.preventDefault();
+      if (sending) return;
+      sending = true;
+      say(wrong, "");
       const name = get("ask-who").value.trim();
-      if (dialog.returnValue !== "ok") return done(null);
       rememberWho(name);
-      done({ who: name, note: note.value.trim(), hours: Number(get("ask-hours").value) });
+      try {
+        await send({ who: name, note: note.value.trim(), hours: Number(get("ask-hours").value) });
+        sent = true;
+        if (!closed) dialog.close();
+      } catch (error) {
+        if (closed) toast(problem(error));
+        else say(wrong, problem(error));
+      }
+      sending = false;
     };
+    dialog.onclose = () => { closed = true; done(sent); };
   });
 }
 
 export const rememberedWho = who;
 
 // ---- pictures and clips
+
+const LOADED = Math.random().toString(36).slice(2);
+let shots = 0;
+/** What an address has that no other of this or any other window has: no picture of a cache is taken for a new one. */
+export const unique = () => `${LOADED}-${shots += 1}`;
+
+const loading = new WeakMap();
+/** Have `image` show what is at `address`. What does not come is given up: a browser asks a hub for six things at a time. */
+export function load(image, address) {
+  clearTimeout(loading.get(image));
+  image.src = address;
+  loading.set(image, setTimeout(() => { if (!image.complete && image.getAttribute("src") === address) image.removeAttribute("src"); }, PICTURE_MS));
+}
 
 /**
  * Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does, and MP4.
@@ -207,6 +269,17 @@ export function view(address, caption) {
   say(get("viewer-caption"), caption);
   dialog.onclose = () => picture.removeAttribute("src");  // the hub need not play on
   dialog.showModal();
+}
+
+/** In an open dialog, what happened since it was opened: behind it nobody sees it, and nothing is read out. */
+export function tellInFront(word, detail) {
+  for (const dialog of document.querySelectorAll("dialog")) {
+    if (!dialog.open) { delete dialog.dataset.word; continue; }
+    let told = dialog.querySelector(".urgent");
+    if (!told) { told = make("p", "urgent"); told.setAttribute("role", "alert"); dialog.prepend(told); }
+    dialog.dataset.word ??= word;
+    say(told, dialog.dataset.word === word ? "" : [word, detail].filter(Boolean).join(": "));
+  }
 }
 
 export function drawClips(list, clips) {

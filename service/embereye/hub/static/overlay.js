@@ -1,6 +1,6 @@
 // The thermal picture of a sensor laid over a camera's, where somebody has adjusted it so; kept for everybody.
 
-import { deviceKey, devicePath, elapsed, fetchJson, get, make, mayAct, page, paint, problem, say, sendJson, toast } from "./lib.js";
+import { deviceKey, devicePath, elapsed, fetchJson, get, load as loadPicture, make, mayAct, page, paint, problem, say, sendJson, toast, unique } from "./lib.js";
 
 const OVERLAYS_MS = 5000;
 const THERMAL_MS = 2000;
@@ -108,7 +108,7 @@ export async function adjustOverlay(device) {
   say(get("overlay-title"), `Thermal picture over ${device.id}`);
   get("overlay-remove").hidden = !overlay;
   get("overlay-save").disabled = get("overlay-remove").disabled = !mayAct() || Boolean(page.failing);
-  get("overlay-picture").src = `${devicePath(device)}/snapshot.jpg?at=${Date.now()}`;
+  loadPicture(get("overlay-picture"), `${devicePath(device)}/snapshot.jpg?at=${unique()}`);
   get("overlay-picture").alt = `What ${device.id} sees`;
   get("overlay").showModal();
   preview();
@@ -119,7 +119,7 @@ async function change(doing) {
     await doing;
     await load();
     get("overlay").close();
-  } catch (error) { toast(problem(error)); get("overlay").close(); }
+  } catch (error) { get("overlay").close(); toast(problem(error)); }
 }
 
 export function refreshOverlays() {

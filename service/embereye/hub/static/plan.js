@@ -1,7 +1,7 @@
 // Plans of the building: devices where they are, zones coloured by their state; an admin uploads plans and places devices.
 
 import { asked, ask as address, pageName } from "./address.js";
-import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, say, sendJson, stateOf, sync, toast, zoneKey } from "./lib.js";
+import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, load as loadPicture, make, page, problem, say, sendJson, stateOf, sync, toast, unique, zoneKey } from "./lib.js";
 
 const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key that moved a device
@@ -160,7 +160,7 @@ function select(key) {
   if (!device || plan.editing) return;
   const picture = get("plan-picture"), camera = device.fleet.includes("/cameras/");
   picture.hidden = !camera;
-  if (camera) { picture.src = `${devicePath(device)}/snapshot.jpg?at=${Date.now()}`; picture.alt = `What ${device.id} sees`; }
+  if (camera) { loadPicture(picture, `${devicePath(device)}/snapshot.jpg?at=${unique()}`); picture.alt = `What ${device.id} sees`; }
   say(get("plan-detail"), `${device.id}, ${device.zone || "no zone"}: ${device.covered ? "watched" : `dark, ${device.reason}`}`);
   get("plan-chosen").hidden = false;
 }
@@ -278,9 +278,8 @@ async function upload(event) {
 
 async function remove() {
   const { name } = plan.shown;
-  const answer = await ask({ title: `Remove the plan ${name}`, text: "Its picture is forgotten, and where devices are on it.", ok: "Remove" });
-  if (!answer) return;
-  try { await sendJson("DELETE", path(name), {}); } catch (error) { toast(problem(error)); }
+  const text = "Its picture is forgotten, and where devices are on it.";
+  if (!await ask({ title: `Remove the plan ${name}`, text, ok: "Remove", send: () => sendJson("DELETE", path(name), {}) })) return;
   address({});
   load();
 }

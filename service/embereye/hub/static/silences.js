@@ -9,30 +9,29 @@ const all = () => page.zones.flatMap((zone) => zone.silences || []);
 export const silenceOf = (namespace, zone, device = "") =>
   all().find((one) => one.namespace === namespace && one.zone === zone && (one.device || "") === device);
 
-async function refreshed(doing) {
+async function refresh() {
   try {
-    await doing;
     const body = await fetchJson("/v1/zones");
     page.zones = body.zones;
-  } catch (error) { toast(problem(error)); }
+  } catch { /* the age of the last answer says it */ }
+  drawSilences();
 }
 
 /** Ask why and for how long, and keep notifications of a zone, or of a device in it, back. */
 export async function silence(namespace, zone, device = "") {
-  const answer = await ask({
+  const path = `/v1/zones/${encodeURIComponent(namespace)}/${encodeURIComponent(zone)}/silences`;
+  await ask({
     title: `Silence ${device ? `${device} in ${zone}` : `zone ${zone}`}`, ok: "Silence", required: "Why (a reason)", hours: 1,
     text: "Webhooks are not sent its faults and pre-alarms, nor more of an alarm that is open now. A new alarm, a pre-alarm that becomes one and a first critical sign are told all the same. Everything is watched, recorded and shown as ever.",
+    send: ({ who, note, hours }) => postJson(path, { who, reason: note, minutes: Math.round(60 * hours), device }),
   });
-  if (!answer) return;
-  const path = `/v1/zones/${encodeURIComponent(namespace)}/${encodeURIComponent(zone)}/silences`;
-  await refreshed(postJson(path, { who: answer.who, reason: answer.note, minutes: Math.round(60 * answer.hours), device }));
-  drawSilences();
+  await refresh();
 }
 
 /** End a silence before its time. */
 export async function endSilence(one) {
-  await refreshed(sendJson("DELETE", `/v1/silences/${one.id}`, {}));
-  drawSilences();
+  try { await sendJson("DELETE", `/v1/silences/${one.id}`, {}); } catch (error) { toast(problem(error)); }
+  await refresh();
 }
 
 /** A button that silences, or ends the silence that there is; `look` it over whenever something may have changed. */

@@ -3,6 +3,7 @@
 import math
 from binascii import hexlify
 
+from embereye.units import counted
 from embereye.wire.device.lines import parse_name
 from embereye.wire.device.messages import (
     EEPROM_WORDS,
@@ -38,12 +39,14 @@ def encode(message: Message, *, spaced: bool = False) -> bytes:
             text = b"#Sensor" + _checked_name(location) + b":" + b",".join(said)
         case FrameWords(location, words):
             if len(words) not in {PIXEL_WORDS * 2, RAM_WORDS * 2}:
-                raise ValueError(f"a frame of {len(words)} bytes is not one of {PIXEL_WORDS} or {RAM_WORDS} words")
+                raise ValueError(
+                    f"a frame of {counted(len(words), 'byte')} is not one of {PIXEL_WORDS} or {RAM_WORDS} words"
+                )
             digits = hexlify(words, " ", 2) if spaced else hexlify(words)
             text = b"#frame" + _checked_name(location) + b":" + digits.upper()
         case Eeprom(name, words):
             if len(words) != EEPROM_WORDS * 2:
-                raise ValueError(f"an EEPROM of {len(words)} bytes is not one of {EEPROM_WORDS} words")
+                raise ValueError(f"an EEPROM of {counted(len(words), 'byte')} is not one of {EEPROM_WORDS} words")
             text = b"#EEPROM" + _checked_name(name) + b":" + hexlify(words).upper()
         case Garbage(reason):
             raise ValueError(f"garbage ({reason}) is received, never sent")

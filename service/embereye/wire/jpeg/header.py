@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from embereye.units import counted
+
 MAX_SIDE = 8_192  # pixels; no camera has more, a decompression bomb does
 MAX_PIXELS = 40_000_000
 MAX_SCANS = 100  # each scan, however empty, is a pass over the whole picture: thousands take minutes to decode
@@ -63,7 +65,7 @@ def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop o
     size, offset, frame = len(data), 2, None
     for _ in range(MAX_SEGMENTS):
         if offset + 4 > size:
-            raise JpegError("truncated", f"ends after {size} bytes, inside its header")
+            raise JpegError("truncated", f"ends after {counted(size, 'byte')}, inside its header")
         if data[offset] != 0xFF:
             raise JpegError("not a JPEG", f"byte {offset} is no marker")
         marker = data[offset + 1]

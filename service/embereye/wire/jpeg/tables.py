@@ -4,6 +4,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
+from embereye.units import counted
 from embereye.wire.jpeg.header import SOI, JpegError
 
 EXTRA_FIELD = 64  # added to the type where restart intervals are used
@@ -76,7 +77,9 @@ def quantization_segment(tables: bytes, precision: int) -> bytes:
         if not table and number == 1:
             table, size = found[0][1:], len(found[0]) - 1
         if len(table) != size:
-            raise JpegError("unsupported JPEG", f"{len(tables)} bytes of quantization tables of precision {precision}")
+            raise JpegError(
+                "unsupported JPEG", f"{counted(len(tables), 'byte')} of quantization tables of precision {precision}"
+            )
         found.append(bytes([(size > 64) << 4 | number]) + table)
         start += size
     return b"".join(b"\xff\xdb" + (2 + len(table)).to_bytes(2) + table for table in found)

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from embereye.units import Box
+from embereye.units import Box, counted
 from embereye.wire.jpeg.header import EOI, MAX_PIXELS, MAX_SIDE, SOI, JpegError
 from embereye.wire.jpeg.restart import RESTART_0, Run, infer_interval, repair, smallest
 from embereye.wire.jpeg.tables import EXTRA_FIELD, Geometry, header, quantization
@@ -373,7 +373,9 @@ class Depacketizer:
         runs = [] if whole else runs_of(frame)
         if whole or (len(runs) == 1 and runs[0].offset == 0 and runs[0].last):
             if frame.held < smallest(geometry.units, geometry.type):
-                raise JpegError("truncated", f"{frame.held} bytes are no {geometry.width}x{geometry.height} pixels")
+                raise JpegError(
+                    "truncated", f"{counted(frame.held, 'byte')} cannot be {geometry.width}x{geometry.height} pixels"
+                )
             parts = frame.parts.values() if whole else (runs[0].data,)
             head = header(geometry, tables, frame.interval)
             data = b"".join((head, *parts, EOI))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from embereye.units import counted
 from embereye.wire.rtp.payload_header import PayloadError
 
 MAX_PAYLOAD = 1_400  # bytes of a payload that fits into one packet of Ethernet
@@ -55,7 +56,7 @@ class H264Format:
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in `payload`; PayloadError where it is none that is understood."""
         if len(payload) < 2:
-            raise PayloadError(f"{len(payload)} bytes of payload, H.264 has 2 at least")
+            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, H.264 has 2 at least")
         kind = payload[0] & 0x1F
         if 1 <= kind <= 23:
             return (NalPart(bytes(payload)),)
@@ -96,7 +97,7 @@ class H265Format:
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in `payload`; PayloadError where it is none that is understood."""
         if len(payload) < 3:
-            raise PayloadError(f"{len(payload)} bytes of payload, H.265 has 3 at least")
+            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, H.265 has 3 at least")
         kind = payload[0] >> 1 & 0x3F
         if kind < AP:
             return (NalPart(bytes(payload)),)

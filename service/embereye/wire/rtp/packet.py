@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import NamedTuple
 
+from embereye.units import counted
+
 FIXED = struct.Struct(">HHII")  # version to payload type, sequence number, timestamp, SSRC
 MARKER = 0x0080  # in FIXED's first word
 MAX_DROPOUT = 3_000  # packets ahead that count as lost rather than as a sender that has started over (RFC 3550, A.1)
@@ -37,7 +39,7 @@ def parse_packet(data: memoryview) -> Packet:
     """Parse one packet; RtpError where it is none."""
     size = len(data)
     if size < FIXED.size:
-        raise RtpError(f"{size} bytes, an RTP header has {FIXED.size}")
+        raise RtpError(f"{counted(size, 'byte')}, an RTP header has {FIXED.size}")
     lead, sequence, timestamp, ssrc = FIXED.unpack_from(data)
     if lead >> 14 != 2:
         raise RtpError(f"RTP version {lead >> 14}, not 2")

@@ -3,6 +3,7 @@
 import struct
 from dataclasses import dataclass
 
+from embereye.units import counted
 from embereye.wire.jpeg.header import JpegError
 from embereye.wire.jpeg.tables import EXTRA_FIELD, quantization_segment
 
@@ -39,7 +40,7 @@ class PayloadError(ValueError):
 def read_payload_header(payload: memoryview) -> PayloadHeader:
     """Parse the header of `payload`; PayloadError where it is none, JpegError where its tables are no whole tables."""
     if len(payload) < MAIN.size:
-        raise PayloadError(f"{len(payload)} bytes of payload, a JPEG header has {MAIN.size}")
+        raise PayloadError(f"{counted(len(payload), 'byte')} of payload, a JPEG header has {MAIN.size}")
     place, key = MAIN.unpack_from(payload)
     offset, kind, quality = place & OFFSET, key >> 24, key >> 16 & 0xFF
     if kind & ~EXTRA_FIELD not in (0, 1):

@@ -58,7 +58,7 @@ def test_a_room_is_clear_and_says_where_it_is_warmest() -> None:
     assert [(term.name, term.unit) for term in assessment.terms] == [
         ("temperature.max", "°C"),
         ("temperature.rise", "°C/min"),
-        ("temperature.over_normal", "°C"),
+        ("temperature.over_normal", "K"),
     ]
 
 

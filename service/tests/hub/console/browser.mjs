@@ -28,6 +28,7 @@ const operations = {
   click: ({ selector }) => page.click(selector),
   fill: ({ selector, text }) => page.fill(selector, text),
   select: ({ selector, value }) => page.selectOption(selector, value),
+  type: ({ text }) => page.keyboard.type(text),
   press: ({ key }) => page.keyboard.press(key),
   /** Drag what `selector` names to a share of `board`'s width and height. */
   async drag({ selector, board, x, y }) {
@@ -38,6 +39,8 @@ const operations = {
     await page.mouse.move(onto.x + onto.width * x, onto.y + onto.height * y, { steps: 5 });
     await page.mouse.up();
   },
+  /** Freeze the page, as browsers do in the background, or wake it: "frozen", "active". */
+  async lifecycle({ state }) { await (await context.newCDPSession(page)).send("Page.setWebLifecycleState", { state }); },
   upload: ({ selector, path }) => page.setInputFiles(selector, path),
   text: ({ selector }) => page.innerText(selector),
   evaluate: ({ script }) => page.evaluate(script),

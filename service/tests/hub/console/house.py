@@ -70,6 +70,11 @@ class House:
         self.report()
         await self.hub.pass_time()
 
+    async def furnish_zones(self, number: int) -> None:
+        """Declare a sensor in each of so many zones; none of them is heard."""
+        devices = [Device(id=f"s-{index:05}", zone=f"room-{index:03}") for index in range(number)]
+        await self.hub.coverage.set_roster(FleetRoster(fleet=SENSORS, epoch=1, deadline_ns=SECOND, devices=devices))
+
     def report(self) -> None:
         """What shards tell once a second."""
         sensed, seen, dark = self._devices
@@ -115,7 +120,7 @@ class House:
             id=f"{device}-{now}", episode=self.episodes[device], fleet=SENSORS, device=device, zone=zone,
             kind=Kind.HEAT.wire, sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
             why=[Term(name="temperature.max", value=34, threshold=47, unit="°C"),
-                 Term(name="temperature.over_normal", value=11.2, threshold=10, unit="°C")],
+                 Term(name="temperature.over_normal", value=11.2, threshold=10, unit="K")],
         )  # fmt: skip
         await self._admit(item)
 

@@ -381,7 +381,7 @@ def test_a_picture_without_enough_data_for_its_size_is_not_usable():
     lone = packet[:1] + bytes([packet[1] | 0x80]) + packet[2:30]
     (picture,) = fed(receiver, [lone])
     assert not picture.usable
-    assert "10 bytes are no 160x128 pixels" in receiver.counts.problem
+    assert "10 bytes cannot be 160x128 pixels" in receiver.counts.problem
 
 
 def test_one_sender_cannot_make_us_keep_more_than_a_bound():

@@ -2,6 +2,7 @@ import itertools
 import random
 from contextlib import suppress
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,3 +96,8 @@ def test_any_bytes_are_a_packet_or_none(data):
         packet = parse_packet(memoryview(data))
         assert len(packet.payload) <= len(data)
     parse_rtcp(data)
+
+
+def test_one_byte_is_told_as_one():
+    with pytest.raises(RtpError, match=r"^1 byte, an RTP header has 12$"):
+        parse_packet(memoryview(b"\x80"))

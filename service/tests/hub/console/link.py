@@ -1,0 +1,94 @@
+"""The network between a browser and a hub, which a test cuts: what is sent is swallowed then, and nobody is told."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+CHUNK = 65_536
+
+
+class Link:
+    """A TCP proxy. A connection that was there during a cut stays open and silent, as at a router that forgot it."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._whole = True
+        self._refusing = False
+        self._cuts = 0
+        self._swallowed = b""
+        self._serving: set[asyncio.Task[None]] = set()
+        self.base = ""
+
+    def cut(self) -> None:
+        """Swallow everything."""
+        self._cuts += 1
+        self._whole = False
+
+    def refuse(self) -> None:
+        """Close every connection, as a machine does whose hub was killed."""
+        self._refusing = True
+        for task in self._serving:
+            task.cancel()
+
+    def swallow(self, request: bytes) -> None:
+        """Silence from now on whatever connection sends `request`; nothing: no more."""
+        self._swallowed = request
+
+    def mend(self) -> None:
+        """Let new connections pass."""
+        self._whole, self._refusing = True, False
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection of the browser."""
+        task = asyncio.current_task()
+        assert task
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(writer):
+            if not self._refusing:
+                await self._serve(reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._whole:
+            await asyncio.Event().wait()
+        onto_reader, onto_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        with contextlib.closing(onto_writer):
+            here, there = (
+                asyncio.ensure_future(self._pass(*ends)) for ends in ((reader, onto_writer), (onto_reader, writer))
+            )
+            try:
+                await asyncio.wait((here, there), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                here.cancel()
+                there.cancel()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        cuts = self._cuts
+        while data := await reader.read(CHUNK):
+            if self._swallowed and self._swallowed in data:
+                cuts = -1
+            if cuts == self._cuts:
+                writer.write(data)
+                await writer.drain()
+        if cuts != self._cuts:
+            await asyncio.Event().wait()  # nobody is told of an end either
+
+    async def close(self) -> None:
+        """End all connections."""
+        serving = list(self._serving)
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def linked(base: str) -> AsyncIterator[Link]:
+    """A link to what is served at `base`."""
+    link = Link(int(base.rpartition(":")[2]))
+    server = await asyncio.start_server(link.accept, "127.0.0.1", 0)
+    link.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield link
+    finally:
+        server.close()
+        await link.close()

@@ -1,0 +1,152 @@
+"""The console in a real Chromium while its hub is killed, frozen or cut off, and once it is back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from harness.need import BROWSER
+
+from embereye.hub.access.roles import Role
+
+from .browser import Browser, run_browser
+from .house import ADA, TOKEN, House
+from .link import Link, linked
+
+pytestmark = pytest.mark.needs(BROWSER)
+VERDICT = "document.querySelector('#verdict-word').textContent"
+ALARMS = "document.querySelectorAll('#alarm-list > li').length"
+SILENCE = ".zone [data-action=silence]"
+
+
+@pytest.fixture
+async def link(house: House) -> AsyncIterator[Link]:
+    """What is between the window and the hub."""
+    async with linked(house.base) as link:
+        yield link
+
+
+@pytest.fixture
+async def browser(link: Link) -> AsyncIterator[Browser]:
+    """A window behind the link, in which an admin has signed in."""
+    async with run_browser() as window:
+        await window.sign_in(link.base, TOKEN)
+        yield window
+
+
+async def test_an_alarm_raised_while_the_network_swallows_everything_is_shown_once_and_among_the_events(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish()
+    await house.burn("kitchen", device="s-00000")
+    await browser.until(f"{VERDICT}.startsWith('ALARM · kitchen')")
+    link.cut()
+    await house.burn("hall", device="s-00001")
+    await browser.until(f"{VERDICT} === 'UNKNOWN'")
+    link.mend()
+    await browser.until(f"{VERDICT} === 'ALARM · hall, kitchen'")
+    assert await browser.ask("evaluate", script=ALARMS) == 2
+    heads = "[...document.querySelectorAll('#events .head')].filter((head) => head.innerText === 'hallALARM').length"
+    await browser.until(heads)
+    assert await browser.ask("evaluate", script=heads) == 1
+
+
+async def test_pictures_that_never_come_do_not_keep_the_page_from_the_hub(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish(cameras=8)
+    await browser.until("[...document.querySelectorAll('.view img')].filter((image) => image.naturalWidth).length > 6")
+    link.swallow(b"/snapshot.jpg")
+    await browser.until(f"{VERDICT} === 'UNKNOWN'")
+    link.swallow(b"")
+    await browser.until(f"{VERDICT} !== 'UNKNOWN'")
+
+
+async def test_what_was_typed_is_kept_until_the_hub_has_taken_it(house: House, browser: Browser, link: Link) -> None:
+    await house.furnish()
+    await browser.ask("click", selector=SILENCE)
+    await browser.ask("fill", selector="#ask-note", text="the brigade is here")
+    link.refuse()
+    await browser.until(f"{VERDICT} === 'UNKNOWN'")
+    assert "UNKNOWN" in await browser.text("#ask .urgent"), "told in the dialog: what is behind it is not read out"
+    await browser.ask("press", key="Enter")
+    await browser.until("document.querySelector('#ask-problem').textContent === 'The hub cannot be reached.'")
+    assert await browser.ask("evaluate", script="document.querySelector('#ask-note').value") == "the brigade is here"
+    link.mend()
+    await browser.until("document.querySelector('#ask .urgent').textContent === ''")
+    await browser.ask("press", key="Enter")
+    await browser.until("!document.querySelector('#ask').open")
+    (silence,) = house.hub.silences.all()
+    assert silence.reason == "the brigade is here"
+
+
+async def test_an_alarm_that_begins_behind_a_dialog_is_told_in_it(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.ask("click", selector=SILENCE)
+    await house.burn("hall", device="s-00001")
+    await browser.until("document.querySelector('#ask .urgent').textContent.startsWith('ALARM · hall: heat 61.3 °C')")
+    assert await browser.ask("evaluate", script="document.querySelector('#ask .urgent').role") == "alert"
+    assert await browser.ask("axe") == []
+
+
+async def test_that_the_hub_is_gone_is_read_out_once_and_not_every_second(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish()
+    await browser.until(f"{VERDICT} === 'FAULT'")
+    link.refuse()
+    await browser.until("!document.querySelector('#banner').hidden")
+    watch = """{
+      window.spoken = 0;
+      const read = (node) => !(node.nodeType === 1 ? node : node.parentElement).closest('[aria-hidden=true]');
+      new MutationObserver((changes) => { window.spoken += changes.filter(({ target }) => read(target)).length; })
+        .observe(document.querySelector('#banner'), { childList: true, characterData: true, subtree: true });
+    }"""
+    await browser.ask("evaluate", script=watch)
+    age = await browser.text("#banner-age")
+    await browser.until(f"document.querySelector('#banner-age').innerText !== '{age}'")
+    assert await browser.ask("evaluate", script="window.spoken") == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "note", "rows"),
+    [
+        ("history", "#past-note", "#past-alarms tr"),
+        ("history?show=events", "#events-note", "#events-found tr"),
+        ("day", "#day-note", ".lane"),
+    ],
+)
+async def test_what_was_asked_of_a_hub_that_was_gone_is_shown_once_it_is_back(
+    house: House, browser: Browser, link: Link, address: str, note: str, rows: str
+) -> None:
+    await house.furnish()
+    await house.burn("kitchen", device="s-00000")
+    await browser.until(f"{VERDICT}.startsWith('ALARM')")
+    link.refuse()
+    await browser.ask("evaluate", script=f"location.hash = '{address}'")
+    await browser.until(f"document.querySelector('{note}').innerText.includes('The hub cannot be reached.')")
+    link.mend()
+    await browser.until(f"document.querySelectorAll('{rows}').length")
+    assert "reached" not in await browser.text(note)
+
+
+async def test_a_window_that_slept_shows_what_is_so_when_it_wakes(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.until(f"{VERDICT} === 'FAULT'")
+    await browser.ask("lifecycle", state="frozen")
+    await house.burn("hall", device="s-00001")
+    await asyncio.sleep(6)
+    await browser.ask("lifecycle", state="active")
+    await browser.until(f"{VERDICT} === 'ALARM · hall' && document.querySelector('#banner').hidden && {ALARMS} === 1")
+
+
+async def test_who_has_to_sign_in_again_is_led_back_to_the_page_that_was_shown(house: House, browser: Browser) -> None:
+    await house.furnish()
+    token = await house.hub.access.create_token(ADA, "guest", Role.VIEWER)
+    await browser.sign_in(house.base, token)
+    await browser.ask("evaluate", script="location.hash = 'history?zone=kitchen'")
+    await browser.until("!document.querySelector('#page-history').hidden")
+    await house.hub.access.revoke(ADA, "guest")
+    await browser.until("document.querySelector('#token')")
+    await browser.ask("fill", selector="#token", text=TOKEN)
+    await browser.ask("press", key="Enter")
+    await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
