@@ -22,6 +22,7 @@ const VIEWS = 12;
 const DARK = 20;             // named
 const CLIPS_MS = 4000;       // between two looks at an open alarm's clips
 const SETTLE_MS = 300;       // after alarms have moved, in which who presses with a pointer may have meant another one
+const AGAIN_MS = 5000;       // in which the second press on the same alarm is meant
 const SOON_MS = 200;         // between two looks at the zones for the sake of events: many come together
 
 page.views = { devices: [], total: 0 };
@@ -294,7 +295,13 @@ function drawAlarms(stale) {
       button.type = "button";
       button.dataset.action = action;
       button.setAttribute("aria-label", `${word} the alarm in ${zone.name}`);
-      button.onclick = (event) => (event.detail && elapsed() - item.movedAt < SETTLE_MS ? toast("The alarms moved as you pressed: look again.") : act(action, zone));
+      button.onclick = (event) => {
+        // Who presses on the same alarm again has looked, however fast alarms go on to come.
+        const meant = !event.detail || !(elapsed() - item.movedAt < SETTLE_MS) || elapsed() - item.refusedAt < AGAIN_MS;
+        if (meant) return act(action, zone);
+        item.refusedAt = elapsed();
+        return toast("The alarms moved as you pressed: look, and press again.");
+      };
       buttons.append(button);
     }
     for (const [action, word, does] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zone.name)], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
