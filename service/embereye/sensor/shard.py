@@ -171,7 +171,7 @@ class SensorShard:
         if self.fleet:
             self.batcher.flush()  # what waits was sent under the assignment before
         self.fleet, self.epoch = assignment.fleet, assignment.epoch
-        self._settings.CopyFrom(assignment.sensor)
+        self._settings = assignment.sensor  # copied into the one before it would add to that: a message frees nothing
         self.clear = ClearBands(self._settings)
         self.batcher.configure(self._settings)
         self.relays.configure(self._settings.deadline_ns / SECOND)
