@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from harness.records.diary import Diary, percentile
 from harness.records.page import write_page
-from harness.records.probers import IngestProber
-from harness.records.witness import Heard, Witness
+from harness.records.probers import EvidenceProber, IngestProber
+from harness.records.witness import ENDLESS, Heard, Lit, Witness
+from harness.servers.identity import Issuer
 
+from embereye.process.identity.credentials import Credentials
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
 
 
@@ -29,6 +31,40 @@ def test_a_lost_and_a_doubled_alarm_are_told_apart(diary: Diary) -> None:
     witness = Witness("", diary)
     witness.heard = [alarm(1, "one"), alarm(2, "two"), alarm(3, "two"), alarm(4, "other")]
     assert witness.miscounted(["one", "two", "none"]) == (["none"], ["two"])
+
+
+@pytest.mark.parametrize(
+    ("raised", "lost", "doubled"),
+    [
+        ([15, 25], [], []),
+        ([15], ["one"], []),
+        ([25], ["one"], []),
+        ([15, 16, 25], [], ["one"]),
+        ([15, 16], ["one"], ["one"]),  # two of the first time make up for none of the second
+        ([15, 25, 35], [], ["one"]),
+    ],
+)
+def test_where_it_burns_again_each_time_has_an_alarm_of_its_own(
+    diary: Diary, raised: list[int], lost: list[str], doubled: list[str]
+) -> None:
+    witness = Witness("", diary)
+    witness.heard = [alarm(time_ns, "one") for time_ns in raised]
+    assert witness.miscounted_lit([Lit("one", 10, 20), Lit("one", 20)]) == (lost, doubled)
+    assert [heard.time_ns for heard in witness.alarms("one", 20)] == [at for at in raised if at >= 20]
+
+
+def test_a_sign_has_its_zone_until_the_next_one_is_sent_there(diary: Diary, tmp_path: Path) -> None:
+    one = EvidenceProber(
+        "", "default", diary, Credentials(Issuer(tmp_path).folder(EvidenceProber.identity("default"))), zones=2
+    )
+    items = [one._next() for _ in range(3)]
+    first, second, again = (item.id for item in items)
+    assert one.sent[first] == one.sent[again] != one.sent[second]
+    assert len({item.id for item in items}) == 3
+    assert one.lit([first, second]) == [
+        Lit(items[0].zone, items[0].since_ns, items[2].since_ns),
+        Lit(items[1].zone, items[1].since_ns, ENDLESS),
+    ]
 
 
 @pytest.mark.parametrize(

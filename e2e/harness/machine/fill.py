@@ -17,8 +17,8 @@ from embereye.v1.alarms_pb2 import ActionRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
-from embereye.v1.types_pb2 import Kind, Level, Sense, Term
-from harness.records.probers import EvidenceProber
+from embereye.v1.types_pb2 import Level
+from harness.records.probers import EvidenceProber, smoke
 from harness.records.witness import OPTIONS
 
 ZONES = 20  # at once
@@ -74,17 +74,16 @@ async def _report(
 
 def _signs(fleet: str) -> list[EvidenceItem]:
     """A sign in every zone that is reported again and again, and ends."""
-    since = time.time_ns()
-    return [
-        EvidenceItem(
-            id=f"fill-{since}-{zone}-{report}", episode=f"fill-{since}-{zone}", fleet=fleet, device=_zone(zone),
-            zone=_zone(zone), kind=Kind.KIND_SMOKE, sense=Sense.SENSE_SENSOR, since_ns=since, until_ns=since + report,
-            level=Level.LEVEL_ALARM if report < REPORTS - 1 else Level.LEVEL_CLEAR, score=0.9,
-            why=[Term(name="smoke", value=80, threshold=60, unit="%")],
-        )
-        for report in range(REPORTS)
-        for zone in range(ZONES)
-    ]  # fmt: skip
+    since, found = time.time_ns(), list[EvidenceItem]()
+    for report in range(REPORTS):
+        for zone in range(ZONES):
+            episode = f"fill-{since}-{zone}"
+            item = smoke(f"{episode}-{report}", fleet, _zone(zone), since, episode)
+            item.until_ns += report
+            if report == REPORTS - 1:
+                item.level = Level.LEVEL_CLEAR
+            found.append(item)
+    return found
 
 
 def _zone(number: int) -> str:

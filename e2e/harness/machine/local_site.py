@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from embereye.process.telemetry.usage import Usage, usage_of_trees
 from harness.devices import Film, PushCamera, TextDevice, fire_id
 from harness.machine.disk import Disk, can_mount, own_disk
 from harness.machine.fill import fill_hub
+from harness.machine.people import reset_zones
 from harness.matrix.edits import VERSION, merged
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
@@ -43,7 +45,7 @@ CLOCK = Path(__file__).with_name("stepped_clock")
 class Layout:
     """What stands in the building."""
 
-    fires: int = 40  # text sensors that stay quiet until they burn, once each
+    fires: int = 40  # text sensors that stay quiet until they burn: once each, and again once their zone was reset
     probed: int = 9  # sensors whose every reading is accounted for
     cameras: int = 1  # that push
     sensors: dict[str, str] = field(default_factory=dict)  # others that are declared: id → zone
@@ -76,7 +78,8 @@ class LocalSite:
         self.cameras: list[PushCamera] = []
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self.struck = 0.0  # monotonic seconds: when the latest harm was done that is over at once
-        self._burnt = 0
+        self._quiet = deque(map(fire_id, range(layout.fires)))  # the sensors that can burn, the next one first
+        self._burnt: list[str] = []
         self._hub_control = f"{HOST}:1"  # nobody is there
 
     @property
@@ -232,8 +235,10 @@ class LocalSite:
 
     async def ignite(self) -> tuple[str, float]:
         """Let one more sensor burn; its zone, and when its first line was written, monotonic seconds."""
-        device = self.texts[fire_id(self._burnt)]
-        self._burnt += 1
+        if not self._quiet:
+            raise RuntimeError(f"it has burnt at all {self.layout.fires} sensors, and nobody has reset their zones")
+        device = self.texts[self._quiet.popleft()]
+        self._burnt.append(device.id)
         await device.fire(ADC1=3600)
         return device.zone, time.monotonic()
 
@@ -244,8 +249,15 @@ class LocalSite:
 
     @property
     def burnt(self) -> list[str]:
-        """The zones in which it has burnt."""
-        return [fire_id(number) for number in range(self._burnt)]
+        """The zones in which it has burnt, as far as they are not reset."""
+        return list(self._burnt)
+
+    async def reset(self) -> None:
+        """Have people acknowledge what is in alarm, and reset what they have acknowledged before and is over."""
+        for zone in await reset_zones(f"{HOST}:{self.ports['hub']}", self.token()):
+            if zone in self._burnt:
+                self._burnt.remove(zone)
+                self._quiet.append(zone)
 
     def token(self) -> str:
         """The first administrator's."""

@@ -16,7 +16,7 @@ from typing import Any
 from harness.machine.faults import FAULTS
 from harness.machine.local_site import HOST, Layout, LocalSite
 from harness.machine.slope import LEAST, Slope, slope
-from harness.matrix.matrix import Outcome, outcome_of, try_faults
+from harness.matrix.matrix import Outcome, outcome_of, try_faults, wall_ns
 from harness.records.about import about_run
 from harness.records.probers import EvidenceProber
 
@@ -27,6 +27,7 @@ SETTLE_SECONDS = 300.0  # from then on that say nothing either: what is kept of 
 BLOCK_SECONDS = 120.0  # of which one sample stands for all: what a process uses is hardly another 10 s later
 MEASURES = {"memory_mb": "MB", "descriptors": "descriptors", "threads": "threads"}
 FIRE_SECONDS = 60.0  # between two fires, on average
+SENSORS_ON_FIRE = 40  # at most, that are not reset: of half a dozen faults, or of half an hour's fires
 Row = tuple[float, float, int, int]  # seconds after the beginning, and each of MEASURES
 MEMORY, DESCRIPTORS = 1, 2  # columns of a row
 
@@ -199,7 +200,8 @@ async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: as
         for at, event in plan.schedule():
             if await _stopped(stop, began + at - time.monotonic()):
                 break
-            site.put_out()  # a load that grows with every fire would be taken for a leak
+            site.put_out()  # a load that grows with every fire would be taken for a leak,
+            await site.reset()  # and so would alarms that nobody ends
             if event == "fire":
                 await _burn(site, found, time.monotonic() - began)
             else:
@@ -232,7 +234,7 @@ async def _sample(site: LocalSite, found: Soaked, began: float) -> None:
 async def _burn(site: LocalSite, found: Soaked, at: float) -> None:
     zone, began = await site.ignite()
     try:
-        await site.witness.alarmed(zone, 10.0)
+        await site.witness.alarmed(zone, 10.0, wall_ns(began))
     except AssertionError:
         found.missed.append(zone)
     else:
@@ -274,9 +276,9 @@ def layout_of(plan: SoakPlan, mjpeg: int, rtsp: int) -> Layout:
 
 
 def fires_of(plan: SoakPlan) -> int:
-    """How many sensors burn at most: one for each fire, four for each fault."""
+    """How many sensors can burn: one for each fire, four for each fault, again once they are reset."""
     events: Sequence[tuple[float, str]] = plan.schedule()
-    return sum(1 if event == "fire" else 4 for _, event in events) + 4
+    return min(SENSORS_ON_FIRE, sum(1 if event == "fire" else 4 for _, event in events) + 4)
 
 
 def write_samples(path: Path, samples: Samples) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from harness.matrix.fault import B, Building, Fault, together
 from harness.matrix.rules import CALM
 from harness.records.probers import EvidenceProber
+from harness.records.witness import Lit
 
 ALONE_SECONDS, PAIR_SECONDS = 30.0, 60.0  # within which a site has recovered from a fault, from two
 AGAIN_SECONDS = 60.0  # within which everything has to be well again, or the run ends
@@ -169,8 +170,8 @@ async def try_faults(
         async with asyncio.timeout(AGAIN_SECONDS):
             await site.well(AGAIN_SECONDS)
             burning.append(await site.ignite())
-            for zone, _ in burning:
-                await site.witness.alarmed(zone, ALARM_SECONDS)
+            for zone, began in burning:
+                await site.witness.alarmed(zone, ALARM_SECONDS, wall_ns(began))
         return time.monotonic() - since
 
     alerts, waited = Alerts(watch), waited_seconds()
@@ -192,13 +193,18 @@ async def try_faults(
             fire.cancel()
     ended = time.monotonic()
     # Who acknowledges by a bus may tell a moment later.
-    acknowledged = [prober.sent[name] for name in list(prober.acknowledged)]
+    acknowledged = list(prober.acknowledged)
     await asyncio.sleep(SETTLE_SECONDS)
     busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
     fired = await alerts.end(faults, busy)
-    outcome = _judge(site, acknowledged, faults, problem=problem, recovery=recovery, recovery_limit=limit,
+    outcome = _judge(site, prober.lit(acknowledged), faults, problem=problem, recovery=recovery, recovery_limit=limit,
                   burning=burning, gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
     return replace(outcome, **fired, pressure=round(min(busy, 1.0), 2))
+
+
+def wall_ns(moment: float) -> int:
+    """When it was `moment`, monotonic seconds, in nanoseconds since the Unix epoch."""
+    return time.time_ns() - int((time.monotonic() - moment) * 1e9)
 
 
 def waited_seconds() -> float:
@@ -211,16 +217,15 @@ def waited_seconds() -> float:
 
 
 def _judge(  # noqa: PLR0913 -- what was seen, all by name
-    site: Building, acknowledged: Sequence[str], faults: Sequence[Fault[B]], *, problem: str, recovery: float,
+    site: Building, acknowledged: Sequence[Lit], faults: Sequence[Fault[B]], *, problem: str, recovery: float,
     recovery_limit: float, burning: Sequence[tuple[str, float]], gap: float, back: int,
 ) -> Outcome:  # fmt: skip
-    lost, doubled = site.witness.miscounted(acknowledged)
-    alarms_lost, alarms_doubled = site.witness.miscounted(zone for zone, _ in burning)
-    now, now_ns = time.monotonic(), time.time_ns()
+    lost, doubled = site.witness.miscounted_lit(acknowledged)
+    lit = [Lit(zone, wall_ns(began)) for zone, began in burning]
+    alarms_lost, alarms_doubled = site.witness.miscounted_lit(lit)
     took = [
-        (heard[0].time_ns - now_ns) / 1e9 + now - began
-        for zone, began in burning if (heard := site.witness.alarms(zone))
-    ]  # fmt: skip
+        (heard[0].time_ns - one.since_ns) / 1e9 for one in lit if (heard := site.witness.alarms(one.zone, one.since_ns))
+    ]
     return Outcome(
         faults=tuple(fault.name for fault in faults),
         gap=round(gap, 2),

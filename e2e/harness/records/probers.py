@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -19,13 +19,22 @@ from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, R
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.types_pb2 import Kind, Level, Sense, Term
 from harness.records.diary import Diary
-from harness.records.witness import OPTIONS
+from harness.records.witness import ENDLESS, OPTIONS, Lit
 from harness.servers.identity import shard
 
 RETRY_SECONDS = 0.1
 PERIOD = 0.1  # seconds between two readings
 STALLED = 1.5  # seconds without an acknowledgement after which a stream is given up
 GRACE = 0.2  # seconds in which what is in flight is still acknowledged after DRAIN
+
+
+def smoke(name: str, fleet: str, zone: str, since_ns: int, episode: str = "", device: str = "") -> EvidenceItem:
+    """A report of smoke that is an alarm by itself."""
+    return EvidenceItem(
+        id=name, episode=episode or name, fleet=fleet, device=device or zone, zone=zone, kind=Kind.KIND_SMOKE,
+        sense=Sense.SENSE_SENSOR, level=Level.LEVEL_ALARM, score=0.9, since_ns=since_ns, until_ns=since_ns,
+        why=[Term(name="smoke", value=80, threshold=60, unit="%")],
+    )  # fmt: skip
 
 
 class EvidenceProber:
@@ -39,8 +48,12 @@ class EvidenceProber:
         credentials: Credentials,
         *,
         rate: float = 20.0,
+        zones: int = 0,
     ) -> None:
-        """`address` is the hub's control port, or tells it; `credentials` are those of `identity(namespace)`."""
+        """`address` is the hub's control port, or tells it; `credentials` are those of `identity(namespace)`.
+
+        `zones`: that signs are in, in turn; somebody has reset each by the time of its next one. 0: each has its own.
+        """
         self.sent: dict[str, str] = {}  # id → zone
         self.acknowledged: dict[str, int] = {}  # id → when, nanoseconds since the Unix epoch
         self.resent = 0
@@ -50,6 +63,7 @@ class EvidenceProber:
         self._fleet = self.identity(namespace).fleet
         self._diary = diary
         self._rate = rate
+        self._zones = zones
         self._items: dict[str, EvidenceItem] = {}
         self._stopping = False
 
@@ -102,16 +116,22 @@ class EvidenceProber:
         await call.done_writing()
 
     def _next(self) -> EvidenceItem:
-        number, now = len(self.sent) + 1, time.time_ns()
-        name, zone = f"prober-{number}", f"evidence-{number:05}"
-        item = EvidenceItem(
-            id=name, episode=name, fleet=self._fleet, device=f"d-{number}", zone=zone, kind=Kind.KIND_SMOKE,
-            sense=Sense.SENSE_SENSOR, level=Level.LEVEL_ALARM, score=0.9, since_ns=now, until_ns=now,
-            why=[Term(name="smoke", value=80, threshold=60, unit="%")],
-        )  # fmt: skip
-        self.sent[name] = zone
-        self._items[name] = item
+        number = len(self.sent) + 1
+        place = number % self._zones if self._zones else number
+        item = smoke(f"prober-{number}", self._fleet, f"evidence-{place:05}", time.time_ns(), device=f"d-{place}")
+        self.sent[item.id] = item.zone
+        self._items[item.id] = item
         return item
+
+    def lit(self, names: Iterable[str]) -> list[Lit]:
+        """The zones of those reports, each until the next one in it was sent."""
+        sent: dict[str, list[int]] = defaultdict(list)
+        for item in self._items.values():
+            sent[item.zone].append(item.since_ns)
+        return [
+            Lit(item.zone, item.since_ns, min((at for at in sent[item.zone] if at > item.since_ns), default=ENDLESS))
+            for item in map(self._items.__getitem__, names)
+        ]
 
 
 @dataclass

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import grpc
 from google.protobuf import json_format
@@ -17,6 +18,7 @@ from harness.records.diary import Diary
 
 RETRY_SECONDS = 0.1
 CONNECT_SECONDS = 1.0
+ENDLESS = 2**63 - 1  # nanoseconds
 # A hub that was killed comes back at the same address; gRPC alone would wait longer and longer before it looks.
 OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -41,6 +43,14 @@ class Heard:
     def raises(self) -> bool:
         """Whether the event is an alarm that begins."""
         return self.event.type == AlarmEvent.TYPE_STATE and self.event.state == ZoneState.ZONE_STATE_ALARM
+
+
+class Lit(NamedTuple):
+    """A zone, and from when until when it has to be in alarm exactly once; nanoseconds since the Unix epoch."""
+
+    zone: str
+    since_ns: int = 0
+    until_ns: int = ENDLESS
 
 
 class Witness:
@@ -106,13 +116,17 @@ class Witness:
         """How often it has been connected so far."""
         return self.connections
 
-    def alarms(self, zone: str) -> list[Heard]:
-        """Every beginning of an alarm in `zone`."""
-        return [heard for heard in self.heard if heard.zone == zone and heard.raises]
+    def alarms(self, zone: str, since_ns: int = 0) -> list[Heard]:
+        """Every beginning of an alarm in `zone` that was heard since then."""
+        return [heard for heard in self.heard if heard.zone == zone and heard.raises and heard.time_ns >= since_ns]
 
-    async def alarmed(self, zone: str, limit: float) -> Heard:
-        """The first alarm of `zone`; AssertionError after `limit` seconds."""
-        return await self.told(lambda heard: heard.zone == zone and heard.raises, f"an alarm in {zone}", limit)
+    async def alarmed(self, zone: str, limit: float, since_ns: int = 0) -> Heard:
+        """The first alarm of `zone` since then; AssertionError after `limit` seconds."""
+        return await self.told(
+            lambda heard: heard.zone == zone and heard.raises and heard.time_ns >= since_ns,
+            f"an alarm in {zone}",
+            limit,
+        )
 
     async def told(self, wanted: Callable[[Heard], bool], what: str, limit: float) -> Heard:
         """The first event that is `wanted`; AssertionError after `limit` seconds."""
@@ -141,12 +155,16 @@ class Witness:
 
     def miscounted(self, zones: Iterable[str]) -> tuple[list[str], list[str]]:
         """(lost, doubled): the zones of `zones` with no alarm, and those with more than one."""
-        counts: dict[str, int] = defaultdict(int)
+        return self.miscounted_lit(Lit(zone) for zone in sorted(set(zones)))
+
+    def miscounted_lit(self, lit: Iterable[Lit]) -> tuple[list[str], list[str]]:
+        """The same of zones in which it burns several times: those of each time without an alarm of its own, or two."""
+        raised: dict[str, list[int]] = defaultdict(list)
         for heard in self.heard:
             if heard.raises:
-                counts[heard.zone] += 1
-        wanted = sorted(set(zones))
-        return [zone for zone in wanted if not counts[zone]], [zone for zone in wanted if counts[zone] > 1]
+                raised[heard.zone].append(heard.time_ns)
+        counts = [(one.zone, sum(one.since_ns <= at < one.until_ns for at in raised[one.zone])) for one in lit]
+        return [zone for zone, count in counts if not count], [zone for zone, count in counts if count > 1]
 
     async def zones(self) -> list[str]:
         """The zones that the hub lists now."""

@@ -1,5 +1,6 @@
 """Faults on real processes: that the site, its books and its judge work; the whole matrix is `make faults`."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ async def test_a_killed_shard_a_killed_hub_and_both_lose_and_double_nothing(tmp_
     loops = render(160, 120, 7, 10.0)
     film = Film.of(loops)
     diary = Diary(tmp_path / "results", print)
-    async with running_site(tmp_path, diary, Layout(fires=16), film) as site:
+    async with running_site(tmp_path, diary, Layout(fires=8), film) as site:
         prober = EvidenceProber(site.hub_control, "default", diary, site.prober_credentials(), rate=5.0)
         site.begin(prober.run(), "evidence prober")
         before = set(site.tree())
@@ -30,3 +31,12 @@ async def test_a_killed_shard_a_killed_hub_and_both_lose_and_double_nothing(tmp_
         assert outcome.evidence > 20
         gone = before - set(site.tree())
         assert len(gone) >= 3, "harm was done"
+        # It burns again where people have reset what it did, and each time has an alarm of its own.
+        site.put_out()
+        async with asyncio.timeout(60):
+            while site.burnt:
+                await site.reset()
+                await asyncio.sleep(0.5)
+        outcome = await try_faults(site, prober, [FAULTS["planned move"]])
+        assert outcome.ok, outcome
+        assert all(len(site.witness.alarms(zone)) == 2 for zone in site.burnt)

@@ -16,10 +16,12 @@ import pytest
 from harness.cluster import attacked
 from harness.cluster.faults import FAULTS as IN_CLUSTER
 from harness.devices import REST, TextDevice
+from harness.machine import local_site
 from harness.machine.faults import FAULTS
 from harness.machine.local_site import CLOCK, Layout, LocalSite
 from harness.machine.slope import slope
 from harness.machine.soak import (
+    SENSORS_ON_FIRE,
     SETTLE_SECONDS,
     WARM_SECONDS,
     Row,
@@ -267,7 +269,7 @@ def test_of_many_slopes_that_are_judged_together_chance_makes_none_a_leak() -> N
     assert leaking.grows
 
 
-def test_a_soak_s_events_follow_from_its_seed_and_there_are_sensors_for_all_its_fires() -> None:
+def test_a_soak_s_events_follow_from_its_seed() -> None:
     plan = SoakPlan(seconds=7200, seed=5)
     schedule = plan.schedule()
     assert schedule == SoakPlan(seconds=7200, seed=5).schedule() != SoakPlan(seconds=7200, seed=6).schedule()
@@ -275,8 +277,13 @@ def test_a_soak_s_events_follow_from_its_seed_and_there_are_sensors_for_all_its_
     faults = [event for _, event in schedule if event != "fire"]
     assert 10 <= len(faults) <= 60
     assert set(faults) <= set(FAULTS)
-    assert fires_of(plan) >= len(schedule)
     assert not [event for _, event in replace(plan, fault_seconds=0.0).schedule() if event != "fire"]
+
+
+def test_a_soak_has_a_sensor_for_each_of_its_fires_or_so_many_that_some_are_reset_before_all_burn() -> None:
+    short, day = SoakPlan(seconds=600, seed=5), SoakPlan(seconds=86400, seed=5)
+    assert fires_of(short) >= len(short.schedule())
+    assert fires_of(day) == SENSORS_ON_FIRE >= 4 * 8, "four burn in each fault"
 
 
 def test_a_soak_s_building_has_what_its_faults_are_made_on() -> None:
@@ -360,7 +367,13 @@ def test_what_comes_after_an_unknown_load_is_judged_once_it_has_settled() -> Non
     assert len(familiar(few_more)) == 1
 
 
-async def test_what_has_burnt_is_put_out_and_its_zone_stays_in_the_books(tmp_path: Path) -> None:
+async def test_what_has_burnt_is_put_out_and_burns_again_only_once_people_have_reset_its_zone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def reset_zones(address: str, token: str) -> list[str]:
+        return ["fire-0000", "another"]
+
+    monkeypatch.setattr(local_site, "reset_zones", reset_zones)
     site = LocalSite(tmp_path, Diary(tmp_path, lambda _: None), Layout(fires=2))
     for name in ("fire-0000", "fire-0001"):
         site.texts[name] = TextDevice(name, name, "127.0.0.1", 1)
@@ -372,6 +385,14 @@ async def test_what_has_burnt_is_put_out_and_its_zone_stays_in_the_books(tmp_pat
     assert site.burnt == ["fire-0000"]
     await site.ignite()
     assert site.texts["fire-0001"].values != REST
+    with pytest.raises(RuntimeError, match="nobody has reset"):
+        await site.ignite()
+    (tmp_path / "data" / "hub").mkdir(parents=True)
+    (tmp_path / "data" / "hub" / "admin-token").write_text("secret")
+    await site.reset()
+    assert site.burnt == ["fire-0001"]
+    zone, _ = await site.ignite()
+    assert (zone, site.burnt) == ("fire-0000", ["fire-0001", "fire-0000"])
 
 
 def test_a_soak_s_report_and_summary_tell_what_failed(tmp_path: Path) -> None:

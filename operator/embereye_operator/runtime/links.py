@@ -113,13 +113,23 @@ class Shards(_Caller):
             del self._used[key]
         await self._channels.close(idle)
 
+    async def forget(self, address: Address) -> None:
+        """Close the channel to a shard that is gone."""
+        key = self._key(address)
+        if self._used.pop(key, None) is not None:
+            await self._channels.close([key])
+
     async def close(self) -> None:
         """Close all channels."""
         self._used.clear()
         await super().close()
 
+    @staticmethod
+    def _key(address: Address) -> tuple[str, str]:
+        return address.control, shard_server_name(address.namespace, address.shard)
+
     def _channel(self, address: Address) -> grpc.aio.Channel:
-        key = address.control, shard_server_name(address.namespace, address.shard)
+        key = self._key(address)
         self._used[key] = time.monotonic()
         return self._channels.get(*key)
 

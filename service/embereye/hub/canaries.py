@@ -95,9 +95,11 @@ class Canaries:
             if len(self._expected) >= CAPACITY:
                 self.unasked += 1
                 return
-            expected = self._expected[place] = _Expected(coverage.canary, now, now)
+            expected = self._expected[place] = _Expected(CanaryPlan(), now, now)
         if expected.plan != coverage.canary:
-            expected.plan, expected.since_ns, expected.succeeded_ns = coverage.canary, now, None
+            plan = CanaryPlan()  # of its own: a part of a message keeps all of it in memory, pictures too
+            plan.CopyFrom(coverage.canary)
+            expected.plan, expected.since_ns, expected.succeeded_ns = plan, now, None
         expected.heard_ns = now
 
     def step(self, item: EvidenceItem, draft: Draft) -> None:

@@ -171,15 +171,18 @@ class SensorShard:
         if self.fleet:
             self.batcher.flush()  # what waits was sent under the assignment before
         self.fleet, self.epoch = assignment.fleet, assignment.epoch
-        self._settings.CopyFrom(assignment.sensor)
+        # Into a new one: what is copied into an old one adds to its memory. And copied: whoever keeps a part of it, as
+        # devices that nobody declared do, keeps not the whole assignment.
+        settings = self._settings = SensorSettings()
+        settings.CopyFrom(assignment.sensor)
         self.clear = ClearBands(self._settings)
         self.batcher.configure(self._settings)
         self.relays.configure(self._settings.deadline_ns / SECOND)
         self._sessions.forget()
-        if self.access.configure(assignment.sensor.access if assignment.sensor.HasField("access") else None):
+        if self.access.configure(settings.access if settings.HasField("access") else None):
             self._sessions.recheck()
             self._ingest.judge_anew()
-        self.commands = assignment.sensor.commands
+        self.commands = settings.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         wanted = {device.id: device for device in assignment.devices}

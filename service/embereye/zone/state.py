@@ -110,9 +110,7 @@ class ZoneMachine:
             same = old is not None and old.item.episode == item.episode
             if old is not None and item.until_ns <= old.item.until_ns and item.level <= old.peak:
                 return []  # overtaken by a later report that said as much
-            kept = EvidenceItem()
-            kept.CopyFrom(item)
-            kept.ClearField("snapshot")
+            kept = _without_snapshot(item)
             self._note_resemblance(kept)
             level = Level(item.level)
             peak = max(level, old.peak) if old is not None and same else level
@@ -142,11 +140,10 @@ class ZoneMachine:
         """`device` is not watched; a fault that is already known only gets its new reason."""
         known = self.faults.get((fleet, device))
         if known is not None:
-            if known.reason != reason:
-                known.reason = reason
+            if known.reason != reason:  # which says for how long; a message keeps all that its fields ever were
+                self.faults[fleet, device] = Fault(device=device, reason=reason, since_ns=known.since_ns)
             return []
-        fault = Fault(device=device, reason=reason, since_ns=now_ns)
-        self.faults[fleet, device] = fault
+        fault = self.faults[fleet, device] = Fault(device=device, reason=reason, since_ns=now_ns)
         self.revision += 1
         return [self._event(AlarmEvent.TYPE_FAULT, now_ns, f"{device} is dark: {reason}", fault=fault)]
 
@@ -472,6 +469,14 @@ class ZoneMachine:
             fault = Fault.FromString(base64.b64decode(text))
             zone.faults[fleet, fault.device] = fault
         return zone
+
+
+def _without_snapshot(item: EvidenceItem) -> EvidenceItem:
+    """A copy of `item` without its picture, which a message that ever had it keeps in memory, cleared or not."""
+    kept = EvidenceItem()
+    kept.CopyFrom(item)
+    kept.ClearField("snapshot")
+    return EvidenceItem.FromString(kept.SerializeToString()) if item.snapshot else kept
 
 
 def _text(message: EvidenceItem | Fault) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from embereye.hub.hub import Hub
 from embereye.hub.storage.committer import Draft
 from embereye.hub.storage.store import StoreThreads, Transaction
 from embereye.levels import Kind, Level, Sense
+from embereye.process.telemetry.usage import resident_mb
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardCore
 from embereye.units import MILLISECOND, MINUTE, SECOND
@@ -240,6 +242,15 @@ def test_a_fleet_that_is_forgotten_has_no_canaries() -> None:
     book.canaries.expect(told(book.clock))
     book.canaries.tidy(book.draft(), [FLEET])
     assert book.canaries.heartbeats() == []
+
+
+def test_what_is_expected_of_a_shard_does_not_keep_its_devices_pictures_in_memory() -> None:
+    book, before = Book(), resident_mb(os.getpid())
+    for number in range(640):
+        coverage = told(book.clock, str(number))
+        coverage.devices.add(id="cam-1", picture=bytes(100_000))
+        book.canaries.expect(coverage)
+    assert resident_mb(os.getpid()) - before < 32
 
 
 def test_a_canary_of_nobody_is_taken_and_changes_nothing() -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks
+from embereye.process.telemetry.usage import resident_mb
 from embereye.sensor import relay, relay_service, sessions
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
@@ -157,6 +159,16 @@ async def test_what_calls_leave_behind_does_not_pile_up_in_a_shard_that_makes_li
         for _ in range(300):
             await health.Check(health_pb2.HealthCheckRequest())
     await until(lambda: left() < 10)
+
+
+async def test_assignments_that_follow_one_another_take_no_more_memory_than_one() -> None:
+    shard = SensorShard()
+    before = resident_mb(os.getpid())
+    for epoch in range(1, 2_001):
+        assignment = Assignment(fleet="site/sensors/hall", shard="hall-0", epoch=epoch, sensor=SETTINGS)
+        assignment.sensor.access.networks.extend(f"10.{one}.{other}.0/24" for one in range(10) for other in range(200))
+        shard.apply(assignment)
+    assert resident_mb(os.getpid()) - before < 32
 
 
 async def test_garbage_costs_only_itself(start: Start) -> None:

@@ -215,10 +215,11 @@ class LocalRuntime:
     async def delete(self, manifest: Manifest) -> None:
         """Stop or forget it; a shard drains on SIGTERM."""
         if manifest["kind"] == "Deployment":
-            name = _process_name(manifest)
+            (_, namespace, shard), name = _key(manifest), _process_name(manifest)
             self._processes.pop(_key(manifest), None)
             await self._supervisor.stop(name)
-            self._ports.pop(name, None)
+            if ports := self._ports.pop(name, None):  # the next one of its name has others
+                await self._shards.forget(Address(namespace, shard, f"{HOST}:{ports.control}"))
         else:
             self._objects.remove(manifest)
 

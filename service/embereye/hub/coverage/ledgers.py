@@ -3,6 +3,7 @@
 Pure: reports and times go in, what is to be stored comes out.
 """
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +16,6 @@ EARLIER = "earlier"  # the shard that stands for those
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
 MOST = 2**64 - 1  # that a count can say
 PLAUSIBLE = 2**53  # of anything, by one owner of one device: nobody counts that far
-NONE = (0,) * len(OUTCOMES)
 
 
 class LedgerKey(NamedTuple):
@@ -29,13 +29,24 @@ class LedgerKey(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
-    """One owner's ledger of a device."""
+    """One owner's ledger of a device: there are KEPT of every device, and messages take seven times the memory."""
 
     key: LedgerKey
     until_ns: int  # when it was told last, on the hub's timeline
     final: bool  # its owner's last word
-    ledger: Ledger
-    counted: tuple[int, ...] = NONE  # of its outcomes, in the fleet's totals
+    data: bytes  # its ledger, serialised
+    counted: bytes = b""  # the ledger that is in the fleet's totals, likewise
+
+    @classmethod
+    def of(cls, key: LedgerKey, until_ns: int, final: bool, ledger: Ledger) -> "Part":
+        """One that is in no totals yet."""
+        fleet, device, shard = map(sys.intern, key[:3])  # which other parts have already
+        return cls(LedgerKey(fleet, device, shard, key.since_ns), until_ns, final, ledger.SerializeToString())
+
+    @property
+    def ledger(self) -> Ledger:
+        """Its ledger, made anew."""
+        return Ledger.FromString(self.data)
 
 
 def outcomes(ledger: Ledger) -> tuple[int, ...]:
@@ -122,30 +133,29 @@ class LedgerBook:
     def _count(self) -> None:
         """Bring the totals up to date: when somebody asks, which is less often than shards report."""
         for part in self._uncounted.values():
-            now, known = outcomes(part.ledger), self._totals.get(part.key.fleet, NONE)
+            now, before = outcomes(part.ledger), outcomes(Ledger.FromString(part.counted))
+            known = self._totals.get(part.key.fleet, (0,) * len(OUTCOMES))
             self._totals[part.key.fleet] = tuple(
-                total + new - old for total, new, old in zip(known, now, part.counted, strict=True)
+                total + new - old for total, new, old in zip(known, now, before, strict=True)
             )
-            part.counted = now
+            part.counted = part.data
         self._uncounted.clear()
 
     def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, now_ns: int, *, final: bool) -> None:
         if max(*outcomes(ledger), ledger.waiting, ledger.shared, ledger.takeovers) > PLAUSIBLE or ledger.since_ns < 0:
             return  # nobody counted it, and sums of it cannot be told
-        kept = Ledger()  # of its own: a part of a message keeps all of it in memory
-        kept.CopyFrom(ledger)
         parts = self._parts(coverage.fleet, device)
         key = LedgerKey(coverage.fleet, device, coverage.shard, ledger.since_ns)
         part = next((part for part in reversed(parts) if part.key == key), None)
         if part is None:
-            part = Part(key, now_ns, final, kept)
+            part = Part.of(key, now_ns, final, ledger)
             parts.append(part)
             parts.sort(key=lambda part: part.key.since_ns)
         elif part.final or ledger.offered < part.ledger.offered:
             return  # from an older stream: what was offered only grows
         else:
-            part.until_ns, part.final, part.ledger = now_ns, final, kept
-        self._changed[key] = self._uncounted[key] = part
+            part.until_ns, part.final, part.data = now_ns, final, ledger.SerializeToString()
+        self._changed[part.key] = self._uncounted[part.key] = part
         if len(parts) > KEPT:
             self._merge(parts)
 
@@ -155,7 +165,8 @@ class LedgerBook:
         first, second = parts[:2]
         total = add_up((first.ledger, second.ledger))
         key = LedgerKey(first.key.fleet, first.key.device, EARLIER, total.since_ns)
-        until = max(first.until_ns, second.until_ns)
-        parts[:2] = [Part(key, until, first.final and second.final, total, outcomes(total))]
+        merged = Part.of(key, max(first.until_ns, second.until_ns), first.final and second.final, total)
+        merged.counted = merged.data
+        parts[:2] = [merged]
         self._changed.update({first.key: None, second.key: None})
         self._changed[key] = parts[0]

@@ -172,7 +172,7 @@ class Store:
             ledgers=list(
                 self._rows(
                     "SELECT fleet, device, shard, since_ns, until_ns, final, ledger FROM ledgers ORDER BY since_ns",
-                    lambda row: Part(LedgerKey(*row[:4]), int(row[4]), bool(row[5]), Ledger.FromString(row[6])),
+                    lambda row: Part.of(LedgerKey(*row[:4]), int(row[4]), bool(row[5]), Ledger.FromString(row[6])),
                 )
             ),
             cursor=self._db.newest_cursor(),
@@ -321,7 +321,7 @@ class Store:
             """INSERT INTO ledgers VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (fleet, device, shard, since_ns)
                 DO UPDATE SET until_ns = excluded.until_ns, final = excluded.final, ledger = excluded.ledger""",
             [
-                (*key, part.until_ns, int(part.final), part.ledger.SerializeToString())
+                (*key, part.until_ns, int(part.final), part.data)
                 for key, part in transaction.ledgers.items()
                 if part is not None
             ],

@@ -1,9 +1,12 @@
 """The ledgers of a device's owners, past and present."""
 
+import os
+
 from harness.stored import Stored
 
 from embereye.hub.coverage.ledgers import EARLIER, KEPT, LedgerBook, Part, add_up
 from embereye.hub.storage.store import Transaction
+from embereye.process.telemetry.usage import resident_mb
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
 
 FLEET = "default/sensors/hall"
@@ -60,6 +63,20 @@ def test_owners_of_long_ago_are_added_up() -> None:
     assert sum(analysed for _, analysed, _ in parts) == 10 * (KEPT + 3)
 
 
+def test_what_is_told_apart_of_a_devices_owners_takes_less_than_a_kilobyte_each() -> None:
+    book, devices = LedgerBook(), 2_000
+    before = resident_mb(os.getpid())
+    for number in range(KEPT):
+        coverage = told(f"shard-{number}", number + 1, 10, since=number + 1)
+        for device in range(1, devices):
+            coverage.devices.add(id=f"s-{device}", zone="hall", ledger=coverage.devices[0].ledger)
+        report(book, Coverage.FromString(coverage.SerializeToString()))
+        book.changes()
+        list(book.fleets())
+    assert len(book.parts(FLEET, "s-1")) == KEPT
+    assert resident_mb(os.getpid()) - before < devices * KEPT / 1024
+
+
 def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
     book = LedgerBook()
     for shard, time_ns, analysed, shed in (("one", 1, 5, 0), ("one", 2, 7, 1), ("two", 3, 4, 2)):
@@ -68,7 +85,7 @@ def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
     assert fleet == FLEET
     assert counts == {"offered": 14, "analysed": 11, "shed": 3, "duplicate": 0, "rejected": 0}
     again = LedgerBook()
-    again.restore(Part(part.key, part.until_ns, part.final, part.ledger) for part in book.changes().values() if part)
+    again.restore(Part.of(part.key, part.until_ns, part.final, part.ledger) for part in book.changes().values() if part)
     assert list(again.fleets()) == [(FLEET, counts)]
     book.expire(100)
     assert list(book.fleets()) == [(FLEET, counts)]

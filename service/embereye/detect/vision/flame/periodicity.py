@@ -30,7 +30,7 @@ class Periodicity:
     def __init__(self, limits: FlameThresholds, recent: Recent) -> None:
         self._limits = limits
         self._recent = recent
-        self._known: dict[tuple[int, int], tuple[int, float]] = {}
+        self._known: dict[tuple[int, int], tuple[int, float]] = {}  # by cell, of the last EVERY_NS alone
 
     def knows(self, time_ns: int) -> bool:
         """Whether enough time is remembered to have seen slow repetition."""
@@ -45,6 +45,7 @@ class Periodicity:
         top, left = (edge.start // 2 for edge in self._recent.window)
         half = (box[0] // 2 - left, box[1] // 2 - top, box[2] // 2 + 1, box[3] // 2 + 1)
         value = max(self._fast(half), self._slow(half))
+        self._known = {cell: of for cell, of in self._known.items() if 0 <= time_ns - of[0] < EVERY_NS}
         self._known[key] = (time_ns, value)
         return value
 

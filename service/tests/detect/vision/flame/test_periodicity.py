@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from embereye.detect.vision.flame.periodicity import Periodicity
+from embereye.detect.vision.flame.periodicity import EVERY_NS, Periodicity
 from embereye.detect.vision.flame.recent import Recent
 from embereye.detect.vision.thresholds import FlameThresholds
 
@@ -53,3 +53,12 @@ def test_nothing_is_said_before_enough_is_known_and_after_everything_is_forgotte
 @pytest.mark.parametrize("box", [(0, 0, 1, 1), (31, 31, 1, 1), (0, 0, 32, 32)])
 def test_a_region_at_any_edge_is_looked_at(box):
     assert -1 <= value(wheel(0.8), box=box) <= 1.0001
+
+
+def test_of_regions_that_come_and_go_only_those_of_the_last_moment_are_known():
+    recent = Recent()
+    memory = Periodicity(FlameThresholds(), recent)
+    recent.see(np.zeros((32, 32), np.uint8), (slice(0, 320), slice(0, 480)), 0)
+    for number in range(2_000):
+        memory.of((number % 60 * 8, number // 60 * 8, 8, 8), number * EVERY_NS // 10)
+    assert len(memory._known) <= 10

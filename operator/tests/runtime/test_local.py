@@ -1,0 +1,35 @@
+"""The runtime of local processes, without any."""
+
+import gc
+from pathlib import Path
+
+import grpc
+
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.manifests.deployment import build_deployment
+from embereye_operator.runtime.local.processes import Supervisor
+from embereye_operator.runtime.local.runtime import LocalRuntime
+
+from ..api.test_schema import camera, manifest
+from ..fakes import SETTINGS
+
+SHARDS = [f"hall-cameras-{number}" for number in range(4)]
+
+
+def channels() -> int:
+    gc.collect()
+    return sum(isinstance(one, grpc.aio.Channel) for one in gc.get_objects())
+
+
+async def test_no_connection_is_kept_to_shards_that_are_gone_however_often_they_come_and_go(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, "127.0.0.1:1", Supervisor(tmp_path, lambda _: None))
+    fleet = parse_fleet(manifest("CameraFleet", {"cameras": [camera()]}, uid="u"))
+    before = channels()
+    for _ in range(3):
+        for shard in SHARDS:
+            assert await runtime.shard_status(fleet, shard) is None
+        assert channels() == before + len(SHARDS)
+        for shard in SHARDS:
+            await runtime.delete(build_deployment(fleet, shard, SETTINGS))
+        assert channels() == before
+    await runtime.close()
