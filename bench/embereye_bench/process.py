@@ -74,11 +74,15 @@ class CameraShardProcess:
 
     def counters(self) -> Counters:
         """What it says of itself now, and what it has cost."""
-        cpu, at = cpu_seconds(self._process.pid), time.perf_counter()
+        at, cpu = self.used()
         with urllib.request.urlopen(self._metrics, timeout=5) as response:
             lines = response.read().decode().splitlines()
         pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
         return Counters(at, cpu, {name: float(value) for name, _, value in pairs})
+
+    def used(self) -> tuple[float, float]:
+        """(perf_counter seconds, CPU seconds by then)."""
+        return time.perf_counter(), cpu_seconds(self._process.pid)
 
     def analysed(self) -> dict[str, int]:
         """Frames analysed so far, by camera."""

@@ -118,6 +118,7 @@ class Fleet:
         self.sender.tell("start")
         time.sleep(SETTLE)
         told, before = self.sender.tell("ask"), self.shard.counters()
+        began, spent = self.shard.used()  # what it took to ask is not the fleet's
         time.sleep(seconds)
         sent, after = self.sender.tell("ask"), self.shard.counters()
         self.sender.tell("stop")
@@ -125,7 +126,7 @@ class Fleet:
         dropped = sum(after.total(name) - before.total(name) for name in (SHED, REJECTED))
         return Round(
             rate=(after.total(ANALYSED) - before.total(ANALYSED)) / elapsed,
-            cores=(after.cpu - before.cpu) / elapsed,
+            cores=(after.cpu - spent) / (after.at - began),
             sender=(sent["cpu"] - told["cpu"]) / elapsed,
             dropped=int(dropped) + sent["unsent"] - told["unsent"],
             buckets=buckets_between(before, after),
