@@ -24,7 +24,15 @@ from embereye.camera.decode.image import (
     UndecodableError,
     make_still,
 )
-from embereye.detect.vision.working import CLOSER_SIDE, INTERPOLATED, WORKING_SIDE, WORKING_SLACK, cut
+from embereye.detect.vision.working import (
+    CLOSER_SIDE,
+    INTERPOLATED,
+    WORKING_SIDE,
+    WORKING_SLACK,
+    to_working_size,
+    window,
+)
+from embereye.units import WHOLE, Box
 from embereye.wire.jpeg.header import MAX_PIXELS
 
 PICTURE_QUALITIES = 85, 60, 35, 10  # of a JPEG for the fleet's own model or a still: the first whose bytes have room
@@ -83,9 +91,9 @@ class VideoDecoder:
             image = bgr(frame, WORKING_SIDE, WORKING_SLACK) if order.image else NO_IMAGE
             still = make_still(bgr(frame, STILL_SIDE), order.still) if order.still is not None else b""
             picture = self._coded(bgr(frame, order.picture_side)) if order.picture_side else b""
-            closer = bgr(frame, CLOSER_SIDE) if order.close_ups or order.detail else None
-            more = closer is not None and closer.shape[0] > image.shape[0]
-            detail = cut(closer, order.detail) if closer is not None and order.detail and more else None
+            closer = bgr(frame, CLOSER_SIDE) if order.close_ups else None
+            more = WORKING_SLACK * max(frame.width, frame.height) >= WORKING_SIDE
+            detail = to_working_size(bgr(frame, CLOSER_SIDE, place=order.detail)) if order.detail and more else None
         except (cv2.error, ValueError) as error:
             raise UndecodableError(str(error)) from error
         return Decoded(image, still, time.thread_time() - began, frame.pts or 0, picture, closer=closer, detail=detail)
@@ -99,17 +107,19 @@ class VideoDecoder:
         return data
 
 
-def bgr(frame: VideoFrame, side: int, slack: float = 1.0) -> DecodedImage:
-    """`frame` as BGR with a long side of `side` pixels, if `slack` of its own is longer.
+def bgr(frame: VideoFrame, side: int, slack: float = 1.0, place: Box = WHOLE) -> DecodedImage:
+    """`frame` as BGR with a long side of `side` pixels, if `slack` of its own is longer; of that the part `place`.
 
-    The planes are reduced before they are joined: nothing is ever made of the full size.
+    The planes are cut and reduced before they are joined: nothing is ever made of the full size.
     """
     longest = max(frame.width, frame.height)
     factor = side / longest if slack * longest >= side and longest > side else 1.0
     size = max(1, round(frame.width * factor)), max(1, round(frame.height * factor))
     if frame.format.name not in _PLANAR:
         frame = frame.reformat(*size, format="yuv444p")
-    planes = [_reduced(plane, size) for plane in _planes(frame)]
+    planes = [window(plane, place) for plane in _planes(frame)]
+    size = max(1, round(size[0] * place[2])), max(1, round(size[1] * place[3]))
+    planes = [_reduced(plane, size) for plane in planes]
     full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
     return cv2.transform(cv2.merge(planes), _matrix(full, frame.colorspace == _BT709))  # type: ignore[return-value]
 

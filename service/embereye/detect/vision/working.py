@@ -29,11 +29,15 @@ def to_working_size(frame: Picture) -> Picture:
 
 def cut(picture: Picture, place: Box) -> Picture:
     """The part `place` of `picture`, with a long side of at most some WORKING_SIDE."""
+    return to_working_size(window(picture, place))
+
+
+def window(picture: Picture, place: Box) -> Picture:
+    """The part `place` of `picture`, or of one of its planes, where it lies: at least a pixel."""
     height, width = picture.shape[:2]
     x, y, wide, high = place
     left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
-    part = picture[top : max(top + 1, round((y + high) * height)), left : max(left + 1, round((x + wide) * width))]
-    return to_working_size(part)
+    return picture[top : max(top + 1, round((y + high) * height)), left : max(left + 1, round((x + wide) * width))]
 
 
 def shrunk(picture: Picture, side: int) -> Picture:

@@ -3,10 +3,12 @@
 import cv2
 import numpy as np
 import pytest
+from av.video.frame import VideoFrame
 
 from embereye.camera.decode.image import DecodeOrder, decode_frame, judged
+from embereye.camera.decode.video import VideoDecoder, bgr
 from embereye.detect.vision.networks.appearance import AppearanceNetwork
-from embereye.detect.vision.working import working_scale
+from embereye.detect.vision.working import CLOSER_SIDE, cut, working_scale
 
 BOX = (0.4, 0.4, 0.15, 0.15)
 
@@ -60,6 +62,23 @@ def test_a_detail_is_the_wanted_part_with_the_pixels_that_close_ups_have(size, s
     rows, columns = decoded.detail.shape[:2]
     assert decoded.detail[rows // 2 + 4 :, columns // 2 + 4 :].min() > 180
     assert decoded.detail[: rows // 2 - 4].max() < 20
+
+
+@pytest.mark.parametrize(
+    ("size", "detailed"), [((1920, 1080), True), ((640, 360), True), ((352, 288), True), ((176, 144), False)]
+)
+def test_of_a_video_a_detail_is_what_would_be_cut_of_the_whole_picture(size, detailed):
+    width, height = size
+    room = cv2.GaussianBlur(np.random.default_rng(2).integers(0, 255, (height, width, 3), np.uint8), (0, 0), width / 80)
+    frame = VideoFrame.from_ndarray(cv2.normalize(room, None, 0, 255, cv2.NORM_MINMAX), format="bgr24")
+    frame, place = frame.reformat(format="yuv420p"), (0.2, 0.5, 0.25, 0.25 * width / height)
+    decoded = VideoDecoder("H264")._rendered(DecodeOrder(1, detail=place), frame, 0.0)
+    if not detailed:
+        assert decoded.detail is None
+        return
+    expected = cut(bgr(frame, CLOSER_SIDE), place)
+    assert decoded.detail.shape == expected.shape
+    assert cv2.absdiff(decoded.detail, expected).mean() < 3
 
 
 def test_a_small_picture_has_no_detail():
