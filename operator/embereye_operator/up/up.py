@@ -69,6 +69,7 @@ RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 TARGETS = "prometheus-targets.json"
 READY_SECONDS = 30.0  # for the hub to answer
+HUB_TRIES = 3  # of a hub that says why it ends, before `embereye up` says so and ends
 FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # of the disk: no fault of ours
 DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
@@ -303,9 +304,14 @@ class Up:
                 try:
                     answer = await AlarmsStub(link).Zones(ZonesRequest(), timeout=1.0)
                 except grpc.aio.AioRpcError as error:
+                    hub = self._supervisor["hub"]
+                    why = hub.said.removeprefix("embereye: ")
+                    if why and hub.restarts >= HUB_TRIES:
+                        raise UserError(f"the hub cannot be started: {why} (log: {hub.log or 'above'})") from error
                     if time.monotonic() > deadline:
-                        log = self._supervisor["hub"].log or "above"
-                        raise UserError(f"the hub does not answer on {self._hub}: its log is {log}") from error
+                        raise UserError(
+                            f"the hub does not answer on {self._hub}: its log is {hub.log or 'above'}"
+                        ) from error
                     await asyncio.sleep(0.1)
                 else:
                     self._cursor = answer.cursor

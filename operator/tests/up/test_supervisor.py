@@ -31,3 +31,24 @@ async def test_a_process_that_cannot_be_started_is_told_and_tried_again(
     assert len(told) == 2
     assert str(told[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory; trying again in ")
     await supervisor.stop("hub")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("print('once'); print('no room\\x1b[2J'); print(); raise SystemExit(2)", "no room\\x1b[2J"),
+        ("raise SystemExit(2)", ""),
+        ("print('x' * 3000); raise SystemExit(2)", "x" * 999),
+    ],
+)  # fmt: skip
+async def test_what_a_process_said_last_is_told_as_it_ends(tmp_path: Path, script: str, said: str) -> None:
+    (tmp_path / "hub.log").write_text("from an earlier run\n")
+    told: list[Exit] = []
+    supervisor = Supervisor(tmp_path, told.append)
+    await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script)))
+    async with asyncio.timeout(20):
+        while not told:
+            await asyncio.sleep(0.05)
+    await supervisor.stop("hub")
+    why = f": {said}" if said else ""
+    assert str(told[0]).startswith(f"hub ended with code 2{why}; starting it again in ")

@@ -1,11 +1,13 @@
 """`embereye up` as a person runs it: a real process, real ports, real signals."""
 
 import asyncio
+import contextlib
 import json
 import os
 import shlex
 import signal
 import socket
+import sqlite3
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -337,6 +339,24 @@ async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> 
         assert f"port {free[1]} is wanted by {what} and by the hub: choose another with {option}" in sentence
     manifest.write_text(f"{manifest.read_text()}---\n{manifest.read_text()}")
     assert "default/sensors/hall is declared twice: give one another name" in await refused(str(manifest), *data)
+
+
+async def test_a_hub_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+    manifest, database = tmp_path / "fleet.yaml", tmp_path / "data" / "hub" / "hub.sqlite"
+    manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
+    database.parent.mkdir(parents=True)
+    with contextlib.closing(sqlite3.connect(database)) as db:
+        db.execute("PRAGMA user_version = 999")
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+    process = await asyncio.create_subprocess_exec(
+        *command(str(manifest), "--data", str(tmp_path / "data"), *ports),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, said = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 2
+    last = said.decode().splitlines()[-1]
+    assert last.startswith(f"embereye: the hub cannot be started: {database} was written by a newer version of the hub")
 
 
 @pytest.mark.parametrize(

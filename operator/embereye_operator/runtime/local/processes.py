@@ -13,11 +13,13 @@ from pathlib import Path
 
 from embereye.process.lifecycle import PARENT_VARIABLE
 from embereye.process.tasks import failure_of, start_task
+from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
 
 logger = logging.getLogger(__name__)
 HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew
 STOP_SECONDS = 5.0  # after SIGTERM, before SIGKILL
+SAID_BYTES = 1000  # of the last line of a log, at most
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,15 @@ class Exit:
     retry_in: float  # seconds
     log: Path | None  # None: our own standard error
     failure: str = ""  # why it could not even be started; '': it was
+    said: str = ""  # the last line of its log, if it wrote any; '': it did not, or has none
 
     def __str__(self) -> str:
         if self.failure:
             return f"{self.name} cannot be started: {self.failure}; trying again in {self.retry_in:.1f} s"
         how = f"was killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"ended with code {self.code}"
-        return (
-            f"{self.name} {how}; starting it again in {self.retry_in:.1f} s{f' (log: {self.log})' if self.log else ''}"
-        )
+        why = f": {self.said}" if self.said else ""
+        log = f" (log: {self.log})" if self.log else ""
+        return f"{self.name} {how}{why}; starting it again in {self.retry_in:.1f} s{log}"
 
 
 class Supervised:
@@ -55,6 +58,7 @@ class Supervised:
         self.spec = spec
         self.log = log
         self.restarts = 0
+        self.said = ""  # the last line of its log as it ended last
         self._on_exit = on_exit
         self._process: Process | None = None
         self._stopping = asyncio.Event()
@@ -71,6 +75,7 @@ class Supervised:
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
             started, code, failure = loop.time(), 0, ""
+            begin = _size(self.log) if self.log else 0
             try:
                 code = await self._run()
             except OSError as error:  # no memory, no descriptor, no room for the log: there may be some later
@@ -81,7 +86,8 @@ class Supervised:
                 backoff.reset()
             self.restarts += 1
             pause = backoff.next()
-            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure))
+            self.said = _last_line(self.log, begin) if self.log else ""
+            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure, self.said))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -122,6 +128,23 @@ class Supervised:
         await asyncio.wait([self._task])
         if (error := failure_of(self._task)) is not None:
             logger.error("%s could not be run: %s", self.spec.name, error)
+
+
+def _size(log: Path) -> int:
+    with contextlib.suppress(OSError):
+        return log.stat().st_size
+    return 0
+
+
+def _last_line(log: Path, begin: int) -> str:
+    """The last line that `log` has from byte `begin` on, for a terminal; '' where there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(begin, file.seek(0, os.SEEK_END) - SAID_BYTES))
+            lines = file.read(SAID_BYTES).decode(errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((visible(line.strip()) for line in reversed(lines) if line.strip()), "")
 
 
 class Supervisor:
