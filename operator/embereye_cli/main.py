@@ -1,12 +1,13 @@
 """The `embereye` command: one name for every process and tool."""
 
 import argparse
+import errno
 import importlib
 import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -176,15 +177,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_process_options(parser)
     parsed = parser.parse_args(arguments[len(words) :])
     os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
+    return _run(module.run, parsed)
+
+
+def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespace) -> int:
     try:
         pin(parsed.cpus)
         with profiled(parsed.profile, parsed.allocations):
-            return int(module.run(parsed))
+            code = int(command(parsed))
+        sys.stdout.flush()
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone; there is nobody to tell
         return 0
+    except OSError as error:
+        # Of any other file the name would be told.
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        print(f"embereye: the output cannot be written: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it would fail again at the interpreter's end
+        return 1
     except KeyboardInterrupt:
         return 130
+    return code

@@ -65,3 +65,10 @@ def test_what_a_terminal_has_no_character_for_is_told_by_its_code():
     ended = subprocess.run([*MAIN, "plan", manifest], check=False, capture_output=True, text=True, env=environment)
     assert ended.returncode == 0
     assert "\\u03bb" in ended.stdout
+
+
+def test_output_that_finds_no_room_is_told_in_one_sentence():
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([*MAIN, "plan", "--sensors", "10"], check=False, stdout=full, stderr=subprocess.PIPE)
+    assert ended.returncode == 1
+    assert ended.stderr == b"embereye: the output cannot be written: No space left on device\n"
