@@ -20,7 +20,7 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from embereye.camera.decode.image import NOT_DECODED, decode_frame, judged
+from embereye.camera.decode.image import decode_frame, judged
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.scheduling.turn import Turn
@@ -189,10 +189,8 @@ def analysing(films: Films, seconds: float) -> float:
         assert frame
         order = camera.decode_order(frame)
         assert order
-        decoded = NOT_DECODED
-        if order.image:
-            decoded = judged(decode_frame(order, frame.data, frame.header.width, frame.header.height), order, network)
-        camera.finish_turn(Turn(frame, 0.0, 0.0, result=decoded))
+        decoded = decode_frame(order, frame.data, frame.header.width, frame.header.height)
+        camera.finish_turn(Turn(frame, 0.0, 0.0, result=judged(decoded, order, network)))
 
     links = ShardLinks(submit=turn, report=lambda *_: None, clock=lambda: clock_ns)
     cameras = [CameraDevice(device, wanted.camera, links) for device in wanted.devices]

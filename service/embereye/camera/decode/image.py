@@ -72,8 +72,11 @@ def decode_frame(
 ) -> Decoded:
     """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that is impossible.
 
-    An image that has the working size as soon as it is decoded is written straight `into` that memory.
+    One that nobody looks at is left as it is. An image that has the working size as soon as it is decoded is written
+    straight `into` that memory.
     """
+    if not order.image:
+        return NOT_DECODED
     began = time.thread_time()
     try:
         image = decode(data, order.scale, (width, height), into)
