@@ -18,6 +18,13 @@ async def focus(browser: Browser, selector: str) -> None:
     await browser.ask("evaluate", script=f"document.querySelector('{selector}').focus()")
 
 
+async def burn_with_focus(house: House, browser: Browser, word: str) -> None:
+    """Have it burn in the kitchen, and the focus on that button of its alarm."""
+    await house.furnish()
+    await house.burn("kitchen", device="s-00000")
+    await focus(browser, f'[aria-label="{word} the alarm in kitchen"]')
+
+
 async def test_who_signs_in_by_keyboard_comes_to_the_console(house: House, browser: Browser) -> None:
     await browser.ask("open", url=f"{house.base}/login")
     await browser.until(f"{FOCUS}.id === 'token'")
@@ -32,9 +39,7 @@ async def test_who_signs_in_by_keyboard_comes_to_the_console(house: House, brows
 async def test_an_alarm_is_acknowledged_and_reset_by_keyboard_and_the_focus_stays_where_it_was(
     house: House, browser: Browser
 ) -> None:
-    await house.furnish()
-    await house.burn("kitchen", device="s-00000")
-    await focus(browser, '[aria-label="Acknowledge the alarm in kitchen"]')
+    await burn_with_focus(house, browser, "Acknowledge")
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('.alarm[data-state=acknowledged]')")
     await browser.until(f"{FOCUS}.matches('.alarm')")
@@ -68,18 +73,14 @@ async def test_the_focus_stays_on_an_alarm_when_another_one_ends_or_begins(house
 async def test_what_cannot_be_pressed_while_the_hub_is_gone_leaves_the_focus_with_its_alarm(
     house: House, browser: Browser
 ) -> None:
-    await house.furnish()
-    await house.burn("kitchen", device="s-00000")
-    await focus(browser, '[aria-label="Acknowledge the alarm in kitchen"]')
+    await burn_with_focus(house, browser, "Acknowledge")
     await browser.ask("evaluate", script="window.fetch = () => Promise.reject(new TypeError('gone')); 0")
     await browser.until("document.body.classList.contains('stale')")
     await browser.until(f"{FOCUS}.matches('.alarm')")
 
 
 async def test_a_dialog_gives_the_focus_back_also_where_what_opened_it_is_gone(house: House, browser: Browser) -> None:
-    await house.furnish()
-    await house.burn("kitchen", device="s-00000")
-    await focus(browser, '[aria-label="Explain the alarm in kitchen"]')
+    await burn_with_focus(house, browser, "Explain")
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('#alarm').open")
     await browser.ask("press", key="Escape")
