@@ -11,9 +11,11 @@ from pathlib import Path
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ConfigError
 
+from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.connections import Connections
 from embereye.process.http.server import serve_http
 from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
 from embereye.process.telemetry import logs
 from embereye.process.telemetry.tracing import ENDPOINT_VARIABLE
 from embereye.units import SECOND
@@ -116,6 +118,8 @@ async def serve(
             health_app(controller, election), "[::]", options.health_port, connections=Connections()
         )
         closing.push_async_callback(runner.cleanup)
+        freeze_heap()
+        await closing.enter_async_context(beside(collect_garbage(), name="collect-garbage"))
         manager = Manager(controller, election, stop, closing)
         logger.info("operator of %s, image %s", ", ".join(scope.namespaces) or "all namespaces", options.image)
         try:

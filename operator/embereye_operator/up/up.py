@@ -24,6 +24,7 @@ from embereye.hub.access.keeper import ADMIN, NAME
 from embereye.levels import Level, ZoneState
 from embereye.process.addresses import free_port
 from embereye.process.files import write_whole
+from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.pages import metrics_pages, serve_pages
 from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
@@ -199,7 +200,9 @@ class Up:
                 tasks.start(self._runtime.identities.keep(), name="keep-identities")
                 tasks.start(self._runtime.credentials.follow(), name="follow-identity")
                 tasks.start(runtime_metrics.run(), name="event-loop-lag")
+                tasks.start(collect_garbage(), name="collect-garbage")
                 await self._until_ready(stop)
+                freeze_heap()
                 if not stop.is_set():
                     self._announce(time.monotonic() - started, await self._sign_in_link())
                 await first_of(stop.wait(), tasks.failed.wait(), timeout=options.seconds)

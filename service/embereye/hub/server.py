@@ -39,12 +39,13 @@ from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.process.addresses import LOOPBACK
 from embereye.process.grpc_server import GrpcServer, Service, control_host
+from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.connections import Connections
 from embereye.process.http.pages import metrics_pages, serve_pages
 from embereye.process.http.server import bound_port, serve_http
 from embereye.process.identity.credentials import Credentials
 from embereye.process.lifecycle import UserError
-from embereye.process.tasks import Tasks, first_of
+from embereye.process.tasks import Tasks, beside, first_of
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
 from embereye.process.telemetry.tracing import open_tracer
 from embereye.process.tls.folder import ServerTls
@@ -190,7 +191,9 @@ async def _own(options: HubOptions, stop: asyncio.Event) -> int:
         hub.webhooks.declare(options.webhooks)
         hub.access.set_admin_token(admin_file.prepare(options.admin_token_file))
         await clips.open()
-        return await _serve(options, hub, clips, stop)
+        freeze_heap()
+        async with beside(collect_garbage(), name="collect-garbage"):
+            return await _serve(options, hub, clips, stop)
     finally:
         await clips.close()
         await store.close()

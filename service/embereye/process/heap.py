@@ -43,7 +43,9 @@ def freeze_heap() -> None:
     Nearly all garbage is no cycle. A collector that looks at everything again and again only makes a process that is to
     answer within milliseconds stand still for tens of them. And a process that wakes up for a millisecond and sleeps
     again finds no address translation where it left it: with large pages there are few to look up.
+    Called again, as by a hub that begins anew, it lets go of what was to stay and is of no use any more.
     """
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 100)
@@ -57,7 +59,8 @@ async def collect_garbage() -> None:
     Each call that gRPC serves leaves five objects behind that refer to one another, 600 bytes. A shard is asked every
     second how it is and makes little else: until there are COLLECT_AFTER of them it would keep those of an hour.
     What has lived for minutes, such as a camera's connection, is looked at every half an hour: of the largest shards
-    that takes tens of milliseconds.
+    that takes tens of milliseconds, of a hub with 10,000 devices 3. Only that gives back what CPython keeps of tuples
+    and lists for later ones.
     """
     for turn in itertools.count(1):
         await asyncio.sleep(COLLECT_SECONDS)

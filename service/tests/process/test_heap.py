@@ -64,6 +64,25 @@ def test_a_process_settles_on_a_kernel_without_large_pages_as_well(monkeypatch):
         gc.set_threshold(*thresholds)
 
 
+def test_what_was_to_stay_is_let_go_of_once_the_process_begins_anew(monkeypatch):
+    class Hub:
+        def __init__(self):
+            self.zones = {"hub": self}
+
+    thresholds = gc.get_threshold()
+    monkeypatch.setattr(heap, "fold_heap", lambda: 0)
+    try:
+        hub = Hub()
+        heap.freeze_heap()
+        former = weakref.ref(hub)
+        del hub
+        heap.freeze_heap()
+        assert former() is None
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+
+
 @pytest.mark.parametrize("old", [False, True], ids=["lately", "long ago"])
 async def test_garbage_that_refers_to_itself_is_let_go_of_although_hardly_anything_is_made(monkeypatch, old):
     class Knot:
