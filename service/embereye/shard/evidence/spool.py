@@ -4,7 +4,7 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,9 +16,9 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 CAPACITY = 20_000  # reports; about 10 MB without snapshots
-
-
 NAMED = 5  # devices in a sentence
+RETURN_SECONDS = 5.0  # between looks whether a disk can be written again …
+ROOM_BYTES = 1 << 18  # … and has this much room: with less it would be full again at once
 
 # NORMAL outlives the process, which is what a spool is for; a fsync per report would delay the alarm.
 TABLES = """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
@@ -32,9 +32,10 @@ Row = tuple[int, EvidenceItem]  # number, report
 
 def _connect(path: Path | None) -> sqlite3.Connection:
     """The database at `path`, None: in memory. sqlite3.DatabaseError where it is damaged, OSError."""
-    emptied = False
+    emptied = new = False
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        new = not path.exists()
         emptied = path.is_file() and not path.stat().st_size
     db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
     try:
@@ -45,8 +46,14 @@ def _connect(path: Path | None) -> sqlite3.Connection:
         db.executescript(TABLES)
     except sqlite3.Error:
         db.close()
+        if path is not None and new:
+            path.unlink(missing_ok=True)  # a full disk leaves it empty, as one that was damaged is
         raise
     return db
+
+
+def _write_rows(db: sqlite3.Connection, rows: Iterable[tuple[int, str, str, int, bytes]]) -> None:
+    db.executemany("INSERT OR IGNORE INTO spool (number, id, episode, level, report) VALUES (?, ?, ?, ?, ?)", rows)
 
 
 def _salvage(db: sqlite3.Connection, *, brief: bool = False) -> tuple[list[Row], int]:
@@ -79,8 +86,8 @@ class Spool:
 
     Reports of one episode replace each other when they are of the same level: the later one says all that the earlier
     one said. So the queue is bounded by what really happened; past `capacity` the weakest, oldest reports go first and
-    `dropped` counts them. A file that turns out to be damaged is put aside; what can be read goes on in a new one, and
-    `degraded` names the rest.
+    `dropped` counts them. A file that turns out to be damaged is put aside; what can be read goes on in a new one.
+    While the disk cannot be written reports wait in memory. `degraded` says that, and what was lost.
     """
 
     def __init__(self, path: Path | None, *, capacity: int = CAPACITY) -> None:
@@ -88,8 +95,10 @@ class Spool:
         self._capacity = capacity
         self._devices: dict[str, str] = {}  # report id → device, of all that wait
         self._latest = 0  # number
-        self._disk: sqlite3.Connection | None = None  # while it cannot be written and reports are kept in memory
-        self.degraded = ""  # what was lost, and why; '' where nothing was
+        self._disk: sqlite3.Connection | None = None  # that cannot be written, where it was opened
+        self._unwritable = ""  # why reports are kept in memory; '' where they are on the disk
+        self._return_due = 0.0  # monotonic seconds
+        self._damaged = ""  # what was lost, and why; '' where nothing was
         self.dropped = 0
         try:
             self._db = _connect(path)
@@ -98,8 +107,8 @@ class Spool:
             if garbled:
                 self._begin_anew("rows are garbled", garbled)
         except (OSError, sqlite3.OperationalError) as error:  # whoever cannot keep reports still has to watch
-            logger.warning("%s cannot be used: %s; reports wait in memory, which a restart loses", path, error)
             self._db = _connect(None)
+            self._stay_in_memory(error)
         except sqlite3.DatabaseError as error:
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
             self._begin_anew(str(error), None)
@@ -111,6 +120,17 @@ class Spool:
     def _know(self, rows: list[Row]) -> None:
         self._devices = {report.id: report.device for _, report in rows}
         self._latest = max(self._latest, *(number for number, _ in rows), 0)
+
+    @property
+    def degraded(self) -> str:
+        """What was lost, why reports wait in memory and what to do; '' where nothing is wrong."""
+        waits = ""
+        if self._unwritable:
+            waits = (
+                f"evidence spool: {self._path} cannot be written ({self._unwritable}): reports wait in memory, which a "
+                "restart loses; make room on that disk, or let it be written"
+            )
+        return "; ".join(filter(None, (self._damaged, waits)))
 
     def subjects(self) -> str:
         """The devices that reports wait about, in words."""
@@ -124,6 +144,7 @@ class Spool:
         """Keep `report`; returns its number, by which `after` continues. A full disk keeps no alarm back."""
         if not self._devices:
             self._idle = time.monotonic()
+        self._return_to_disk()
         self._guard(lambda: self._insert(report))
         return self._latest
 
@@ -132,7 +153,7 @@ class Spool:
         try:
             return step()
         except sqlite3.Error as error:
-            if self._disk is None and isinstance(error, sqlite3.OperationalError) and self._leave_disk(error):
+            if not self._unwritable and isinstance(error, sqlite3.OperationalError) and self._leave_disk(error):
                 return step()
             self._begin_anew(str(error), None)
             return step()
@@ -182,8 +203,7 @@ class Spool:
         if ids:
             self._guard(lambda: self._remove(ids))
             self._idle = time.monotonic()
-        if self._disk is not None and not self._devices:
-            self._return_to_disk()
+        self._return_to_disk()
 
     def _leave_disk(self, error: sqlite3.Error) -> bool:
         """Go on in memory with all that is on the disk; False where that cannot be read."""
@@ -195,9 +215,14 @@ class Spool:
         except sqlite3.Error:
             memory.close()
             return False
-        logger.error("reports cannot be written to the disk: %s; they wait in memory, which a restart loses", error)
         self._disk, self._db = self._db, memory
+        self._stay_in_memory(error)
         return True
+
+    def _stay_in_memory(self, error: Exception) -> None:
+        self._unwritable = str(error)
+        self._return_due = time.monotonic() + RETURN_SECONDS
+        logger.error("%s", self.degraded)
 
     def _begin_anew(self, why: str, garbled: int | None) -> None:
         """Put the damaged file aside and go on, in a new one, with what can be read of it."""
@@ -211,8 +236,9 @@ class Spool:
             what = f"{counted(garbled, 'report is', 'reports are')} lost"
         else:
             what = "nothing is lost" if self._devices else "what could not be read of it is lost"
-        self.degraded = f"evidence spool: {self._path} was damaged ({why}): {what}"
-        logger.error("%s; %s on in a new file", self.degraded, counted(len(rows), "report goes", "reports go"))
+        self._damaged = f"evidence spool: {self._path} was damaged ({why}): {what}"
+        self._unwritable = ""
+        logger.error("%s; %s on in a new file", self._damaged, counted(len(rows), "report goes", "reports go"))
         self._db.close()
         if self._disk is not None:
             self._disk.close()
@@ -226,30 +252,59 @@ class Spool:
             self._db = _connect(self._path)
             self._write_all(rows)
         except (OSError, sqlite3.Error) as error:
-            logger.error("reports wait in memory, which a restart loses: %s", error)  # noqa: TRY400
             self._db = _connect(None)
+            self._stay_in_memory(error)
             self._write_all(rows)
         self._know(rows)
 
     def _write_all(self, rows: list[Row]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany(
-            "INSERT OR REPLACE INTO spool (number, id, episode, level, report) VALUES (?, ?, ?, ?, ?)",
-            [(number, one.id, one.episode, one.level, one.SerializeToString()) for number, one in rows],
-        )
+        _write_rows(self._db, ((n, one.id, one.episode, one.level, one.SerializeToString()) for n, one in rows))
         self._db.execute("COMMIT")
 
     def _return_to_disk(self) -> None:
-        """Go on on the disk, where that can be written again; numbers go on where they are."""
-        assert self._disk is not None
+        """Go on on the disk, where it is time to look and there is room again."""
+        if not self._unwritable or time.monotonic() < self._return_due:
+            return
+        self._return_due = time.monotonic() + RETURN_SECONDS
         try:
-            self._disk.execute("DELETE FROM spool")
-        except sqlite3.Error:
-            self._roll_back(self._disk)
+            self._try_room()
+        except OSError:
+            return
+        self._write_to_disk()
+
+    def _write_to_disk(self) -> None:
+        """Go on on the disk with all that waits, where that can be written; numbers go on where they are."""
+        disk = self._disk
+        try:
+            disk = disk or _connect(self._path)
+            # What could not even be opened may hold reports: they are sent after those that came since.
+            found = [] if self._disk is not None else _salvage(disk)[0]
+            disk.execute("BEGIN IMMEDIATE")
+            disk.execute("DELETE FROM spool")
+            _write_rows(disk, self._db.execute("SELECT number, id, episode, level, report FROM spool ORDER BY number"))
+            numbered = enumerate((one for _, one in found), self._latest + 1)
+            _write_rows(disk, ((n, one.id, one.episode, one.level, one.SerializeToString()) for n, one in numbered))
+            disk.execute("COMMIT")
+        except (OSError, sqlite3.Error):
+            if disk is not None:
+                self._roll_back(disk)
+            if disk is not None and disk is not self._disk:
+                disk.close()
             return
         self._db.close()
-        self._db, self._disk = self._disk, None
-        logger.warning("reports can be written to the disk again")
+        self._db, self._disk, self._unwritable = disk, None, ""
+        self._know(_salvage(disk, brief=True)[0])
+        logger.warning("%s can be written again: reports wait on the disk", self._path)
+
+    def _try_room(self) -> None:
+        """OSError where the disk has no room for some more reports: a database that becomes shorter needs none."""
+        assert self._path is not None
+        draft = self._path.with_name(f"{self._path.name}.room")
+        try:
+            draft.write_bytes(bytes(ROOM_BYTES))
+        finally:
+            draft.unlink(missing_ok=True)
 
     @staticmethod
     def _roll_back(db: sqlite3.Connection) -> None:
@@ -265,8 +320,15 @@ class Spool:
         for name in ids:
             self._devices.pop(name, None)
 
+    def outlives(self) -> bool:
+        """Whether what waits is there after a restart; what waits in memory is written to the disk where it can be."""
+        if self._unwritable:
+            self._write_to_disk()
+        return self._path is not None and not self._unwritable
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, with all that waits where it can be written."""
+        self.outlives()
         self._db.close()
         if self._disk is not None:
             self._disk.close()

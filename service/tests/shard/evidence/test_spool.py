@@ -1,17 +1,20 @@
 import asyncio
 import os
 import random
+import resource
+import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from embereye.levels import Level
-from embereye.shard.evidence.spool import Spool
+from embereye.shard.evidence.spool import RETURN_SECONDS, Spool
 from embereye.v1.evidence_pb2 import EvidenceItem
 
 
@@ -38,7 +41,7 @@ def test_what_is_not_acknowledged_is_still_there_after_a_restart(tmp_path: Path)
 FRUGAL = """
 import resource, sys
 from pathlib import Path
-from embereye.shard.evidence.spool import Spool
+from embereye.shard.evidence.spool import RETURN_SECONDS, Spool
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20),) * 2)
 spool = Spool(Path(sys.argv[1]))
@@ -66,7 +69,7 @@ def test_a_file_that_cannot_be_opened_keeps_no_alarm_back(tmp_path: Path, caplog
     assert ids(spool) == ["a"]
     spool.acknowledge(["a"])
     assert not len(spool)
-    assert f"{path} cannot be used: " in caplog.text
+    assert f"{path} cannot be written (" in caplog.text
 
 
 def garble(path: Path, begin: float, end: float) -> None:
@@ -208,7 +211,21 @@ def test_however_many_reports_are_acknowledged_at_once_the_statements_are_the_sa
     assert len([statement for statement in recorded.statements if statement.startswith("DELETE")]) == 2
 
 
-def test_a_full_disk_keeps_no_report_back_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let the time pass after which a spool looks at its disk again."""
+    monotonic, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + passed[0])
+
+    def go_on() -> None:
+        passed[0] += RETURN_SECONDS
+
+    return go_on
+
+
+def test_a_full_disk_keeps_no_report_back_and_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, later: Callable[[], None]
+) -> None:
     path = tmp_path / "s.spool"
     spool = Spool(path)
     first = spool.put(report("before", "zero"))
@@ -219,14 +236,129 @@ def test_a_full_disk_keeps_no_report_back_and_is_said_once(tmp_path: Path, caplo
     assert first < second < third
     assert ids(spool) == ["before", "large", "after"]
     assert caplog.text.count("cannot be written") == 1
+    assert f"{path} cannot be written (database or disk is full)" in spool.degraded
+    assert "make room" in spool.degraded
     assert ids(Spool(path)) == ["before"]
     assert spool._disk is not None
     spool._disk.execute("PRAGMA max_page_count = 100000")
+    later()
     spool.acknowledge(["before", "large", "after"])
-    assert "can be written to the disk again" in caplog.text
+    assert f"{path} can be written again" in caplog.text
+    assert not spool.degraded
     assert spool.put(report("later", "three")) > third
     spool.close()
     assert ids(Spool(path)) == ["later"]
+
+
+class FullDisk:
+    """A process that may write files of 256 KB: what grows past that has no room."""
+
+    def __init__(self) -> None:
+        self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        self._handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def fill(self, size: int = 1 << 18) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, self._limits[1]))
+
+    def free(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
+
+    def close(self) -> None:
+        self.free()
+        signal.signal(signal.SIGXFSZ, self._handler)
+
+
+@pytest.fixture
+def disk() -> Iterator[FullDisk]:
+    full = FullDisk()
+    yield full
+    full.close()
+
+
+def put_until_in_memory(spool: Spool) -> None:
+    """Reports until the disk takes none any more."""
+    for number in range(1000):
+        spool.put(EvidenceItem(id=f"r-{number}", episode=f"e-{number}", note="x" * 3000))
+        if spool.degraded:
+            return
+    raise AssertionError("the disk took everything")
+
+
+def test_a_disk_that_stays_full_is_told_once_and_all_the_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, later: Callable[[], None], disk: FullDisk
+) -> None:
+    spool = Spool(tmp_path / "s.spool")
+    disk.fill()
+    put_until_in_memory(spool)
+    for number in range(10):
+        spool.acknowledge([report.id for _, report in spool.after(0, 1000)])
+        assert not len(spool)
+        later()
+        spool.put(report(f"a-{number}"))
+        assert "cannot be written" in spool.degraded
+    assert len(caplog.records) == 1
+
+
+def test_what_waits_in_memory_for_an_absent_hub_goes_to_the_disk_once_that_has_room(
+    tmp_path: Path, later: Callable[[], None], disk: FullDisk
+) -> None:
+    spool = Spool(tmp_path / "s.spool")
+    disk.fill()
+    put_until_in_memory(spool)
+    disk.free()
+    later()
+    spool.put(report("last"))
+    assert not spool.degraded
+    # The process is killed: nothing is closed.
+    assert ids(Spool(tmp_path / "s.spool")) == ids(spool)
+    assert ids(spool)[-1] == "last"
+
+
+def test_a_spool_that_began_on_a_full_disk_goes_on_there_once_it_has_room(
+    tmp_path: Path, later: Callable[[], None], disk: FullDisk
+) -> None:
+    path = tmp_path / "s.spool"
+    disk.fill(1)
+    spool = Spool(path)
+    spool.put(report("a"))
+    assert "cannot be written" in spool.degraded
+    disk.free()
+    later()
+    spool.put(report("b", "two"))
+    spool.close()
+    again = Spool(path)
+    assert ids(again) == ["a", "b"]
+    assert not again.degraded
+
+
+def test_reports_that_a_full_disk_did_not_give_back_are_sent_once_it_has_room(
+    tmp_path: Path, later: Callable[[], None]
+) -> None:
+    path = tmp_path / "s.spool"
+    before = Spool(path)
+    before.put(report("before", "zero"))
+    before.close()
+    path.rename(tmp_path / "away")
+    path.mkdir()  # it cannot be opened
+    spool = Spool(path)
+    sent = spool.put(report("now"))
+    path.rmdir()
+    (tmp_path / "away").rename(path)
+    later()
+    spool.acknowledge(["now"])
+    assert [one.id for _, one in spool.after(sent)] == ["before"]
+
+
+def test_what_waits_in_memory_is_written_as_the_shard_ends(tmp_path: Path, disk: FullDisk) -> None:
+    spool = Spool(tmp_path / "s.spool")
+    disk.fill()
+    put_until_in_memory(spool)
+    assert not spool.outlives()
+    waiting = ids(spool)
+    disk.free()
+    assert spool.outlives()
+    spool.close()
+    assert ids(Spool(tmp_path / "s.spool")) == waiting
 
 
 def test_reports_wait_from_the_latest_acknowledgement_on(monkeypatch: pytest.MonkeyPatch) -> None:
