@@ -73,6 +73,7 @@ READY_SECONDS = 30.0  # for the hub to answer
 HUB_TRIES = 3  # of a hub that says why it ends, before `embereye up` says so and ends
 FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # of the disk: no fault of ours
+MAKE_ROOM = "make room on its disk, or let it be written; until then fleets are watched as they are"
 DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
 OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
 
@@ -163,6 +164,7 @@ class Up:
         self._hub_metrics_port = 0
         self._token = ""
         self._targets = ""  # as they were written last
+        self._unwritable = ""  # why the data folder cannot be written, as it was said
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
@@ -364,14 +366,14 @@ class Up:
             state.failures += 1
             pause = state.backoff.next()
             state.due = time.monotonic() + pause
-            if state.failing != str(error):
-                state.failing = str(error)
-                reason = str(error)
-                if isinstance(error, OSError) and error.errno in UNWRITABLE:
-                    reason = f"--data {self._options.data} cannot be written: {error.strerror}"
-                else:
+            reason, remedy = str(error), ""
+            if isinstance(error, OSError) and error.errno in UNWRITABLE:
+                reason, remedy = f"--data {self._options.data} cannot be written: {error.strerror}", f": {MAKE_ROOM}"
+            if state.failing != reason:
+                state.failing = reason
+                if not remedy:
                     logger.exception("%s could not be reconciled", key)
-                self._display.say(f"{key} could not be reconciled: {reason}", style="bold red")
+                self._display.say(f"{key} could not be reconciled: {reason}{remedy}", style="bold red")
         else:
             if state.failing:
                 self._display.say(f"{key} is reconciled again")
@@ -396,6 +398,17 @@ class Up:
         await asyncio.gather(*(self._reconcile(state) for state in self._fleets.values() if state.due <= now))
         with contextlib.suppress(UnavailableError):  # a hub that restarts is told at the next look
             await self._runtime.retain(list(self._fleets))
+        self._tell_disk(self._runtime.write_statuses())
+
+    def _tell_disk(self, unwritable: str) -> None:
+        """Say once that the data folder cannot be written, and why, and once that it can be again."""
+        if bool(unwritable) == bool(self._unwritable):
+            return
+        self._unwritable, data = unwritable, self._options.data
+        if unwritable:
+            self._display.say(f"--data {data} cannot be written: {unwritable}: {MAKE_ROOM}", style="bold red")
+        else:
+            self._display.say(f"--data {data} can be written again")
 
     async def _keep_reconciling(self) -> None:
         while True:

@@ -2,10 +2,13 @@
 
 import asyncio
 import errno
+import json
+import math
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,9 +120,65 @@ async def test_a_full_disk_is_told_by_the_folder_and_without_a_traceback(
     (state,) = up._fleets.values()
     monkeypatch.setattr(module, "reconcile", reconcile)
     await up._reconcile(state)
-    told = f"could not be reconciled: --data {up._options.data} cannot be written: No space left on device\n"
+    told = f"could not be reconciled: --data {up._options.data} cannot be written: No space left on device: "
     assert told in capsys.readouterr().out
     assert caplog.records == []
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing can be written but what is there already."""
+
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as full:
+        full.setattr(local, "write_whole", refuse)
+        yield
+
+
+async def test_a_full_disk_is_said_once_until_everything_that_was_to_be_written_is(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    up = begin(sensors())
+    (state,) = up._fleets.values()
+    with full_disk(monkeypatch):
+        for _ in range(3):
+            await up._reconcile_due(math.inf)
+            assert state.failing
+    told = capsys.readouterr().out
+    assert told.count("No space left on device") == told.count("make room") == 1
+    assert "again" not in told
+    for _ in range(2):
+        await up._reconcile_due(math.inf)
+    assert capsys.readouterr().out.count("is reconciled again") == 1
+    kept = [json.loads(path.read_text()) for path in (tmp_path / "objects").iterdir()]
+    assert kept
+    assert all(manifest in kept for manifest in up._runtime._objects.all.values())
+    assert list((tmp_path / "config").glob("*/*"))
+
+
+async def test_the_state_of_a_fleet_is_shown_and_its_file_written_later_where_the_disk_is_full(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    up = begin(sensors())
+    (state,) = up._fleets.values()
+    for _ in range(2):
+        await up._reconcile_due(math.inf)
+    (file,) = (tmp_path / "fleets").iterdir()
+    capsys.readouterr()
+    with full_disk(monkeypatch):
+        for shards in (2, 3):
+            await up._runtime.write_status(state.fleet, {"shards": shards})
+            await up._runtime.write_status(state.fleet, {"shards": shards})
+            up._tell_disk(up._runtime.write_statuses())
+    assert up._runtime.statuses[state.fleet.key] == {"shards": 3}
+    assert json.loads(file.read_text())["status"] != {"shards": 3}
+    up._tell_disk(up._runtime.write_statuses())
+    assert json.loads(file.read_text())["status"] == {"shards": 3}
+    first, second = capsys.readouterr().out.splitlines()
+    assert "cannot be written: No space left on device: make room" in first
+    assert "can be written again" in second
 
 
 async def test_a_pass_that_is_under_way_makes_nothing_of_a_fleet_that_goes(begin: Begin) -> None:

@@ -9,7 +9,7 @@ import socket
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -102,18 +102,20 @@ class Objects:
             except (ValueError, KeyError, TypeError):
                 logger.warning("%s is not an object of ours: ignored", path)
 
-    def _put(self, manifest: Manifest) -> tuple[str, str, str]:
-        key = _key(manifest)
-        self.all[key] = manifest
-        return key
+    def _put(self, manifest: Manifest) -> None:
+        self.all[_key(manifest)] = manifest
 
     def _path(self, key: tuple[str, str, str]) -> Path:
         return self._folder / f"{'.'.join(key)}.json"
 
-    def put(self, manifest: Manifest) -> None:
-        """Keep `manifest`; what stood under its name is replaced whole, or not at all."""
-        path = self._path(self._put(manifest))
-        write_whole(path, json.dumps(manifest, indent=1).encode(), durable=False)
+    def put(self, manifest: Manifest, beside: Callable[[Manifest], None] = lambda _: None) -> None:
+        """Keep `manifest`; what stood under its name is replaced whole, or not at all.
+
+        It is there once its file and what `beside` writes of it are: what a full disk refused is asked for again.
+        """
+        write_whole(self._path(_key(manifest)), json.dumps(manifest, indent=1).encode(), durable=False)
+        beside(manifest)
+        self._put(manifest)
 
     def remove(self, manifest: Manifest) -> None:
         """Forget `manifest`."""
@@ -185,6 +187,7 @@ class LocalRuntime:
         self._processes: dict[tuple[str, str, str], Manifest] = {}  # Deployments: they exist as long as we do
         self._ports: dict[str, ShardPorts] = {}  # by the name of the process
         self.statuses: dict[str, Manifest] = {}  # by fleet key
+        self._unwritten: dict[Path, bytes] = {}  # files of statuses that the disk had no room for
         self.scales: dict[str, int] = {}  # spec.shards by fleet key, where it was scaled
 
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
@@ -207,8 +210,7 @@ class LocalRuntime:
                 self._processes[_key(manifest)] = manifest
                 await self._supervisor.ensure(self._process(manifest))
             case "ConfigMap":
-                self._objects.put(manifest)
-                self._write_files(manifest)
+                self._objects.put(manifest, self._write_files)
             case _:
                 self._objects.put(manifest)
 
@@ -229,7 +231,8 @@ class LocalRuntime:
             await self.delete(child)
         self.statuses.pop(fleet.key, None)
         self.scales.pop(fleet.key, None)
-        (self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json").unlink(missing_ok=True)
+        self._unwritten.pop(self._status_file(fleet), None)
+        self._status_file(fleet).unlink(missing_ok=True)
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
         """None: without a cluster there are no ConfigMaps of the user's."""
@@ -297,9 +300,25 @@ class LocalRuntime:
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
         """Keep the status for the display, and as a file for `embereye explain`."""
         self.statuses[fleet.key] = status
-        path = self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({**fleet.manifest, "status": status}).encode(), durable=False)
+        self._unwritten[self._status_file(fleet)] = json.dumps({**fleet.manifest, "status": status}).encode()
+        self.write_statuses()
+
+    def write_statuses(self) -> str:
+        """Write what statuses are not in their files yet; why some are not even now, '' where all are.
+
+        A pass does not fail by it: what a fleet is told and whether its devices are watched is not less true.
+        """
+        for path, content in list(self._unwritten.items()):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(path, content, durable=False)
+            except OSError as error:
+                return error.strerror or str(error)
+            del self._unwritten[path]
+        return ""
+
+    def _status_file(self, fleet: Fleet) -> Path:
+        return self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json"
 
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
         """Tell the hub: there is one."""
