@@ -1,6 +1,7 @@
 """`embereye alarms`: zones, live alarms and a person's actions at the command line."""
 
 import asyncio
+import contextlib
 import math
 import os
 import sys
@@ -41,6 +42,7 @@ from embereye.v1.alarms_pb2 import (
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.false_alarms import summary
+from embereye.zone.unstored import Unstored
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 PAGE = 1_000  # events in one answer
 TIMEOUT = 5.0  # seconds for one answer
+LOOK_SECONDS = 2.0  # between looks at what the feed keeps back
 # What trying again does not change; NOT_FOUND: no subscription of that name.
 FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND}
 # What lists that which an action names.
@@ -149,6 +152,7 @@ class _Client:
         self._console = Console(highlight=False)
         self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
         self._tls = hub_tls(arguments)
+        self._unstored = Unstored()
 
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
@@ -189,6 +193,8 @@ class _Client:
                 self._line(zone)
         else:
             self._console.print(_zone_table(answer))
+        if answer.failing:
+            self._warn(f"{answer.failing}; subscribers are told of what is shown once it is stored")
 
     async def _history(self, alarms: "AlarmsAsyncStub") -> None:
         arguments, found = self._arguments, list[AlarmEvent]()
@@ -316,6 +322,7 @@ class _Client:
                         self._warn("the hub is back")
                     if not self._json:
                         self._console.print(_zone_table(answer))
+                    self._tell_unstored(answer)
                     backoff.reset()
                     failing = ""
                     call = alarms.Subscribe(
@@ -325,9 +332,10 @@ class _Client:
                             subscription=getattr(self._arguments, "subscription", ""),
                         )
                     )
-                    async for event in call:
-                        cursor = event.cursor
-                        self._event(event)
+                    async with beside(self._look(alarms), name="look"):
+                        async for event in call:
+                            cursor = event.cursor
+                            self._event(event)
                     reason = "the hub closed the feed"
                 except grpc.aio.AioRpcError as error:
                     if error.code() in FINAL:
@@ -340,6 +348,17 @@ class _Client:
                 self._warn(f"{reason}; what was shown may no longer be true, trying again")
                 failing = reason
             await asyncio.sleep(backoff.next())
+
+    async def _look(self, alarms: "AlarmsAsyncStub") -> None:
+        """Tell what the feed keeps back while the hub can write nothing down; for ever."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(grpc.aio.AioRpcError):  # the feed's own end says why
+                self._tell_unstored(await alarms.Zones(ZonesRequest(), timeout=TIMEOUT))
+
+    def _tell_unstored(self, answer: ZonesResponse) -> None:
+        for text in self._unstored.news(answer):
+            self._warn(text)
 
     # Words
 

@@ -39,6 +39,7 @@ from embereye.v1.access_pb2_grpc import AccessStub
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, Zone, ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.sentences import sign
+from embereye.zone.unstored import Unstored
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
@@ -164,6 +165,7 @@ class Up:
         self._hub_metrics_port = 0
         self._token = ""
         self._targets = ""  # as they were written last
+        self._unstored = Unstored()
         self._unwritable = ""  # why the data folder cannot be written, as it was said
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -591,6 +593,8 @@ class Up:
     async def _poll_zones(self, link: grpc.aio.Channel) -> AsyncIterator[Sequence[Zone]]:
         while True:
             response = await AlarmsStub(link).Zones(ZonesRequest(), timeout=2.0)
+            for sentence in self._unstored.news(response):
+                self._display.say(sentence, style="bold red")
             yield response.zones
             await asyncio.sleep(0.5)
 

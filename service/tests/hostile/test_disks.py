@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import urllib.error
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -48,6 +49,28 @@ async def failing(site: Site) -> str:
     return ""
 
 
+async def watch(site: Site) -> asyncio.subprocess.Process:
+    """`embereye alarms watch` at the hub, once it has shown the zones."""
+    watching = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "embereye_cli", "alarms", "--hub", site.hub, "--token", f"@{site.folder / 'admin-token'}",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert watching.stdout
+    assert (await watching.stdout.readline()).startswith(b"Zone")
+    return watching
+
+
+async def said(watching: asyncio.subprocess.Process, word: str) -> list[str]:
+    """What it says to its standard error from now on, up to the line with `word`."""
+    lines = list[str]()
+    assert watching.stderr
+    while line := (await watching.stderr.readline()).decode().strip():
+        lines.append(line)
+        if word in line:
+            return lines
+    raise AssertionError(f"it ended without a word of {word!r}: {lines}")
+
+
 async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_of_it(site: Site, disk: Disk) -> None:
     site.prefix = disk.prefix
     site.start("hub")
@@ -55,6 +78,7 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
     site.start("shard-0")
     first, second = site.speaker("shard-0", "first"), site.speaker("shard-0", "second")
     await site.covered(["first", "second"])
+    watching = await watch(site)
     disk.fill()
     first.line = SMOKE
 
@@ -63,6 +87,13 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
 
     await until(seen, "the fire is seen", ALARM_SECONDS)
     await until(lambda: failing(site), "the hub says that it cannot write", ALARM_SECONDS)
+    told = await said(watching, "ALARM")
+    assert told == [
+        "embereye: the hub cannot write its database: database or disk is full; until then alarms are told here and in "
+        "the console alone, once each",
+        told[-1],
+    ]
+    assert "/first: " in told[-1]
     await asyncio.sleep(1)
     assert site.read("/healthz") == "ok\n"
     assert await serving(site)
@@ -75,6 +106,9 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
         await site.alarmed(zone)
         assert len(await site.alarms(zone)) == 1
     assert not await failing(site)
+    assert (await said(watching, "again"))[-1].startswith("embereye: the hub can write its database again")
+    watching.terminate()
+    await watching.wait()
     assert site.running("hub")
 
 

@@ -44,7 +44,8 @@ class AlarmsService(FeedCalls):
 
     async def Zones(self, request: ZonesRequest, context: object) -> ZonesResponse:
         """Every zone as it is now."""
-        return ZonesResponse(cursor=self._hub.feed.latest, zones=self._hub.zones.messages())
+        failing = self._hub.committer.failing
+        return ZonesResponse(cursor=self._hub.feed.latest, zones=self._hub.zones.messages(), failing=failing)
 
     async def Acknowledge(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         """A person knows of a zone's alarm."""
