@@ -60,7 +60,7 @@ class Hub:
         self.timeline = Timeline(clock, steady)
         book = CoverageBook(steady())
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
-        self.history = History(store, self.feed)
+        self.history = History(store, self.feed, self.timeline)
         self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
         self.committer = Committer(store, timeline=self.timeline, seal=self.zones.store_changes, publish=self._publish)
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)

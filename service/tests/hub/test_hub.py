@@ -15,6 +15,7 @@ from embereye.hub.coverage.keeper import OutdatedError
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.storage.history import EventQuery
 from embereye.hub.storage.store import EventBounds, Transaction
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import DAY, SECOND
@@ -226,6 +227,27 @@ async def test_evidence_without_a_zone_goes_to_the_zone_of_its_device(stored: St
             "unassigned": ZoneState.ALARM,
             "hall": ZoneState.ALARM,
         }
+
+
+@pytest.mark.parametrize("step", [3_600, -3_600])
+async def test_events_are_found_by_the_time_that_people_read_though_the_clock_was_set(
+    stored: Stored, step: int
+) -> None:
+    clock = Clock()
+    async with running(stored, clock) as hub:
+        clock.step = step * SECOND
+        hub.inbox.admit(sign("one", clock), lambda _: None)
+        await hub.committer.flush(10)
+        (event,) = await hub.history.events(0, 10)
+        assert event.time_ns == clock.wall()
+        for query, found in (
+            (EventQuery(since_ns=event.time_ns - SECOND), 1),
+            (EventQuery(since_ns=event.time_ns + SECOND), 0),
+            (EventQuery(until_ns=event.time_ns - SECOND), 0),
+            (EventQuery(until_ns=event.time_ns + SECOND), 1),
+        ):
+            assert len((await hub.history.search(query)).events) == found
+        assert len(await hub.history.events_between(event.time_ns - SECOND, event.time_ns + SECOND, 10)) == 1
 
 
 async def test_the_picture_that_raised_an_alarm_is_kept(stored: Stored) -> None:

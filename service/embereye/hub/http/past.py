@@ -138,10 +138,9 @@ class PastRoutes:
     async def _timeline(self, request: web.Request) -> web.Response:
         until_ns = number_of(request, "until", 0) or time.time_ns()
         from_ns = min(max(number_of(request, "from", until_ns - DAY), until_ns - MAX_SPAN_NS), until_ns)
-        history, stepped = self._hub.history, self._hub.timeline.stepped_ns()
-        recorded = [max(0, min(at - stepped, ENDLESS)) for at in (from_ns, until_ns)]
-        events = await history.events_between(recorded[0], recorded[1], MAX_TIMELINE_EVENTS + 1)
-        later = await history.events_between(recorded[1], ENDLESS, LATER_EVENTS)
+        history = self._hub.history
+        events = await history.events_between(from_ns, until_ns, MAX_TIMELINE_EVENTS + 1)
+        later = await history.events_between(until_ns, ENDLESS, LATER_EVENTS)
         alarms = await history.alarms(AlarmQuery(limit=MAX_ALARMS, from_ns=from_ns, until_ns=until_ns))
         faults = {(zone.namespace, zone.name): list(zone.faults) for zone in self._hub.zones.messages()}
         timeline = Timeline(from_ns, until_ns)

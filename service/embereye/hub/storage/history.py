@@ -13,6 +13,7 @@ from embereye.hub.feeds.selection import EVERYTHING, Selection
 from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.storage.committer import Committer
 from embereye.hub.storage.store import ENDLESS, EventBounds, Store, StoreThreads
+from embereye.process.timing.clock import Timeline
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.timeline import PastAlarm
 
@@ -50,9 +51,10 @@ class EventPage:
 class History:
     """Reads and prunes the store. Only events that `feed` has published are told."""
 
-    def __init__(self, store: StoreThreads, feed: Feed) -> None:
+    def __init__(self, store: StoreThreads, feed: Feed, timeline: Timeline) -> None:
         self._store = store
         self._feed = feed
+        self._timeline = timeline
 
     async def events(self, after: int, limit: int) -> list[AlarmEvent]:
         """Up to `limit` durable events past cursor `after`, ascending."""
@@ -63,7 +65,8 @@ class History:
         latest, found, looked_at = self._feed.latest, list[AlarmEvent](), 0
         before = min(query.before or latest + 1, latest + 1)
         zones = query.selection.zones if len(query.selection.zones) <= FEW_ZONES else ()
-        bounds = EventBounds(query.after, before, query.since_ns, query.until_ns or ENDLESS, tuple(zones))
+        since_ns, until_ns = self._recorded(query.since_ns), self._recorded(query.until_ns) or ENDLESS
+        bounds = EventBounds(query.after, before, since_ns, until_ns, tuple(zones))
         while looked_at < MAX_LOOKED_AT and len(found) < query.limit:
             events = await self._store.read(partial(Store.search, bounds=bounds, limit=PART, newest=query.newest))
             if not events:
@@ -83,9 +86,14 @@ class History:
 
     async def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
         """Up to `limit` durable events that were recorded from `from_ns` to before `until_ns`, ascending."""
-        latest, bounds = self._feed.latest, EventBounds(since_ns=from_ns, until_ns=until_ns)
+        bounds = EventBounds(since_ns=self._recorded(from_ns), until_ns=self._recorded(until_ns))
+        latest = self._feed.latest
         events = await self._store.read(partial(Store.search, bounds=bounds, limit=limit))
         return [event for event in events if event.cursor <= latest]
+
+    def _recorded(self, told_ns: int) -> int:
+        """By what events are recorded, where people say `told_ns`: the wall clock may have been set. 0 stays 0."""
+        return min(max(told_ns - self._timeline.stepped_ns(), 1), ENDLESS) if told_ns else 0
 
     async def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
         """The alarms that `wanted` names, newest first."""
