@@ -151,9 +151,10 @@ export function eventLook(event) {
   }
 }
 
-/** The session is over: what the page shows would only grow old. Whoever signs in again is led back. */
+/** The session is over: what the page shows would only grow old. Whoever signs in again is led back, and types nothing twice. */
 function signInAgain() {
-  location.replace(`/login?${new URLSearchParams({ next: `/${location.hash}` })}`);
+  keepDraft();
+  location.replace(`/login?${new URLSearchParams({ ended: "", next: `/${location.hash}` })}`);
 }
 
 export async function fetchJson(path, options = {}) {
@@ -193,8 +194,28 @@ function who() {
   try { return localStorage.getItem("embereye.who") || ""; } catch { return ""; }
 }
 
+const DRAFT = "embereye.draft";
+
 function rememberWho(name) {
   try { localStorage.setItem("embereye.who", name); } catch { /* private browsing: asked again */ }
+}
+
+/** Keep what was typed into the dialog that asks, in this window, for when the same is asked again. */
+function keepDraft() {
+  const dialog = get("ask");
+  if (!dialog?.open) return;
+  const draft = { about: dialog.dataset.about, who: get("ask-who").value, note: get("ask-note").value, hours: get("ask-hours").value };
+  try { sessionStorage.setItem(DRAFT, JSON.stringify(draft)); } catch { /* private browsing: typed again */ }
+}
+
+/** What was typed as this was asked before the session was over, once. */
+function takeDraft(about) {
+  try {
+    const draft = JSON.parse(sessionStorage.getItem(DRAFT));
+    if (draft?.about !== about) return {};
+    sessionStorage.removeItem(DRAFT);
+    return draft;
+  } catch { return {}; }
 }
 
 /**
@@ -210,9 +231,11 @@ export function ask({ title, text, ok, send, required = "", hours = 0 }) {
   say(get("ask-note-label"), required || "Note (optional)");
   note.required = Boolean(required);
   get("ask-end").hidden = !hours;
-  get("ask-hours").value = String(hours || 1);
-  get("ask-who").value = who();
-  note.value = "";
+  dialog.dataset.about = title;
+  const draft = takeDraft(title);
+  get("ask-hours").value = draft.hours || String(hours || 1);
+  get("ask-who").value = draft.who || who();
+  note.value = draft.note || "";
   say(wrong, "");
   dialog.showModal();
   (required ? note : get("ask-who")).focus();

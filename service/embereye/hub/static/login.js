@@ -50,6 +50,7 @@ if (code) {
   history.replaceState(null, "", location.pathname + location.search);
   signIn({ code });
 } else {
+  if (new URLSearchParams(location.search).has("ended")) tell("Your session is over, or its token was revoked. Sign in again, and you are back where you were.");
   get("token").focus();
   offerProvider().catch(() => {});
 }

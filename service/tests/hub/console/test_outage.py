@@ -150,3 +150,28 @@ async def test_who_has_to_sign_in_again_is_led_back_to_the_page_that_was_shown(h
     await browser.ask("fill", selector="#token", text=TOKEN)
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
+
+
+async def test_what_was_typed_is_there_again_for_who_has_to_sign_in_while_typing_it(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish()
+    token = await house.hub.access.create_token(ADA, "guard", Role.OPERATOR)
+    await browser.sign_in(house.base, token)
+    note = "document.querySelector('#ask-note').value"
+    await browser.until(f"document.querySelector('{SILENCE}')")
+    await browser.ask("click", selector=SILENCE)
+    await browser.until("document.querySelector('#ask').open")
+    await browser.ask("fill", selector="#ask-note", text="welding till noon")
+    await house.hub.access.revoke(ADA, "guard")
+    await browser.until("document.querySelector('#token')")
+    assert "session is over" in await browser.text("#problem")
+    await browser.ask("fill", selector="#token", text=TOKEN)
+    await browser.ask("press", key="Enter")
+    await browser.until(f"document.querySelector('{SILENCE}')")
+    await browser.ask("click", selector=SILENCE)
+    await browser.until("document.querySelector('#ask').open")
+    assert await browser.ask("evaluate", script=note) == "welding till noon"
+    await browser.ask("click", selector="#ask-cancel")
+    await browser.ask("click", selector=SILENCE)
+    assert await browser.ask("evaluate", script=note) == ""
