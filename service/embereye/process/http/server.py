@@ -1,9 +1,11 @@
 """An HTTP server for what people look at: the hub's console."""
 
+import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import web, web_protocol
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.log import server_logger
 from prometheus_client import CollectorRegistry
@@ -30,8 +32,15 @@ def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
 
 
 def is_our_fault(record: logging.LogRecord) -> bool:
-    """Whether a record of the server is news: that somebody sends what is no HTTP, any number of times, is not."""
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    """Whether a record of the server is news: that somebody sends what is no HTTP, any number of times, is not.
+
+    Nor is that a request ended in the moment at which the server, which stops, gave up to wait for it: aiohttp tells
+    that to a future that is cancelled already.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, asyncio.InvalidStateError):
+        return traceback.extract_tb(error.__traceback__)[-1].filename != web_protocol.__file__
+    return not isinstance(error, HttpProcessingError)
 
 
 async def serve_http(

@@ -1,11 +1,12 @@
 import asyncio
+from typing import Any
 
 import pytest
-from aiohttp import ClientSession
+from aiohttp import ClientSession, web
 from prometheus_client import CollectorRegistry
 
 from embereye.process.addresses import free_port
-from embereye.process.http.server import metrics_app, serve_http
+from embereye.process.http.server import bound_port, metrics_app, serve_http
 from embereye.process.lifecycle import UserError
 
 
@@ -26,3 +27,32 @@ async def test_a_taken_port_is_one_sentence() -> None:
     with pytest.raises(UserError, match=rf"cannot listen for HTTP on 127\.0\.0\.1:{port}"):
         await serve_http(metrics_app(CollectorRegistry()), "127.0.0.1", port)
     server.close()
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["aiohttp's", "ours"])
+async def test_a_request_that_ends_as_the_server_gives_it_up_is_no_news_and_a_fault_of_ours_is(
+    ours: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        begun.set()
+        protocol: Any = request.protocol
+        while protocol._handler_waiter is None:  # until the server stops
+            await asyncio.sleep(0)
+        if ours:
+            done = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            done.set_result(None)
+        protocol._handler_waiter.cancel()  # as the end of its patience does
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = await serve_http(app, "127.0.0.1", 0)
+    async with ClientSession() as session:
+        asking = asyncio.ensure_future(session.get(f"http://127.0.0.1:{bound_port(runner)}/"))
+        await begun.wait()
+        await runner.cleanup()
+        await asyncio.gather(asking, return_exceptions=True)
+    assert bool(caplog.records) == ours
