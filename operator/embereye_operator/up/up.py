@@ -74,7 +74,7 @@ READY_SECONDS = 30.0  # for the hub to answer
 HUB_TRIES = 3  # of a hub that says why it ends, before `embereye up` says so and ends
 FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # of the disk: no fault of ours
-MAKE_ROOM = "make room on its disk, or let it be written; until then fleets are watched as they are"
+MAKE_ROOM = "make room on its disk, or let it be written; until then nothing about fleets can be changed"
 DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
 OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
 
