@@ -23,14 +23,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print what the hub knows of the device; 1 where it is not covered."""
-    entries = [entry for entry in known_devices(arguments.console, arguments.token) if entry["id"] == arguments.device]
+    answer = HttpHub(arguments.console, arguments.token).read("/v1/devices")
+    entries = [entry for entry in answer["devices"] if entry["id"] == arguments.device]
     if not entries:
         raise UserError(f"no fleet declares a device {arguments.device}, and none of that name talks to a shard")
     for entry in entries:
         if arguments.json:
             print(json.dumps(entry | {"balanced": balanced(entry.get("ledger", {}))}, ensure_ascii=False))
         else:
-            print("\n".join(map(visible, sentences(entry, time.time_ns()))))
+            print("\n".join(map(visible, sentences(entry, int(answer["timeNs"])))))
     sys.stdout.flush()
     return 0 if all(entry["covered"] for entry in entries) else 1
 
@@ -79,7 +80,7 @@ def _owners(entry: dict[str, Any]) -> Iterator[str]:
 
 
 def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
-    """What is known of a device, for people."""
+    """What is known of a device, for people; `now_ns` is the hub's time, whose clock may be another than ours."""
     yield f"{entry['id']} in zone {entry['zone'] or 'none'} of {entry['fleet']}"
     yield "  covered" if entry["covered"] else f"  NOT covered: {entry['reason']}"
     if degraded := entry.get("degraded"):
