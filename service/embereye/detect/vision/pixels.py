@@ -90,6 +90,13 @@ def overlaid(window: Window, *patches: Patch) -> Picture:
     """What is to be seen through `window` where any of `patches` is not 0."""
     rows, columns = window
     seen = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.uint8)
+    overlay(seen, window, *patches)
+    return seen
+
+
+def overlay(seen: Picture, window: Window, *patches: Patch) -> None:
+    """Add to `seen`, which shows `window`, where any of `patches` is not 0."""
+    rows, columns = window
     for inside, (its_rows, its_columns) in patches:
         top, bottom = max(rows.start, its_rows.start), min(rows.stop, its_rows.stop)
         left, right = max(columns.start, its_columns.start), min(columns.stop, its_columns.stop)
@@ -98,7 +105,6 @@ def overlaid(window: Window, *patches: Patch) -> Picture:
             part |= inside[
                 top - its_rows.start : bottom - its_rows.start, left - its_columns.start : right - its_columns.start
             ]
-    return seen
 
 
 def around(window: Window, margin: int, shape: tuple[int, ...]) -> Window:
@@ -121,6 +127,22 @@ def even(window: Window) -> Window:
     """`window` with even starts, so that at half the resolution it begins at a pixel."""
     rows, columns = window
     return slice(rows.start & ~1, rows.stop), slice(columns.start & ~1, columns.stop)
+
+
+def regions(mask: Picture) -> tuple[npt.NDArray[np.uint16], list[list[int]]]:
+    """What hangs together in `mask`, also by corners: the label of each pixel; x, y, width, height, area by label.
+
+    Most of a mask is empty, and OpenCV takes nine times as long to measure all of it with longer labels.
+    """
+    labels = np.zeros(mask.shape, np.uint16)
+    window = even(window_of(mask))  # moved by a pixel, regions would be found in another order
+    part = mask[window]
+    if not part.size:
+        return labels, [[0, 0, 0, 0, 0]]
+    _, found, measured, _ = cv2.connectedComponentsWithStats(part, connectivity=8, ltype=cv2.CV_16U)
+    labels[window] = found
+    measured[:, :2] += window[1].start, window[0].start
+    return labels, measured.tolist()
 
 
 def median(values: Picture) -> float:

@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.detect.vision.flame.recent import SPAN_NS, Recent
+from embereye.detect.vision.flame.recent import SPAN_NS, Recent, series_of
 from embereye.units import PixelBox
 
 Grey = npt.NDArray[np.uint8]
@@ -52,13 +52,14 @@ def rest_and_unity(
     chosen = pixels[y % 2 :: 2, x % 2 :: 2]
     above, before = (edge.start for edge in recent.window)
     top, left = (y + y % 2 - above) // 2, (x + x % 2 - before) // 2
-    pictures = [seen.half for seen in recent.samples if time_ns - seen.time_ns <= SPAN_NS]
-    if len(pictures) < FEWEST_FRAMES or np.count_nonzero(chosen) < 2:
+    lately = sum(time_ns - seen_ns <= SPAN_NS for seen_ns in recent.samples.times)
+    pictures = recent.samples.pictures[-lately:]
+    if lately < FEWEST_FRAMES or np.count_nonzero(chosen) < 2:
         return None
     rows, columns = np.nonzero(chosen)
     step = 1 + len(rows) // MOST_PIXELS
-    places = (rows[::step] + top) * pictures[0].shape[1] + columns[::step] + left
-    series = np.array([picture.take(places) for picture in pictures]).astype(np.float32)
+    places = (rows[::step] + top) * pictures.shape[2] + columns[::step] + left
+    series = series_of(pictures, places)
     ordered, middle = np.sort(series, axis=0), len(series) // 2  # numpy's own median takes three times as long
     median = 0.5 * (ordered[-1 - middle] + ordered[middle])
     resting = np.abs(series - median)
@@ -75,5 +76,5 @@ def rest_and_unity(
     vector = products[-1] + np.float32(1e-3)
     for _ in range(STEPS):
         vector = products @ vector
-        vector /= np.linalg.norm(vector) + np.float32(1e-9)
+        vector /= np.sqrt(vector @ vector) + np.float32(1e-9)  # numpy's own norm takes three times as long
     return rest, float(vector @ products @ vector) / total

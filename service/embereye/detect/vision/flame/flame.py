@@ -34,7 +34,9 @@ from embereye.detect.vision.pixels import (
     less,
     median,
     overlaid,
+    overlay,
     put,
+    regions,
     together,
     window_of,
 )
@@ -106,11 +108,18 @@ class _Memory:
         self._neutral = [limits.weights[name].neutral for name in TRAITS]
         self.window = NOWHERE
         self._learnt = False
-        # Shares of the time, up to ALWAYS: that a pixel may be a flame's, has its colour, may be one and swings, is as
-        # bright as its core, yellow or white.
-        self.occupancy = self.colour = self.flicker = self.core = np.zeros((0, 0), np.float32)
+        self._keep(np.zeros((4, 0, 0), np.float32))
         self._held: npt.NDArray[np.float32] | None = None
         self._traits: npt.NDArray[np.float32] | None = None
+
+    def _keep(self, shares: npt.NDArray[np.float32]) -> None:
+        """Remember `shares` of the time, up to ALWAYS.
+
+        That a pixel may be a flame's, has its colour, may be one and swings, is as bright as its core, yellow or white.
+        """
+        self._shares = shares
+        self.occupancy, self.colour, self.flicker, self.core = shares
+        self.shines_and_flickers = shares[::2]
 
     @property
     def held(self) -> npt.NDArray[np.float32]:
@@ -141,10 +150,10 @@ class _Memory:
         before, self.window = self.window, even(together(self.window, around(window, _MARGIN, self._shape)))
         rows, columns = self.window
         shape = rows.stop - rows.start, columns.stop - columns.start
-        self.occupancy, self.colour, self.flicker, self.core = (
-            put(share, before, np.zeros(shape, np.float32), self.window)
-            for share in (self.occupancy, self.colour, self.flicker, self.core)
-        )
+        wider = np.zeros((len(self._shares), *shape), np.float32)
+        for share, plane in zip(self._shares, wider, strict=True):
+            put(share, before, plane, self.window)
+        self._keep(wider)
         if self._held is not None:
             self._held = put(self._held, before, np.zeros(shape, np.float32), self.window)
         if self._traits is not None:
@@ -155,12 +164,13 @@ class _Memory:
 
     def learn(self, colour: Patch, glow: Patch, flickering: Patch, core: Patch, rate: float) -> None:
         """Move the shares by `rate` (0..1) towards what there is now, each 255 or 0."""
-        coloured, bright = overlaid(self.window, colour), overlaid(self.window, colour, glow)
+        seen = np.zeros(self._shares.shape, np.uint8)
+        for now, patches in zip(seen, ((colour, glow), (colour,), (flickering,), (core, glow)), strict=True):
+            overlay(now, self.window, *patches)
         if not self._learnt:  # what stood there before is not known: as if it always had
-            self.occupancy[:], self.colour[:], self._learnt = bright, coloured, True
-        seen = bright, coloured, overlaid(self.window, flickering), overlaid(self.window, core, glow)
-        for share, now in zip((self.occupancy, self.colour, self.flicker, self.core), seen, strict=True):
-            cv2.accumulateWeighted(now, share, rate)
+            self._shares[:2], self._learnt = seen[:2], True
+        size = len(seen) * self.occupancy.shape[0], self.occupancy.shape[1]  # one below the other they are one picture
+        cv2.accumulateWeighted(seen.reshape(size), self._shares.reshape(size), rate)
 
 
 def flame_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Patch:
@@ -499,13 +509,13 @@ class FlameDetector:
         seeds &= memory.occupancy > limits.occupancy_min * ALWAYS
         grown = np.asarray(cv2.dilate(seeds.view(np.uint8), _SQUARE), np.uint8)
         grown |= (bodies := self._bodies(memory, grown))
-        count, labels, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
-        order = sorted(range(1, count), key=lambda label: -int(stats[label, cv2.CC_STAT_AREA]))[:_SITES]
+        labels, measured = regions(grown)
+        order = sorted(range(1, len(measured)), key=lambda label: -measured[label][cv2.CC_STAT_AREA])[:_SITES]
         sites: list[Site] = []
         small: list[tuple[float, PixelBox]] = []
         rows, columns = memory.window
         for label in order:
-            x, y, width, height, area = (int(value) for value in stats[label])
+            x, y, width, height, area = measured[label]
             box, odds = (columns.start + x, rows.start + y, width, height), -math.inf
             if area >= limits.area_min:
                 window = (slice(y, y + height), slice(x, x + width))
@@ -534,10 +544,9 @@ class FlameDetector:
         bright &= lasting
         if cv2.countNonZero(bright) < limits.body_area_min:
             return bodies
-        count, labels, stats, _ = cv2.connectedComponentsWithStats(bright, connectivity=8)
-        for label in range(1, count):
-            x, y, width, height, area = (int(value) for value in stats[label])
-            if area < limits.body_area_min:
+        labels, measured = regions(bright)
+        for label, (x, y, width, height, area) in enumerate(measured):
+            if not label or area < limits.body_area_min:
                 continue
             top, left = max(0, y - 1), max(0, x - 1)
             window = slice(top, y + height + 1), slice(left, x + width + 1)
@@ -623,9 +632,10 @@ class FlameDetector:
     ) -> dict[str, float]:
         """The means of a site's `traits` over its pixels and the last judgements, with the `latest` (None: unknown)."""
         rate = 1.0 - math.exp(-self._since_ns / self.limits.judge_memory_ns)
-        for plane, value in zip(traits, latest, strict=True):
-            if value is not None:
-                plane[:] += np.float32(rate) * (np.float32(value) - plane)
+        if any(value is not None for value in latest):  # what is unknown moves by nothing
+            step = np.array([value or 0.0 for value in latest], np.float32)[:, None, None] - traits
+            step *= np.array([0.0 if value is None else rate for value in latest], np.float32)[:, None, None]
+            traits += step
         return {name: mean_of(plane, mask) for name, plane in zip(TRAITS, traits, strict=True)}
 
     def _travelled(self, box: PixelBox, mask: npt.NDArray[np.bool_], time_ns: int) -> float | None:
@@ -654,10 +664,7 @@ class FlameDetector:
         if height < _RISE_HEIGHT:
             return self.limits.weights["rise"].neutral
         rows = np.arange(height, dtype=np.float32)
-        flickers, shines = (
-            np.where(mask, memory.of(share, box), np.float32(0)).sum(axis=1)
-            for share in (memory.flicker, memory.occupancy)
-        )
+        shines, flickers = np.where(mask, memory.of(memory.shines_and_flickers, box), np.float32(0)).sum(axis=2)
         return float(rows @ shines / max(1e-6, shines.sum()) - rows @ flickers / max(1e-6, flickers.sum())) / height
 
     def _appearance(self, box: PixelBox, time_ns: int) -> dict[str, float]:

@@ -1,11 +1,10 @@
 """Whether something repeats itself: a flame never returns to a picture it had; beacons, fans and needles do."""
 
-from functools import lru_cache
-
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
 
-from embereye.detect.vision.flame.recent import Recent
+from embereye.detect.vision.flame.recent import Recent, series_of
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.units import PixelBox
 
@@ -50,51 +49,46 @@ class Periodicity:
         return value
 
     def _fast(self, box: PixelBox) -> float:
-        pictures = self._recent.pictures
-        if len(pictures) < FEWEST:
+        times = self._recent.pictures.times
+        if len(times) < FEWEST:
             return 0.0
-        period = (pictures[-1].time_ns - pictures[0].time_ns) / (len(pictures) - 1)
+        period = (times[-1] - times[0]) / (len(times) - 1)
         if period <= 0:
             return 0.0
         limits = self._limits
-        longest = min(len(pictures) // 2, int(limits.repeat_longest_ns / period))
+        longest = min(len(times) // 2, int(limits.repeat_longest_ns / period))
         shortest = int(limits.repeat_shortest_ns / period)
-        return best_return([picture.half for picture in pictures], box, shortest, longest, DIP_FAST)
+        return best_return(self._recent.pictures.pictures, box, shortest, longest, DIP_FAST)
 
     def _slow(self, box: PixelBox) -> float:
-        swings = self._recent.swings
+        swings = self._recent.swings.pictures
         if len(swings) < FEWEST:
             return 0.0
-        return best_return(list(swings), box, 1, len(swings) - 4, DIP_SLOW)
+        return best_return(swings, box, 1, len(swings) - 4, DIP_SLOW)
 
 
-def best_return(pictures: list[Grey], box: PixelBox, shortest: int, longest: int, dip: float) -> float:
+def best_return(pictures: Grey, box: PixelBox, shortest: int, longest: int, dip: float) -> float:
     """The best correlation, -1..1, of a region with itself `shortest` to `longest` pictures earlier.
 
     Only lags behind the first one whose correlation is below `dip` count: neighbours in time always resemble each
     other. The region's mean over time is taken off first, so that what stands still does not count.
     """
     x, y, width, height = box
-    rows, columns = pictures[0].shape
+    count, rows, columns = pictures.shape
     wide, high = min(width, columns - x), min(height, rows - y)
     # Only what is looked at is copied out of the pictures: a region may be most of them.
     chosen = np.arange(0, wide * high, 1 + wide * high // MOST_PIXELS)
     places = (chosen // wide + y) * columns + chosen % wide + x
-    series = np.array([picture.take(places) for picture in pictures]).astype(np.float32)
+    series = series_of(pictures, places)
     series -= series.mean(axis=0)
     products = series @ series.T
     norms = np.sqrt(np.diagonal(products)) + 1e-6
-    # For each lag the sum of the products of all pictures that far apart.
-    lags = _lags(len(pictures))
-    sums = np.bincount(lags, weights=products.ravel()) / np.bincount(lags, weights=np.outer(norms, norms).ravel())
-    curve = sums[1 : longest + 1].tolist()
+    # For each lag the sum of the products of all pictures that far apart: of a diagonal, which is a column where each
+    # row begins one further on. What is behind the last picture is 0.
+    both = np.zeros((2, count, count + longest + 1))
+    both[0, :, :count], both[1, :, :count] = products, np.multiply.outer(norms, norms)
+    plane, row, column = both.strides
+    sums = as_strided(both, (2, count, longest + 1), (plane, row + column, column)).sum(axis=1)
+    curve = (sums[0, 1:] / sums[1, 1:]).tolist()
     dipped = next((index for index, value in enumerate(curve) if value < dip), len(curve))
     return max(curve[max(dipped, shortest) :], default=0.0)
-
-
-@lru_cache(maxsize=64)
-def _lags(count: int) -> npt.NDArray[np.int64]:
-    """How far the second of each two of `count` pictures is behind the first, or 0: one lag is one diagonal."""
-    frames = np.arange(count)
-    lags: npt.NDArray[np.int64] = np.maximum(frames[None, :] - frames[:, None], 0).ravel()
-    return lags

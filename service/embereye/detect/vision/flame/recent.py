@@ -1,7 +1,6 @@
 """The last seconds of a camera, small, where anything of a flame's colour swings."""
 
 from collections import deque
-from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -16,14 +15,50 @@ SAMPLES = 24  # of them, further apart, and so over a longer time where pictures
 SPAN_NS = 2_000_000_000  # that samples reach back
 SWINGS = 20
 SWING_NS = 200_000_000  # that each of them is the mean of
+_ROOM = 1.25  # times as many pictures as are kept have room: only every so often are they moved to its beginning
 
 
-@dataclass(slots=True, eq=False)
-class Seen:
-    """One picture; both lists have the same."""
+class Film:
+    """The latest `most` pictures of one size, behind one another in memory: one call takes pixels of all of them."""
 
-    time_ns: int
-    half: Grey
+    def __init__(self, most: int) -> None:
+        self.times: deque[int] = deque(maxlen=most)
+        self._room: Grey = np.zeros((0, 0, 0), np.uint8)
+        self._end = 0
+
+    @property
+    def pictures(self) -> Grey:
+        """All of them (number x height x width), the earliest first."""
+        return self._room[self._end - len(self.times) : self._end]
+
+    def append(self, picture: Grey, time_ns: int = 0) -> None:
+        """Add `picture`, which is as large as those before."""
+        most = self.times.maxlen or 0
+        if not self.times:
+            self._room, self._end = np.empty((int(_ROOM * most), *picture.shape), np.uint8), 0
+        elif self._end == len(self._room):
+            self._room[: most - 1] = self._room[self._end - most + 1 :]
+            self._end = most - 1
+        self._room[self._end] = picture
+        self._end += 1
+        self.times.append(time_ns)
+
+    def widen(self, before: Window, picture: Grey | int, window: Window) -> None:
+        """Show what `picture` does of `window` around what is known of the window `before`, at half the resolution."""
+        if not self.times:
+            return
+        small = self.pictures
+        rows, columns = ((edge.stop - edge.start + 1) // 2 for edge in window)
+        self._room = np.empty((len(self._room), rows, columns), np.uint8)
+        self._room[: len(small)] = picture
+        top, left = ((inner.start - outer.start) // 2 for inner, outer in zip(before, window, strict=True))
+        self._room[: len(small), top : top + small.shape[1], left : left + small.shape[2]] = small
+        self._end = len(small)
+
+
+def series_of(pictures: Grey, places: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+    """The pixels at `places` (as if rows followed one another) of `pictures`: a row for each of these."""
+    return pictures.reshape(len(pictures), -1).take(places, axis=1).astype(np.float32)
 
 
 class Recent:
@@ -34,9 +69,9 @@ class Recent:
 
     def __init__(self) -> None:
         self.window: Window = NOWHERE
-        self.pictures: deque[Seen] = deque(maxlen=PICTURES)
-        self.samples: deque[Seen] = deque(maxlen=SAMPLES)
-        self.swings: deque[Grey] = deque(maxlen=SWINGS)  # shares of the time, 255: all of it
+        self.pictures = Film(PICTURES)
+        self.samples = Film(SAMPLES)
+        self.swings = Film(SWINGS)  # shares of the time, 255: all of it
         self._swing: npt.NDArray[np.float32] | None = None  # the sum of those since …
         self._swing_ns = 0
         self._swing_frames = 0
@@ -48,13 +83,13 @@ class Recent:
 
     def see(self, grey: Grey, window: Window, time_ns: int) -> None:
         """Note what `window`, which holds all windows before, shows of a picture (height x width)."""
-        half = grey[window][::2, ::2].copy()
+        half = grey[window][::2, ::2]
         if window != self.window:
             self._widen(window, half)
-        seen = Seen(time_ns, half)
-        self.pictures.append(seen)
-        if not self.samples or time_ns - self.samples[-1].time_ns >= SPAN_NS // SAMPLES:
-            self.samples.append(seen)
+        self.pictures.append(half, time_ns)
+        times = self.samples.times
+        if not times or time_ns - times[-1] >= SPAN_NS // SAMPLES:
+            self.samples.append(half, time_ns)
 
     def swing(self, swinging: Grey, time_ns: int) -> None:
         """Note where the picture that was seen last swings: 255 there, 0 elsewhere (height x width)."""
@@ -72,8 +107,8 @@ class Recent:
 
     def _widen(self, window: Window, half: Grey) -> None:
         before, self.window = self.window, window
-        for earlier in {*self.pictures, *self.samples}:
-            earlier.half = put(earlier.half, before, half.copy(), window, 2)
-        self.swings = deque((put(swing, before, np.zeros_like(half), window, 2) for swing in self.swings), SWINGS)
+        self.pictures.widen(before, half, window)
+        self.samples.widen(before, half, window)
+        self.swings.widen(before, 0, window)
         if self._swing is not None:
             self._swing = put(self._swing, before, np.zeros(half.shape, np.float32), window, 2)

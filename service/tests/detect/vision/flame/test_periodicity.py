@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from embereye.detect.vision.flame.periodicity import EVERY_NS, Periodicity
+from embereye.detect.vision.flame.periodicity import DIP_FAST, EVERY_NS, Periodicity, best_return
 from embereye.detect.vision.flame.recent import Recent
 from embereye.detect.vision.thresholds import FlameThresholds
 
@@ -62,3 +62,18 @@ def test_of_regions_that_come_and_go_only_those_of_the_last_moment_are_known():
     for number in range(2_000):
         memory.of((number % 60 * 8, number // 60 * 8, 8, 8), number * EVERY_NS // 10)
     assert len(memory._known) <= 10
+
+
+@pytest.mark.parametrize("count", [8, 20, 48])
+def test_the_best_return_is_that_of_the_lags_one_by_one(count):
+    for _ in range(20):
+        turning = np.sin(np.arange(count) * RNG.uniform(0.2, 2.0))[:, None, None]
+        pictures = (128 + 60 * turning + RNG.normal(0, 20, (count, 12, 14))).clip(0, 255).astype(np.uint8)
+        shortest, longest = 2, count // 2
+        flat = pictures.reshape(count, -1).astype(float)
+        flat -= flat.mean(axis=0)
+        norms = np.linalg.norm(flat, axis=1)
+        curve = [(flat[:-lag] * flat[lag:]).sum() / (norms[:-lag] * norms[lag:]).sum() for lag in range(1, longest + 1)]
+        dipped = next((index for index, value in enumerate(curve) if value < DIP_FAST), len(curve))
+        expected = max(curve[max(dipped, shortest) :], default=0.0)
+        assert best_return(pictures, (0, 0, 14, 12), shortest, longest, DIP_FAST) == pytest.approx(expected, abs=1e-4)
