@@ -191,9 +191,7 @@ async def _own(options: HubOptions, stop: asyncio.Event) -> int:
         hub.webhooks.declare(options.webhooks)
         hub.access.set_admin_token(admin_file.prepare(options.admin_token_file))
         await clips.open()
-        freeze_heap()
-        async with beside(collect_garbage(), name="collect-garbage"):
-            return await _serve(options, hub, clips, stop)
+        return await _serve(options, hub, clips, stop)
     finally:
         await clips.close()
         await store.close()
@@ -313,9 +311,12 @@ async def _listen(associations: Associations, options: HubOptions, tls: ServerTl
 
 
 async def _run(hub: Hub) -> BeginAnewError | None:
-    """Run `hub` until it has to begin anew, which is no failure of its own."""
+    """Run `hub`, whose servers are there, until it has to begin anew, which is no failure of its own."""
+    # Before they were, garbage would have held the last servers of who stood by: with them gRPC's engine would stop.
+    freeze_heap()
     try:
-        await hub.run()
+        async with beside(collect_garbage(), name="collect-garbage"):
+            await hub.run()
     except BeginAnewError as error:
         return error
     return None
