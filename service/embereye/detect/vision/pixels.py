@@ -117,9 +117,12 @@ def around(window: Window, margin: int, shape: tuple[int, ...]) -> Window:
 
 
 def put(small: Plane, of: Window, large: Plane, window: Window, step: int = 1) -> Plane:
-    """`large`, every `step`-th pixel of `window`, with `small`, the same of the window `of` inside it, in its place."""
+    """`large`, every `step`-th pixel of `window`, with `small`, the same of the window `of` inside it, in its place.
+
+    Both may be several planes.
+    """
     top, left = (of[0].start - window[0].start) // step, (of[1].start - window[1].start) // step
-    large[top : top + small.shape[0], left : left + small.shape[1]] = small
+    large[..., top : top + small.shape[-2], left : left + small.shape[-1]] = small
     return large
 
 

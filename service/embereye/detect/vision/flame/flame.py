@@ -150,17 +150,11 @@ class _Memory:
         before, self.window = self.window, even(together(self.window, around(window, _MARGIN, self._shape)))
         rows, columns = self.window
         shape = rows.stop - rows.start, columns.stop - columns.start
-        wider = np.zeros((len(self._shares), *shape), np.float32)
-        for share, plane in zip(self._shares, wider, strict=True):
-            put(share, before, plane, self.window)
-        self._keep(wider)
+        self._keep(put(self._shares, before, np.zeros((len(self._shares), *shape), np.float32), self.window))
         if self._held is not None:
             self._held = put(self._held, before, np.zeros(shape, np.float32), self.window)
         if self._traits is not None:
-            wider = self._without_traits(shape)
-            for trait, plane in zip(self._traits, wider, strict=True):
-                put(trait, before, plane, self.window)
-            self._traits = wider
+            self._traits = put(self._traits, before, self._without_traits(shape), self.window)
 
     def learn(self, colour: Patch, glow: Patch, flickering: Patch, core: Patch, rate: float) -> None:
         """Move the shares by `rate` (0..1) towards what there is now, each 255 or 0."""

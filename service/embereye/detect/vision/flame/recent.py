@@ -50,10 +50,9 @@ class Film:
         small = self.pictures
         rows, columns = ((edge.stop - edge.start + 1) // 2 for edge in window)
         self._room = np.empty((len(self._room), rows, columns), np.uint8)
-        self._room[: len(small)] = picture
-        top, left = ((inner.start - outer.start) // 2 for inner, outer in zip(before, window, strict=True))
-        self._room[: len(small), top : top + small.shape[1], left : left + small.shape[2]] = small
         self._end = len(small)
+        self._room[: self._end] = picture
+        put(small, before, self.pictures, window, 2)
 
 
 def series_of(pictures: Grey, places: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
