@@ -166,7 +166,7 @@ class Up:
         self._token = ""
         self._targets = ""  # as they were written last
         self._unstored = Unstored()
-        self._unwritable = ""  # why the data folder cannot be written, as it was said
+        self._unwritable = False  # whether it was said that the data folder cannot be written
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
@@ -404,9 +404,9 @@ class Up:
 
     def _tell_disk(self, unwritable: str) -> None:
         """Say once that the data folder cannot be written, and why, and once that it can be again."""
-        if bool(unwritable) == bool(self._unwritable):
+        if bool(unwritable) == self._unwritable:
             return
-        self._unwritable, data = unwritable, self._options.data
+        self._unwritable, data = bool(unwritable), self._options.data
         if unwritable:
             self._display.say(f"--data {data} cannot be written: {unwritable}: {MAKE_ROOM}", style="bold red")
         else:
