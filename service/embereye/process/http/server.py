@@ -39,7 +39,7 @@ def is_our_fault(record: logging.LogRecord) -> bool:
     """
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, asyncio.InvalidStateError):
-        return traceback.extract_tb(error.__traceback__)[-1].filename != web_protocol.__file__
+        return [frame.filename for frame in traceback.extract_tb(error.__traceback__)][-1:] != [web_protocol.__file__]
     return not isinstance(error, HttpProcessingError)
 
 
