@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-import yaml
-
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.cameras import Camera, CameraFleetSpec
+from embereye_operator.api.documents import DocumentError, read_document
 from embereye_operator.api.schema import (
     Manifest,
     Resource,
@@ -173,10 +172,9 @@ class DeviceList(Resource):
 def parse_devices(kind: FleetKind, text: str, where: str) -> tuple[Sensor, ...] | tuple[Camera, ...]:
     """The devices in a ConfigMap's value (a YAML or JSON list); FleetError names `where` and what is wrong."""
     try:
-        # The safe loader in C: a list of thousands of devices is read while other fleets wait.
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise FleetError(where, [f"is neither YAML nor JSON: {str(error).splitlines()[0]}"]) from error
+        document = read_document(text)
+    except DocumentError as error:
+        raise FleetError(where, [str(error)]) from error
     value = with_defaults(schema_of(DeviceList), {kind: [] if document is None else document})
     if found := problems(DeviceList, value, path=""):
         raise FleetError(where, [sentence.removeprefix(".") for sentence in found])

@@ -183,7 +183,7 @@ def test_a_list_of_devices_is_read_from_yaml() -> None:
     ("text", "sentence"),
     [
         ("- {id: s-1}", "sensors[0].zone: is required"),
-        ("{", "is neither YAML nor JSON"),
+        ("{", "is not YAML"),
         ("5", "sensors: 5 is not an array"),
         ("[{id: a, zone: z}, {id: a, zone: z}]", "sensors[1].id"),
     ],
