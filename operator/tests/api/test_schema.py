@@ -173,6 +173,16 @@ def test_what_is_no_fleet_is_refused(document: dict[str, Any]) -> None:
         parse_fleet(document)
 
 
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])
+def test_a_number_that_no_limit_holds_for_is_refused(number: str) -> None:
+    spec = {"thermal": {"riseCelsiusPerMinute": yaml.safe_load(number)}}
+    with pytest.raises(FleetError, match=r"spec\.thermal\.riseCelsiusPerMinute: -?(NaN|Infinity) is not a number"):
+        parse_fleet(manifest(spec=spec))
+    text = f"[{{id: s-1, zone: hall, calibration: {{emissivity: {number}}}}}]"
+    with pytest.raises(FleetError, match=r"sensors\[0\]\.calibration\.emissivity: -?(NaN|Infinity) is not a number"):
+        parse_devices("sensors", text, "ConfigMap x")
+
+
 def test_a_list_of_devices_is_read_from_yaml() -> None:
     devices = parse_devices("sensors", "- {id: s-1, zone: hall}\n- {id: s-2, zone: hall}", "ConfigMap x, key y")
     assert [device.id for device in devices] == ["s-1", "s-2"]
