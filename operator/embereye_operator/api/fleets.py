@@ -15,6 +15,7 @@ from embereye_operator.api.schema import (
     from_manifest,
     problems,
     schema_of,
+    shown,
     with_defaults,
 )
 from embereye_operator.api.sensors import Sensor, SensorFleetSpec
@@ -133,6 +134,8 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
         raise FleetError("manifest", [f"kind: {what} is not {' or '.join(API_VERSIONS)} {' or '.join(FLEET_TYPES)}"])
     fleet_type = FLEET_TYPES[resource]
     metadata = manifest.get("metadata") or {}
+    if wrong := _wrong_metadata(metadata):
+        raise FleetError(resource, wrong)
     name = str(metadata.get("name") or "")
     if not name:
         raise FleetError(resource, ["metadata.name: is required"])
@@ -144,7 +147,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     before = with_defaults(schema, old.get("spec") or {}) if old else None
     found = problems(fleet_type.spec, spec, before, strict=strict)
     found += [rule.message for rule in ROOT_RULES if not rule.holds(manifest, None)]
-    if strict and (unknown := sorted(set(manifest) - {"apiVersion", "kind", "metadata", "spec", "status"})):
+    if strict and (unknown := sorted(map(str, set(manifest) - {"apiVersion", "kind", "metadata", "spec", "status"}))):
         found.append(f"{unknown[0]}: there is no such field; known here: apiVersion, kind, metadata, spec, status")
     if found:
         raise FleetError(f"{resource} {namespace}/{name}", found)
@@ -159,6 +162,21 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
         labels={str(key): str(value) for key, value in (metadata.get("labels") or {}).items()},
         manifest={**manifest, "spec": spec},
     )
+
+
+METADATA = {"name": str, "namespace": str, "annotations": Mapping, "labels": Mapping, "generation": int}
+KINDS = {str: "a string", Mapping: "an object", int: "an integer"}
+
+
+def _wrong_metadata(metadata: Any) -> list[str]:
+    """What of it the API server would refuse, which sees no files: a sentence for each."""
+    if not isinstance(metadata, Mapping):
+        return [f"metadata: {shown(metadata)} is not an object"]
+    return [
+        f"metadata.{name}: {shown(metadata[name])} is not {KINDS[kind]}"
+        for name, kind in METADATA.items()
+        if metadata.get(name) is not None and not isinstance(metadata[name], kind)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,30 @@ def test_a_number_that_no_limit_holds_for_is_refused(number: str) -> None:
         parse_devices("sensors", text, "ConfigMap x")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "sentence"),
+    [
+        (["hall"], 'metadata: ["hall"] is not an object'),
+        ({"name": 7}, "metadata.name: 7 is not a string"),
+        ({"name": "hall", "namespace": ["a"]}, 'metadata.namespace: ["a"] is not a string'),
+        ({"name": "hall", "annotations": ["a"]}, 'metadata.annotations: ["a"] is not an object'),
+        ({"name": "hall", "labels": "a"}, 'metadata.labels: "a" is not an object'),
+        ({"name": "hall", "generation": "two"}, 'metadata.generation: "two" is not an integer'),
+    ],
+)
+def test_metadata_of_another_form_is_refused_by_its_field(metadata: Any, sentence: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet({**manifest(), "metadata": metadata})
+    assert sentence in str(caught.value)
+
+
+def test_a_field_whose_name_is_a_number_is_refused_by_name() -> None:
+    with pytest.raises(FleetError, match=r"spec\.listen\.1: there is no such field"):
+        parse_fleet(manifest(spec={"listen": {1: 2, "future": 3}}))
+    with pytest.raises(FleetError, match=r"1: there is no such field; known here: apiVersion"):
+        parse_fleet(manifest() | yaml.safe_load("{1: 2, future: 3}"))
+
+
 def test_a_list_of_devices_is_read_from_yaml() -> None:
     devices = parse_devices("sensors", "- {id: s-1, zone: hall}\n- {id: s-2, zone: hall}", "ConfigMap x, key y")
     assert [device.id for device in devices] == ["s-1", "s-2"]
