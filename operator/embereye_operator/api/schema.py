@@ -314,7 +314,7 @@ def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR
             unknown = sorted(map(str, set(instance) - set(known)))
             return f"{where}.{unknown[0]}: there is no such field; known here: {', '.join(known)}"
         case "required":
-            missing = next(name for name in limit if name not in instance)
+            missing = error.message.split("'")[1]  # there is an error for each, which has its name nowhere else
             return f"{where}.{missing}: is required"
         case "enum":
             return f"{where}: {value} is not one of {', '.join(limit)}"

@@ -200,6 +200,12 @@ def test_metadata_of_another_form_is_refused_by_its_field(metadata: Any, sentenc
     assert sentence in str(caught.value)
 
 
+def test_each_field_that_is_missing_is_named() -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet(manifest(spec={"sensors": [{}]}))
+    assert caught.value.problems == ["spec.sensors[0].id: is required", "spec.sensors[0].zone: is required"]
+
+
 def test_a_field_whose_name_is_a_number_is_refused_by_name() -> None:
     with pytest.raises(FleetError, match=r"spec\.listen\.1: there is no such field"):
         parse_fleet(manifest(spec={"listen": {1: 2, "future": 3}}))
