@@ -9,7 +9,6 @@ from datetime import datetime
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,7 @@ from embereye.process.tls.client import dial
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye_cli.hub.token import REMEDY, add_hub_options, add_hub_options_behind, hub_tls, token_for
+from embereye_cli.terminal import Terminal
 
 SECONDS = 5.0  # for an answer
 # By what gRPC says where no hub can be talked to: what to do.
@@ -108,7 +108,7 @@ async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
         table.add_row(Text(one.name), WORDS.get(one.role, "?"), _time(one.made_ns), Text(one.made_by))
     if not tokens:
         table.add_row("none but the admin's, which the hub was started with", "", "", "")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return None
 
 
@@ -148,7 +148,7 @@ async def _audit(link: grpc.aio.Channel, arguments: Namespace) -> None:
             str(one.number), _time(one.time_ns), Text(one.who), WORDS.get(one.role, "?"), one.address, one.action,
             Text(visible(one.subject)), Text(visible(one.detail)),
         )  # fmt: skip
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return None
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -47,6 +46,7 @@ from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
 from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
+from embereye_cli.terminal import Terminal
 from embereye_cli.values import duration
 
 if TYPE_CHECKING:
@@ -137,19 +137,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run one action; `watch` runs until interrupted."""
-    try:
-        return lifecycle.run(lambda stop: _Client(arguments).run(stop))
-    except BrokenPipeError:
-        # The reader, `head` for example, has seen enough; Python's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return lifecycle.run(lambda stop: _Client(arguments).run(stop))
 
 
 class _Client:
     def __init__(self, arguments: Namespace) -> None:
         self._arguments = arguments
         self._json: bool = arguments.json
-        self._console = Console(highlight=False)
+        self._console = Terminal(highlight=False)
         self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
         self._tls = hub_tls(arguments)
         self._unstored = Unstored()

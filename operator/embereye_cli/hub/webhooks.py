@@ -5,7 +5,6 @@ from argparse import ArgumentParser, Namespace
 
 import grpc
 from google.protobuf import json_format
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from embereye.v1 import webhooks_pb2 as messages
 from embereye.v1.webhooks_pb2_grpc import WebhooksStub
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
+from embereye_cli.terminal import Terminal
 
 SECONDS = 5.0  # for an answer
 TEST_SECONDS = 75.0  # for one that waits for the webhook's receiver
@@ -63,7 +63,7 @@ async def _list(link: grpc.aio.Channel, arguments: Namespace) -> int:
         table.add_row(Text(one.name), one.format, str(one.behind), str(one.dead_letters), state)
     if not webhooks:
         table.add_row("none is declared: docs/feeds.md says how", "", "", "", "")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return 0
 
 
@@ -80,7 +80,7 @@ async def _dead_letters(link: grpc.aio.Channel, arguments: Namespace) -> int:
         )
     if not letters:
         table.add_row("none", "", "", "", "")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return 0
 
 

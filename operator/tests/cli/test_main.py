@@ -72,3 +72,22 @@ def test_output_that_finds_no_room_is_told_in_one_sentence():
         ended = subprocess.run([*MAIN, "plan", "--sensors", "10"], check=False, stdout=full, stderr=subprocess.PIPE)
     assert ended.returncode == 1
     assert ended.stderr == b"embereye: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["plan", "--help"],
+        ["plan", "--sensors", "10"],
+        ["plan", "--sensors", "10", "-o", "json"],
+    ],
+)
+def test_output_that_nobody_reads_any_more_is_no_error(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as closed:
+        ended = subprocess.run([*MAIN, *words], check=False, stdout=closed, stderr=subprocess.PIPE)
+    assert ended.returncode == 0
+    assert ended.stderr == b""
