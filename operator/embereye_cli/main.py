@@ -146,6 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _main(arguments)
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
         return 0
+    except KeyboardInterrupt:
+        return 130
     finally:
         try:
             sys.stdout.flush()
@@ -208,6 +210,4 @@ def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespac
         print(f"embereye: the output cannot be written: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it would fail again at the interpreter's end
         return 1
-    except KeyboardInterrupt:
-        return 130
     return code

@@ -18,7 +18,7 @@ def load(name):
     print("loading", flush=True)
     time.sleep(60)
 main.importlib.import_module = load
-main.main(["hub"])
+sys.exit(main.main(["hub"]))
 """
 
 
@@ -34,6 +34,16 @@ def test_the_first_process_of_a_container_ends_when_it_is_told_to_while_it_start
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_command_that_is_interrupted_while_it_starts_ends_without_a_traceback():
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(30), process.communicate()[1]) == (130, "")
 
 
 def children(pid):
