@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from embereye.shard.service import ShardOptions
+from embereye.units import bracketed
 from embereye_cli.values import port_number
 
 
@@ -35,8 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--linger", type=float, default=float(env("LINGER", "0")), metavar="SECONDS",
                         help="wait so long at the end for a hub that is away, where the spool does not outlive the"
                         " process [EMBEREYE_LINGER]")  # fmt: skip
-    parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
-    parser.add_argument("--outer-host", default=env("OUTER_HOST"), metavar="HOST",
+    parser.add_argument("--host", type=bracketed, default=env("HOST", "[::]"),
+                        help="address to listen on [EMBEREYE_HOST]")  # fmt: skip
+    parser.add_argument("--outer-host", type=bracketed, default=env("OUTER_HOST"), metavar="HOST",
                         help="address where devices reach the gRPC port and the shared ones; default: --host "
                         "[EMBEREYE_OUTER_HOST]")  # fmt: skip
     add_identity(parser, 50055)
