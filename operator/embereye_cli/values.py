@@ -23,6 +23,13 @@ def duration_or_seconds(text: str) -> float:
     return duration(f"{text}s" if text[-1:].isdigit() else text)
 
 
+def seconds(text: str) -> float:
+    """A number of seconds, or none: 0."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
+        raise ArgumentTypeError(f'"{text}" is not a number of seconds such as 15 or 0.5')
+    return float(text)
+
+
 def size(text: str) -> int:
     """A size such as "500M", "20G" or "1T", in bytes."""
     match = re.fullmatch(r"(\d{1,6})([MGT])i?", text)

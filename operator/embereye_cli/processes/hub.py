@@ -92,7 +92,7 @@ def _add_nats(parser: ArgumentParser, env: Callable[..., str]) -> None:
     group.add_argument("--nats-stream", default=env("NATS_STREAM", "embereye"), metavar="NAME",
                        help="made where there is none; two hubs at one NATS need two (%(default)s) "
                        "[EMBEREYE_NATS_STREAM]")  # fmt: skip
-    group.add_argument("--nats-copies", type=int, default=int(env("NATS_COPIES", "1")), metavar="NUMBER",
+    group.add_argument("--nats-copies", type=int, default=env("NATS_COPIES", "1"), metavar="NUMBER",
                        help="servers that keep the stream, where it is made: 1, 3 or 5 (%(default)s) "
                        "[EMBEREYE_NATS_COPIES]")  # fmt: skip
     _add_folders(group.add_argument, env, "nats", "NATS", "username and password, or token")

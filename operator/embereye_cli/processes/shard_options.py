@@ -7,7 +7,7 @@ from pathlib import Path
 
 from embereye.shard.service import ShardOptions
 from embereye.units import bracketed
-from embereye_cli.values import port_number
+from embereye_cli.values import port_number, seconds
 
 
 def add_identity(parser: ArgumentParser, port: int) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="host:port of the hub's control port [EMBEREYE_HUB]")  # fmt: skip
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
-    parser.add_argument("--linger", type=float, default=float(env("LINGER", "0")), metavar="SECONDS",
+    parser.add_argument("--linger", type=seconds, default=env("LINGER", "0"), metavar="SECONDS",
                         help="wait so long at the end for a hub that is away, where the spool does not outlive the"
                         " process [EMBEREYE_LINGER]")  # fmt: skip
     parser.add_argument("--host", type=bracketed, default=env("HOST", "[::]"),
