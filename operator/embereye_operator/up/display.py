@@ -135,7 +135,8 @@ class LiveTable:
         self._header = header
         self._events: deque[Text] = deque(maxlen=12)
         self._tables: list[Table] = []
-        self._live = Live(console=Console(), refresh_per_second=4, transient=False)
+        output: Any = _Output(sys.stdout)
+        self._live = Live(console=Console(file=output), refresh_per_second=4, transient=False)
         self._live.start()
 
     def say(self, text: str, *, style: str = "") -> None:

@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ SHOWN = r"HTTP 404 [/red]\x1b[2J\x9b31m[bold]"
 
 def test_a_camera_s_words_are_no_markup_and_steer_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(display, "Console", lambda: Console(file=screen, width=200))
+    monkeypatch.setattr(display, "Console", lambda **_: Console(file=screen, width=200))
     table = LiveTable(["EmberEye"])
     try:
         table.say(f"FAULT default/gate: {EVIL}")
@@ -93,6 +94,21 @@ def test_lines_that_nobody_reads_any_more_end_no_watch_and_that_is_told_once(cap
     ]
     with contextlib.suppress(BrokenPipeError):
         stream.close()
+
+
+def test_a_terminal_that_is_gone_ends_no_watch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Filling()
+    monkeypatch.setattr(sys, "stdout", stream)
+    table = LiveTable(["EmberEye"])
+    stream.full = True
+    try:
+        table.say("ALARM default/hall")
+        table.show([FleetRow("default/cameras/yard", "1/1", "0/1", up=True, well=False, why="")], [])
+    finally:
+        table.close()
+    assert [record.message.partition(" (")[0] for record in caplog.records] == ["the output cannot be written"]
 
 
 def test_lines_are_told_again_once_a_full_disk_has_room() -> None:
