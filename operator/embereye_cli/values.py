@@ -38,6 +38,27 @@ def size(text: str) -> int:
     return int(match[1]) * BYTES[match[2]]
 
 
+def count(text: str) -> int:
+    """How many of something, at least one, as far as the wire counts."""
+    return _whole(text, range(1, 2**31), "a number of things: 1 or more")
+
+
+def cursor(text: str) -> int:
+    """The number of an event; 0 is before the first."""
+    return _whole(text, range(2**63), "a cursor, the number of an event: 0 or more")
+
+
+def entry(text: str) -> int:
+    """The number of an entry of the audit trail; 0: none."""
+    return _whole(text, range(2**31), "the number of an entry: 0 or more")
+
+
+def _whole(text: str, allowed: range, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in allowed):
+        raise ArgumentTypeError(f'"{text}" is not {what}')
+    return int(text)
+
+
 def port_number(text: str) -> int:
     """A port, or 0 where the system is to choose one."""
     if not (text.isascii() and text.isdecimal() and int(text) <= LAST_PORT):

@@ -54,6 +54,32 @@ def test_a_hub_is_named_by_host_and_port(hub, capsys):
     assert parser.parse_args(["--hub", "unix:/run/hub", "whoami"]).hub == "unix:/run/hub"
 
 
+@pytest.mark.parametrize(
+    ("command", "words", "wrong", "sentence"),
+    [
+        (alarms, ["history", "--limit"], ["0", "-5", "2147483648", "x"], "is not a number of things: 1 or more"),
+        (alarms, ["clips", "a", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
+        (webhooks, ["dead-letters", "pager", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
+        (access, ["audit", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
+        (access, ["audit", "--before"], ["-1", str(2**31)], "is not the number of an entry"),
+        (alarms, ["watch", "--cursor"], ["-1", str(2**63)], "is not a cursor"),
+        (alarms, ["history", "--after"], ["-1", str(2**63)], "is not a cursor"),
+        (alarms, ["history", "--before"], ["-1", "x"], "is not a cursor"),
+        (subscriptions, ["follow", "night", "--cursor"], ["-1", str(2**63)], "is not a cursor"),
+        (webhooks, ["dead-letters", "pager", "--after"], ["-1"], "is not a cursor"),
+        (webhooks, ["resend", "pager", "--"], ["-1", str(2**63)], "is not a cursor"),
+    ],
+)
+def test_numbers_that_no_hub_takes_are_refused_by_their_option(command, words, wrong, sentence, capsys):
+    parser = ArgumentParser(prog="embereye command")
+    command.add_arguments(parser)
+    for number in wrong:
+        with pytest.raises(SystemExit):
+            parser.parse_args([*words, number])
+        assert f'"{number}" {sentence}' in capsys.readouterr().err
+    assert parser.parse_args([*words, "7"])
+
+
 def test_a_hub_at_an_ipv6_address_is_named_with_brackets(capsys):
     parser = ArgumentParser(prog="embereye access")
     access.add_arguments(parser)
