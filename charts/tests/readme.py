@@ -21,6 +21,13 @@ helm test embereye --namespace embereye --logs
 CustomResourceDefinitions are installed and upgraded with the release, and kept when it is uninstalled. A second
 release in the same cluster takes `--set crds.enabled=false`, and namespaces of its own (`operator.namespaces`).
 
+```
+helm upgrade embereye charts/embereye --namespace embereye --reset-then-reuse-values
+```
+keeps what was set before and takes the new chart's values for all else; it takes Helm 3.14 or later, and an older one
+every value again (`--values`, `--set`). `--reuse-values` takes the old chart's values instead, which lack what is new:
+it is refused then, with the names of what is missing.
+
 ## Values
 | value | default | |
 | --- | --- | --- |

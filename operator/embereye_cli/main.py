@@ -142,6 +142,20 @@ def _prepare_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (default: the process's) name; returns the exit code."""
     _prepare_streams()
+    try:
+        return _main(arguments)
+    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # at the interpreter's end what is left would fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, _end)
     environment.prepare()
@@ -189,9 +203,6 @@ def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespac
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read our output has gone; there is nobody to tell
-        return 0
     except OSError as error:
         # Of any other file the name would be told.
         if error.errno != errno.ENOSPC or error.filename is not None:
@@ -199,6 +210,4 @@ def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespac
         print(f"embereye: the output cannot be written: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it would fail again at the interpreter's end
         return 1
-    except KeyboardInterrupt:
-        return 130
     return code

@@ -23,12 +23,40 @@ def duration_or_seconds(text: str) -> float:
     return duration(f"{text}s" if text[-1:].isdigit() else text)
 
 
+def seconds(text: str) -> float:
+    """A number of seconds, or none: 0."""
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
+        raise ArgumentTypeError(f'"{text}" is not a number of seconds such as 15 or 0.5')
+    return float(text)
+
+
 def size(text: str) -> int:
     """A size such as "500M", "20G" or "1T", in bytes."""
     match = re.fullmatch(r"(\d{1,6})([MGT])i?", text)
     if not match or not int(match[1]):
         raise ArgumentTypeError(f'"{text}" is not a size such as 500M, 20G or 1T')
     return int(match[1]) * BYTES[match[2]]
+
+
+def count(text: str) -> int:
+    """How many of something, at least one, as far as the wire counts."""
+    return _whole(text, range(1, 2**31), "a number of things: 1 or more")
+
+
+def cursor(text: str) -> int:
+    """The number of an event; 0 is before the first."""
+    return _whole(text, range(2**63), "a cursor, the number of an event: 0 or more")
+
+
+def entry(text: str) -> int:
+    """The number of an entry of the audit trail; 0: none."""
+    return _whole(text, range(2**31), "the number of an entry: 0 or more")
+
+
+def _whole(text: str, allowed: range, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) in allowed):
+        raise ArgumentTypeError(f'"{text}" is not {what}')
+    return int(text)
 
 
 def port_number(text: str) -> int:

@@ -23,7 +23,7 @@ def counted(number: float, one: str, many: str = "") -> str:
 
 def bracketed(host: str) -> str:
     """`host` as it stands before a port: an IPv6 address in brackets."""
-    return f"[{host}]" if ":" in host else host
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def split_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
@@ -34,6 +34,9 @@ def split_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+    elif ":" in host:
+        remedy = "an IPv6 address stands in brackets, as in [::1]:9001"
+        raise ValueError(f"{text} is not HOST:PORT, such as 127.0.0.1:9001; {remedy}")
     valid = port.isascii() and port.isdecimal() and (0 if any_port else 1) <= int(port) <= LAST_PORT
     if not host or not valid:
         raise ValueError(f"{text} is not HOST:PORT, such as 127.0.0.1:9001")

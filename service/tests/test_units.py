@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, counted, split_address
+from embereye.units import DAY, HOUR, MILLISECOND, MINUTE, SECOND, bracketed, counted, split_address
 
 
 def test_spans_of_time_are_whole_nanoseconds():
@@ -29,6 +29,19 @@ def test_what_is_no_address_is_named(text):
     with pytest.raises(ValueError, match="is not HOST:PORT") as raised:
         split_address(text)
     assert str(raised.value).startswith(text)
+
+
+@pytest.mark.parametrize("text", ["::1:8492", "fd00::5:50052", "2001:db8::1:9001"])
+def test_an_ipv6_address_without_brackets_is_not_taken_for_another(text):
+    with pytest.raises(ValueError, match=r"is not HOST:PORT.* an IPv6 address stands in brackets, as in \[::1\]:9001"):
+        split_address(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "written"), [("::1", "[::1]"), ("[::1]", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("hub.fire.svc", None)]
+)
+def test_a_host_is_written_in_brackets_where_a_port_follows_an_ipv6_address(host, written):
+    assert bracketed(host) == (written or host)
 
 
 def test_port_0_is_for_those_who_listen():

@@ -30,7 +30,7 @@
 
 {{/* Of that Secret, what commands trust: its authority, or the certificate itself where it comes without. */}}
 {{- define "embereye.hubTrusted" -}}
-{{ ternary "tls.crt" "ca.crt" (ne .Values.hub.tls.existingSecret "") }}
+{{ ternary "tls.crt" "ca.crt" (not (empty .Values.hub.tls.existingSecret)) }}
 {{- end }}
 
 {{/* Where shards and the operator call the hub. */}}
@@ -177,7 +177,7 @@ capabilities:
 {{- $_ := set $rule "expr" ($rule.expr | replace (printf "up{job=%q}" $job) $ours) }}
 {{- end }}
 {{- if $rule.alert }}
-{{- $_ := set $rule "labels" (merge $rule.labels $rules.labels) }}
+{{- $_ := set $rule "labels" (merge $rule.labels ($rules.labels | default dict)) }}
 {{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (include "embereye.runbooks" $) $rule.alert) }}
 {{- end }}
 {{- $kept = append $kept $rule }}
@@ -202,7 +202,7 @@ annotations:
 
 {{/* Arguments: root, extra */}}
 {{- define "embereye.environment" -}}
-{{- $environment := .extra }}
+{{- $environment := .extra | default list }}
 {{- if ne .root.Values.logFormat "text" }}
 {{- $environment = prepend $environment (dict "name" "EMBEREYE_LOG_FORMAT" "value" .root.Values.logFormat) }}
 {{- end }}

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console
 from rich.table import Table
 
 from embereye.client.control import CALL, ControllerLink
@@ -27,6 +26,7 @@ from embereye.units import MILLISECOND, SECOND
 from embereye.v1.control_pb2 import Controller, State
 from embereye_cli.hub.token import hub_tls, token_for
 from embereye_cli.simulate.head import add_association_options, add_motion_options, check_motion
+from embereye_cli.terminal import Terminal
 from embereye_cli.values import duration_or_seconds
 
 FOUND_SECONDS = 20.0  # for the head to be connected
@@ -215,7 +215,7 @@ def _spread(values: Sequence[int]) -> dict[str, float]:
 
 
 def _print(found: Sequence[Turns], arguments: argparse.Namespace) -> None:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     table = Table("Wait", "Turns", "Rate", "Blocked", "Idle", "Processor", "Missed", "Overruns", "Off by", box=None,
                   header_style="dim", pad_edge=False)  # fmt: skip
     for turns in found:

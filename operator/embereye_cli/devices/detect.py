@@ -23,6 +23,7 @@ from embereye.units import counted
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity
+from embereye_cli.terminal import Terminal
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.placement.assignments import build_camera_settings
 
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.no_fire and not arguments.coco:
         raise UserError("--no-fire says what --coco exports: name a folder with --coco")
     coco = CocoFolder(arguments.coco) if arguments.coco else None
-    failed, results, console = False, [], Console()
+    failed, results, console = False, [], Terminal()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=len(sources), at="")

@@ -9,7 +9,6 @@ from datetime import datetime
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,8 @@ from embereye.process.tls.client import dial
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
 from embereye_cli.hub.token import REMEDY, add_hub_options, add_hub_options_behind, hub_tls, token_for
+from embereye_cli.terminal import Terminal
+from embereye_cli.values import count, entry
 
 SECONDS = 5.0  # for an answer
 # By what gRPC says where no hub can be talked to: what to do.
@@ -51,8 +52,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     link.add_argument("--console", default=console, metavar="URL",
                       help="of the hub, as the browser reaches it (%(default)s) [EMBEREYE_CONSOLE]")  # fmt: skip
     audit = actions.add_parser("audit", help="who did what, when, and from where; newest first")
-    audit.add_argument("--limit", type=int, default=50, help="at most so many, up to 1000 (%(default)s)")
-    audit.add_argument("--before", type=int, default=0, metavar="NUMBER", help="only entries before this one")
+    audit.add_argument("--limit", type=count, default=50, help="at most so many, up to 1000 (%(default)s)")
+    audit.add_argument("--before", type=entry, default=0, metavar="NUMBER", help="only entries before this one")
     actions.add_parser("whoami", help="whose token this is, and its role")
     add_hub_options_behind(actions.choices.values())
 
@@ -108,7 +109,7 @@ async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
         table.add_row(Text(one.name), WORDS.get(one.role, "?"), _time(one.made_ns), Text(one.made_by))
     if not tokens:
         table.add_row("none but the admin's, which the hub was started with", "", "", "")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return None
 
 
@@ -134,9 +135,6 @@ def login_name() -> str:
 
 
 async def _audit(link: grpc.aio.Channel, arguments: Namespace) -> None:
-    for name in ("before", "limit"):
-        if not 0 <= getattr(arguments, name) < 2**31:
-            raise UserError(f"--{name} {getattr(arguments, name)} is not between 0 and {2**31 - 1}")
     request = messages.AuditRequest(before=arguments.before, limit=arguments.limit)
     entries = (await AccessStub(link).Audit(request, timeout=SECONDS)).entries
     if arguments.json:
@@ -148,7 +146,7 @@ async def _audit(link: grpc.aio.Channel, arguments: Namespace) -> None:
             str(one.number), _time(one.time_ns), Text(one.who), WORDS.get(one.role, "?"), one.address, one.action,
             Text(visible(one.subject)), Text(visible(one.detail)),
         )  # fmt: skip
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return None
 
 

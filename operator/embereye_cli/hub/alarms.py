@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import grpc
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -47,7 +46,8 @@ from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
 from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
-from embereye_cli.values import duration
+from embereye_cli.terminal import Terminal
+from embereye_cli.values import count, cursor, duration
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
@@ -87,21 +87,21 @@ def add_arguments(parser: ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     actions.add_parser("list", help="every zone as it is now")
     watch = actions.add_parser("watch", help="what happens, as it happens (default)")
-    watch.add_argument("--cursor", type=int, default=None, help="begin after this event; 0: from the oldest kept")
+    watch.add_argument("--cursor", type=cursor, default=None, help="begin after this event; 0: from the oldest kept")
     history = actions.add_parser("history", help="what happened")
-    history.add_argument("--after", type=int, default=0, help="only events past this cursor")
-    history.add_argument("--before", type=int, default=0, help="only events before this cursor")
+    history.add_argument("--after", type=cursor, default=0, help="only events past this cursor")
+    history.add_argument("--before", type=cursor, default=0, help="only events before this cursor")
     history.add_argument("--since", type=moment, default=0, metavar="WHEN",
                          help="only events from then on: 90m or 2d, so long ago, or 2026-11-22T17:50")  # fmt: skip
     history.add_argument("--until", type=moment, default=0, metavar="WHEN", help="only events before then")
     history.add_argument("--newest", action="store_true", help="the newest of them, not the oldest")
-    history.add_argument("--limit", type=int, default=100, help="at most so many (%(default)s)")
+    history.add_argument("--limit", type=count, default=100, help="at most so many (%(default)s)")
     for action in (watch, history):
         add_selection_options(action)
     watch.add_argument("--subscription", default="", metavar="NAME", help="what is stored under this name, instead")
     clips = actions.add_parser("clips", help="the clips and stills of an alarm, or the newest of all")
     clips.add_argument("alarm", nargs="?", default="", help="a zone whose alarm is open, or an alarm's id")
-    clips.add_argument("--limit", type=int, default=20, help="at most so many, up to 1000 (%(default)s)")
+    clips.add_argument("--limit", type=count, default=20, help="at most so many, up to 1000 (%(default)s)")
     clip = actions.add_parser("clip", help="fetch one clip or still")
     clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips: the first 8 digits or more")
     clip.add_argument("--output", type=Path, default=None, metavar="FILE",
@@ -137,19 +137,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Run one action; `watch` runs until interrupted."""
-    try:
-        return lifecycle.run(lambda stop: _Client(arguments).run(stop))
-    except BrokenPipeError:
-        # The reader, `head` for example, has seen enough; Python's own flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return lifecycle.run(lambda stop: _Client(arguments).run(stop))
 
 
 class _Client:
     def __init__(self, arguments: Namespace) -> None:
         self._arguments = arguments
         self._json: bool = arguments.json
-        self._console = Console(highlight=False)
+        self._console = Terminal(highlight=False)
         self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
         self._tls = hub_tls(arguments)
         self._unstored = Unstored()

@@ -14,6 +14,8 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
 SECONDS = 30.0  # for an answer
+# As by gRPC: a proxy of the environment is for the outside, and would be shown our token.
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 REACH = "--console names the hub's HTTP port"
 # By what TLS says where no hub can be talked to: what to do.
 UNREACHABLE = {
@@ -56,7 +58,7 @@ class HttpHub:
         """The same, as bytes."""
         try:
             request = urllib.request.Request(self._base + path, headers=self._headers)
-            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            with DIRECT.open(request, timeout=SECONDS) as answer:
                 content: bytes = answer.read()
         except urllib.error.HTTPError as error:
             raise UserError(self._sentence(error, shows)) from error

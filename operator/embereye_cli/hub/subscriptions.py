@@ -6,7 +6,6 @@ from datetime import datetime
 
 import grpc
 from google.protobuf import json_format
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,8 @@ from embereye_cli.hub import alarms
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.selection_options import add_selection_options, selection_of
 from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
+from embereye_cli.terminal import Terminal
+from embereye_cli.values import cursor
 
 SECONDS = 5.0  # for an answer
 EVERYTHING = "everything"
@@ -38,7 +39,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     for action in (show, store, delete, follow):
         action.add_argument("name", metavar="NAME", help="its name in the list")
     add_selection_options(store)
-    follow.add_argument("--cursor", type=int, default=None, help="begin after this event; 0: from the oldest kept")
+    follow.add_argument("--cursor", type=cursor, default=None, help="begin after this event; 0: from the oldest kept")
     add_hub_options_behind(actions.choices.values())
 
 
@@ -78,7 +79,7 @@ async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
         table.add_row(*(Text(visible(text)) for text in (one.name, wants, _time(one.made_ns), one.made_by)))
     if not stored:
         table.add_row("none is stored: `embereye subscriptions store NAME` does", "", "", "")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
 
 
 async def _show(link: grpc.aio.Channel, arguments: Namespace) -> None:

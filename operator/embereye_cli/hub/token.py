@@ -107,7 +107,9 @@ def _address(text: str) -> str:
         try:
             split_address(text)
         except ValueError as error:
-            raise ArgumentTypeError(f'"{text}" is not HOST:PORT, such as 127.0.0.1:50052') from error
+            _, _, remedy = str(error).partition("; ")
+            sentence = f'"{text}" is not HOST:PORT, such as 127.0.0.1:50052'
+            raise ArgumentTypeError(f"{sentence}; {remedy}" if remedy else sentence) from error
     return text
 
 

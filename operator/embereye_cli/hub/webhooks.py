@@ -5,7 +5,6 @@ from argparse import ArgumentParser, Namespace
 
 import grpc
 from google.protobuf import json_format
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,8 @@ from embereye.v1 import webhooks_pb2 as messages
 from embereye.v1.webhooks_pb2_grpc import WebhooksStub
 from embereye_cli.hub.access import sentence
 from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
+from embereye_cli.terminal import Terminal
+from embereye_cli.values import count, cursor
 
 SECONDS = 5.0  # for an answer
 TEST_SECONDS = 75.0  # for one that waits for the webhook's receiver
@@ -27,11 +28,11 @@ def add_arguments(parser: ArgumentParser) -> None:
     actions.add_parser("list", help="every webhook and how it fares")
     dead = actions.add_parser("dead-letters", help="what a webhook could not deliver, and why")
     dead.add_argument("webhook", metavar="WEBHOOK", help="its name in the list")
-    dead.add_argument("--after", type=int, default=0, metavar="CURSOR", help="only events past this cursor")
-    dead.add_argument("--limit", type=int, default=100, help="at most so many, up to 1000 (%(default)s)")
+    dead.add_argument("--after", type=cursor, default=0, metavar="CURSOR", help="only events past this cursor")
+    dead.add_argument("--limit", type=count, default=100, help="at most so many, up to 1000 (%(default)s)")
     resend = actions.add_parser("resend", help="send dead letters again; those that fail again stay")
     resend.add_argument("webhook", metavar="WEBHOOK", help="its name in the list")
-    resend.add_argument("cursors", metavar="CURSOR", type=int, nargs="*", help="of those to be sent; default: all")
+    resend.add_argument("cursors", metavar="CURSOR", type=cursor, nargs="*", help="of those to be sent; default: all")
     test = actions.add_parser("test", help="send a test that nobody need mind, and say what came of it")
     test.add_argument("webhook", metavar="WEBHOOK", help="its name in the list")
     add_hub_options_behind(actions.choices.values())
@@ -63,7 +64,7 @@ async def _list(link: grpc.aio.Channel, arguments: Namespace) -> int:
         table.add_row(Text(one.name), one.format, str(one.behind), str(one.dead_letters), state)
     if not webhooks:
         table.add_row("none is declared: docs/feeds.md says how", "", "", "", "")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return 0
 
 
@@ -80,7 +81,7 @@ async def _dead_letters(link: grpc.aio.Channel, arguments: Namespace) -> int:
         )
     if not letters:
         table.add_row("none", "", "", "", "")
-    Console(highlight=False).print(table)
+    Terminal(highlight=False).print(table)
     return 0
 
 

@@ -18,7 +18,7 @@ from embereye.hub.webhooks.options import read_webhooks
 from embereye.process import lifecycle
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
-from embereye.units import SECOND
+from embereye.units import SECOND, bracketed
 from embereye_cli.processes.shard_options import add_identity
 from embereye_cli.values import duration, port_number, size, split_names
 
@@ -32,8 +32,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     def env(name: str, default: str = "") -> str:
         return os.environ.get(f"EMBEREYE_{name}", default)
 
-    parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
-    parser.add_argument("--outer-host", default=env("OUTER_HOST"), metavar="HOST",
+    parser.add_argument("--host", type=bracketed, default=env("HOST", "[::]"),
+                        help="address to listen on [EMBEREYE_HOST]")  # fmt: skip
+    parser.add_argument("--outer-host", type=bracketed, default=env("OUTER_HOST"), metavar="HOST",
                         help="where people reach gRPC and console; default: --host [EMBEREYE_OUTER_HOST]")  # fmt: skip
     parser.add_argument("--grpc-port", type=port_number, default=env("GRPC_PORT", "50052"),
                         help="gRPC port [EMBEREYE_GRPC_PORT]")  # fmt: skip
@@ -91,7 +92,7 @@ def _add_nats(parser: ArgumentParser, env: Callable[..., str]) -> None:
     group.add_argument("--nats-stream", default=env("NATS_STREAM", "embereye"), metavar="NAME",
                        help="made where there is none; two hubs at one NATS need two (%(default)s) "
                        "[EMBEREYE_NATS_STREAM]")  # fmt: skip
-    group.add_argument("--nats-copies", type=int, default=int(env("NATS_COPIES", "1")), metavar="NUMBER",
+    group.add_argument("--nats-copies", type=int, default=env("NATS_COPIES", "1"), metavar="NUMBER",
                        help="servers that keep the stream, where it is made: 1, 3 or 5 (%(default)s) "
                        "[EMBEREYE_NATS_COPIES]")  # fmt: skip
     _add_folders(group.add_argument, env, "nats", "NATS", "username and password, or token")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
-from embereye_cli.values import duration_or_seconds, port_number, split_names
+from embereye_cli.values import duration_or_seconds, port_number, seconds, split_names
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
@@ -43,8 +43,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--take-over-after",
-        type=float,
-        default=float(env("TAKE_OVER_AFTER", f"{TAKE_OVER:g}")),
+        type=seconds,
+        default=env("TAKE_OVER_AFTER", f"{TAKE_OVER:g}"),
         metavar="SECONDS",
         help="how long another operator's Lease must not have changed until its fleets are taken over "
         "[EMBEREYE_TAKE_OVER_AFTER]",
@@ -133,7 +133,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--rollout-max-fleets",
         type=int,
-        default=int(env("ROLLOUT_MAX_FLEETS", "5")),
+        default=env("ROLLOUT_MAX_FLEETS", "5"),
         metavar="COUNT",
         help="fleets that take another --image at once, after the first one alone [EMBEREYE_ROLLOUT_MAX_FLEETS]",
     )

@@ -6,7 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 
 from embereye.shard.service import ShardOptions
-from embereye_cli.values import port_number
+from embereye.units import bracketed
+from embereye_cli.values import port_number, seconds
 
 
 def add_identity(parser: ArgumentParser, port: int) -> None:
@@ -32,11 +33,12 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="host:port of the hub's control port [EMBEREYE_HUB]")  # fmt: skip
     parser.add_argument("--data", type=Path, default=Path(env("DATA")) if env("DATA") else None,
                         help="folder of the evidence spool; none: in memory [EMBEREYE_DATA]")  # fmt: skip
-    parser.add_argument("--linger", type=float, default=float(env("LINGER", "0")), metavar="SECONDS",
+    parser.add_argument("--linger", type=seconds, default=env("LINGER", "0"), metavar="SECONDS",
                         help="wait so long at the end for a hub that is away, where the spool does not outlive the"
                         " process [EMBEREYE_LINGER]")  # fmt: skip
-    parser.add_argument("--host", default=env("HOST", "[::]"), help="address to listen on [EMBEREYE_HOST]")
-    parser.add_argument("--outer-host", default=env("OUTER_HOST"), metavar="HOST",
+    parser.add_argument("--host", type=bracketed, default=env("HOST", "[::]"),
+                        help="address to listen on [EMBEREYE_HOST]")  # fmt: skip
+    parser.add_argument("--outer-host", type=bracketed, default=env("OUTER_HOST"), metavar="HOST",
                         help="address where devices reach the gRPC port and the shared ones; default: --host "
                         "[EMBEREYE_OUTER_HOST]")  # fmt: skip
     add_identity(parser, 50055)

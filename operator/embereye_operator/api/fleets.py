@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-import yaml
-
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.cameras import Camera, CameraFleetSpec
+from embereye_operator.api.documents import DocumentError, read_document
 from embereye_operator.api.schema import (
     Manifest,
     Resource,
@@ -16,6 +15,7 @@ from embereye_operator.api.schema import (
     from_manifest,
     problems,
     schema_of,
+    shown,
     with_defaults,
 )
 from embereye_operator.api.sensors import Sensor, SensorFleetSpec
@@ -134,6 +134,8 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
         raise FleetError("manifest", [f"kind: {what} is not {' or '.join(API_VERSIONS)} {' or '.join(FLEET_TYPES)}"])
     fleet_type = FLEET_TYPES[resource]
     metadata = manifest.get("metadata") or {}
+    if wrong := _wrong_metadata(metadata):
+        raise FleetError(resource, wrong)
     name = str(metadata.get("name") or "")
     if not name:
         raise FleetError(resource, ["metadata.name: is required"])
@@ -145,7 +147,7 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     before = with_defaults(schema, old.get("spec") or {}) if old else None
     found = problems(fleet_type.spec, spec, before, strict=strict)
     found += [rule.message for rule in ROOT_RULES if not rule.holds(manifest, None)]
-    if strict and (unknown := sorted(set(manifest) - {"apiVersion", "kind", "metadata", "spec", "status"})):
+    if strict and (unknown := sorted(map(str, set(manifest) - {"apiVersion", "kind", "metadata", "spec", "status"}))):
         found.append(f"{unknown[0]}: there is no such field; known here: apiVersion, kind, metadata, spec, status")
     if found:
         raise FleetError(f"{resource} {namespace}/{name}", found)
@@ -162,6 +164,21 @@ def parse_fleet(manifest: Mapping[str, Any], *, old: Mapping[str, Any] | None = 
     )
 
 
+METADATA = {"name": str, "namespace": str, "annotations": Mapping, "labels": Mapping, "generation": int}
+KINDS = {str: "a string", Mapping: "an object", int: "an integer"}
+
+
+def _wrong_metadata(metadata: Any) -> list[str]:
+    """What of it the API server would refuse, which sees no files: a sentence for each."""
+    if not isinstance(metadata, Mapping):
+        return [f"metadata: {shown(metadata)} is not an object"]
+    return [
+        f"metadata.{name}: {shown(metadata[name])} is not {KINDS[kind]}"
+        for name, kind in METADATA.items()
+        if metadata.get(name) is not None and not isinstance(metadata[name], kind)
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceList(Resource):
     """What a ConfigMap's key holds, wrapped so that it is validated as a fleet's own list is."""
@@ -173,10 +190,9 @@ class DeviceList(Resource):
 def parse_devices(kind: FleetKind, text: str, where: str) -> tuple[Sensor, ...] | tuple[Camera, ...]:
     """The devices in a ConfigMap's value (a YAML or JSON list); FleetError names `where` and what is wrong."""
     try:
-        # The safe loader in C: a list of thousands of devices is read while other fleets wait.
-        document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise FleetError(where, [f"is neither YAML nor JSON: {str(error).splitlines()[0]}"]) from error
+        document = read_document(text)
+    except DocumentError as error:
+        raise FleetError(where, [str(error)]) from error
     value = with_defaults(schema_of(DeviceList), {kind: [] if document is None else document})
     if found := problems(DeviceList, value, path=""):
         raise FleetError(where, [sentence.removeprefix(".") for sentence in found])

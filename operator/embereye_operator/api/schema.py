@@ -293,7 +293,7 @@ def _json_schema(schema: Mapping[str, Any], *, strict: bool) -> Manifest:
     return out
 
 
-def _shown(instance: Any, where: str) -> str:
+def shown(instance: Any, where: str = "") -> str:
     """`instance`, the value at `where`, as far as it is told."""
     value = json.dumps(instance, ensure_ascii=False, default=str)
     if where.endswith((".source", ".streams.detect", ".streams.record")) or '"source"' in value or '"streams"' in value:
@@ -305,16 +305,16 @@ def _shown(instance: Any, where: str) -> str:
 def _sentence(error: ValidationError, cls: type, root: str) -> str:  # noqa: PLR0911 -- a table of rules
     where = root + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path)
     instance: Any = error.instance
-    value = _shown(instance, where)
+    value = shown(instance, where)
     limit: Any = error.validator_value
     schema: Any = error.schema
     match error.validator:
         case "additionalProperties":
             known = sorted(schema["properties"])
-            unknown = sorted(set(instance) - set(known))
+            unknown = sorted(map(str, set(instance) - set(known)))
             return f"{where}.{unknown[0]}: there is no such field; known here: {', '.join(known)}"
         case "required":
-            missing = next(name for name in limit if name not in instance)
+            missing = error.message.split("'")[1]  # there is an error for each, which has its name nowhere else
             return f"{where}.{missing}: is required"
         case "enum":
             return f"{where}: {value} is not one of {', '.join(limit)}"
@@ -402,8 +402,8 @@ def _broken_rules(cls: type, root: Constraint, value: Any, old: Any, path: str) 
             rules += getattr(hint, "RULES", ())
         for rule in rules:
             if (before is not None or not rule.transition) and not rule.holds(entry, before):
-                shown = "" if isinstance(entry, Mapping) else f"{json.dumps(entry, ensure_ascii=False)} "
-                yield f"{where}{rule.field_path}: {shown}{rule.message}"
+                told = "" if isinstance(entry, Mapping) else f"{json.dumps(entry, ensure_ascii=False)} "
+                yield f"{where}{rule.field_path}: {told}{rule.message}"
 
 
 @cache

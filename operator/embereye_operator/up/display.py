@@ -1,11 +1,13 @@
 """What `embereye up` shows: a live table on a terminal, plain lines elsewhere."""
 
+import contextlib
+import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,6 +16,7 @@ from rich.text import Text
 
 from embereye.process.telemetry.logs import visible
 
+logger = logging.getLogger(__name__)
 STYLES = {
     "normal": "green",
     "pre-alarm": "yellow",
@@ -65,11 +68,46 @@ class Display(Protocol):
         ...
 
 
+class _Output:
+    """A stream that ends nobody who writes to it: what it does not take is lost, which is logged once."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told = False
+
+    def write(self, text: str) -> int:
+        """Write `text`, where it is taken."""
+        with self._losing():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what was written, where it is taken."""
+        with self._losing():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    @contextlib.contextmanager
+    def _losing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self._told:
+                logger.warning(
+                    "the output cannot be written (%s): what happens is not told there; fleets are watched as before",
+                    error.strerror,
+                )
+            self._told = True
+
+
 class Lines:
     """One line per event and per change of a fleet's or zone's state."""
 
-    def __init__(self, stream: object = None) -> None:
-        self._console = Console(file=stream or sys.stdout, highlight=False, soft_wrap=True)  # type: ignore[arg-type]
+    def __init__(self, stream: TextIO | None = None) -> None:
+        output: Any = _Output(stream or sys.stdout)
+        self._console = Console(file=output, highlight=False, soft_wrap=True)
         self._last: dict[str, tuple[str, ...]] = {}
 
     def say(self, text: str, *, style: str = "") -> None:
@@ -97,7 +135,8 @@ class LiveTable:
         self._header = header
         self._events: deque[Text] = deque(maxlen=12)
         self._tables: list[Table] = []
-        self._live = Live(console=Console(), refresh_per_second=4, transient=False)
+        output: Any = _Output(sys.stdout)
+        self._live = Live(console=Console(file=output), refresh_per_second=4, transient=False)
         self._live.start()
 
     def say(self, text: str, *, style: str = "") -> None:

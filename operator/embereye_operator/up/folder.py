@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-import yaml
-
 from embereye.hub.webhooks.options import parse_webhooks
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
+from embereye_operator.api.documents import DocumentError, read_document, read_documents
 from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.runtime.local.runtime import identified
 
@@ -23,13 +22,13 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
     fleets: dict[str, Fleet] = {}
     for path in paths:
         try:
-            documents = list(yaml.safe_load_all(path.read_text()))
+            documents = read_documents(path.read_bytes())
         except FileNotFoundError as error:
             raise UserError(f"{path} does not exist") from error
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        except DocumentError as error:
+            raise UserError(f"{path}: {error}") from error
         manifests = [document for document in documents if document is not None]
         if not manifests:
             raise UserError(f"{path} holds no manifest: it should hold a SensorFleet or a CameraFleet")
@@ -49,12 +48,10 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
 def load_webhooks(path: Path) -> object:
     """The webhooks that a YAML or JSON file declares, as `embereye hub --webhooks` has them; UserError."""
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = read_document(path.read_bytes())
         parse_webhooks(document)
     except OSError as error:
         raise UserError(f"--webhooks {path}: {error.strerror or error}") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"--webhooks {path} is not YAML: {' '.join(str(error).split())}") from error
     except ValueError as error:
         raise UserError(f"--webhooks {path}: {error}") from error
     return document

@@ -173,6 +173,46 @@ def test_what_is_no_fleet_is_refused(document: dict[str, Any]) -> None:
         parse_fleet(document)
 
 
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf"])
+def test_a_number_that_no_limit_holds_for_is_refused(number: str) -> None:
+    spec = {"thermal": {"riseCelsiusPerMinute": yaml.safe_load(number)}}
+    with pytest.raises(FleetError, match=r"spec\.thermal\.riseCelsiusPerMinute: -?(NaN|Infinity) is not a number"):
+        parse_fleet(manifest(spec=spec))
+    text = f"[{{id: s-1, zone: hall, calibration: {{emissivity: {number}}}}}]"
+    with pytest.raises(FleetError, match=r"sensors\[0\]\.calibration\.emissivity: -?(NaN|Infinity) is not a number"):
+        parse_devices("sensors", text, "ConfigMap x")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "sentence"),
+    [
+        (["hall"], 'metadata: ["hall"] is not an object'),
+        ({"name": 7}, "metadata.name: 7 is not a string"),
+        ({"name": "hall", "namespace": ["a"]}, 'metadata.namespace: ["a"] is not a string'),
+        ({"name": "hall", "annotations": ["a"]}, 'metadata.annotations: ["a"] is not an object'),
+        ({"name": "hall", "labels": "a"}, 'metadata.labels: "a" is not an object'),
+        ({"name": "hall", "generation": "two"}, 'metadata.generation: "two" is not an integer'),
+    ],
+)
+def test_metadata_of_another_form_is_refused_by_its_field(metadata: Any, sentence: str) -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet({**manifest(), "metadata": metadata})
+    assert sentence in str(caught.value)
+
+
+def test_each_field_that_is_missing_is_named() -> None:
+    with pytest.raises(FleetError) as caught:
+        parse_fleet(manifest(spec={"sensors": [{}]}))
+    assert caught.value.problems == ["spec.sensors[0].id: is required", "spec.sensors[0].zone: is required"]
+
+
+def test_a_field_whose_name_is_a_number_is_refused_by_name() -> None:
+    with pytest.raises(FleetError, match=r"spec\.listen\.1: there is no such field"):
+        parse_fleet(manifest(spec={"listen": {1: 2, "future": 3}}))
+    with pytest.raises(FleetError, match=r"1: there is no such field; known here: apiVersion"):
+        parse_fleet(manifest() | yaml.safe_load("{1: 2, future: 3}"))
+
+
 def test_a_list_of_devices_is_read_from_yaml() -> None:
     devices = parse_devices("sensors", "- {id: s-1, zone: hall}\n- {id: s-2, zone: hall}", "ConfigMap x, key y")
     assert [device.id for device in devices] == ["s-1", "s-2"]
@@ -183,7 +223,7 @@ def test_a_list_of_devices_is_read_from_yaml() -> None:
     ("text", "sentence"),
     [
         ("- {id: s-1}", "sensors[0].zone: is required"),
-        ("{", "is neither YAML nor JSON"),
+        ("{", "is not YAML"),
         ("5", "sensors: 5 is not an array"),
         ("[{id: a, zone: z}, {id: a, zone: z}]", "sensors[1].id"),
     ],

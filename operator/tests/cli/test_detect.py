@@ -1,5 +1,8 @@
 import asyncio
 import json
+import os
+import subprocess
+import sys
 
 import cv2
 import numpy as np
@@ -190,3 +193,12 @@ def test_a_folder_of_something_else_is_not_overwritten(folder, tmp_path, capsys)
 def test_no_fire_without_a_folder_for_it_is_refused(folder, capsys):
     assert main(["detect", "--no-fire", str(folder / "walk.avi")]) == 2
     assert "--coco" in capsys.readouterr().err
+
+
+def test_findings_that_nobody_reads_any_more_are_no_failure(folder):
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "embereye_cli", "detect", folder / "walk.avi"]
+    with os.fdopen(writer) as closed:
+        ended = subprocess.run(words, check=False, stdout=closed, stderr=subprocess.PIPE)
+    assert (ended.returncode, ended.stderr.strip()) == (0, b"")

@@ -1,10 +1,13 @@
-"""`embereye explain device` where the hub's clock is another than that of who asks."""
+"""`embereye explain device` where the hub's clock, or the way to the hub, is another than one would think."""
 
+import contextlib
 import http.server
 import json
 import threading
 import time
+import urllib.request
 from argparse import Namespace
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,9 +17,9 @@ from embereye_cli.explain.device import run
 DEVICE = {"id": "s-01", "zone": "hall", "fleet": "default/sensors/hall", "covered": True, "state": "ok"}
 
 
-@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
-def test_how_long_ago_a_device_was_heard_goes_by_the_hubs_clock(ahead: int, capsys: pytest.CaptureFixture[str]) -> None:
-    now = time.time_ns() + ahead
+@contextlib.contextmanager
+def hub(now: int) -> Iterator[str]:
+    """The URL of a hub that answers once, whose clock says `now`, Unix ns."""
     devices = [DEVICE | {"heardNs": str(now - 2 * SECOND), "analysedNs": str(now - 3 * SECOND)}]
     told = json.dumps({"timeNs": str(now), "devices": devices}).encode()
 
@@ -31,6 +34,23 @@ def test_how_long_ago_a_device_was_heard_goes_by_the_hubs_clock(ahead: int, caps
 
     with http.server.HTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.handle_request, daemon=True).start()
-        port = server.server_address[1]
-        run(Namespace(device="s-01", console=f"http://127.0.0.1:{port}", token="x", json=False))
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+
+
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_how_long_ago_a_device_was_heard_goes_by_the_hubs_clock(ahead: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with hub(time.time_ns() + ahead) as console:
+        run(Namespace(device="s-01", console=console, token="x", json=False))
     assert "last heard 2.0 s ago\n  last analysed 3.0 s ago" in capsys.readouterr().out
+
+
+def test_the_hub_is_asked_without_the_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(urllib.request, "_opener", None)  # the proxies that an earlier request found
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with hub(time.time_ns()) as console:
+        run(Namespace(device="s-01", console=console, token="x", json=False))
+    assert "s-01" in capsys.readouterr().out

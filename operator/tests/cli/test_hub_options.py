@@ -8,6 +8,7 @@ import pytest
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub import access, alarms, subscriptions, webhooks
 from embereye_cli.hub.token import hub_tls
+from embereye_cli.processes import hub, shard_camera, shard_sensor
 
 OPTIONS = ["--hub", "hub:1", "--json", "--token", "@file", "--ca", "ca.crt", "--server-name", "hub"]
 ACTIONS = [
@@ -51,6 +52,52 @@ def test_a_hub_is_named_by_host_and_port(hub, capsys):
             parser.parse_args(words)
         assert f'argument --hub: "{hub}" is not HOST:PORT' in capsys.readouterr().err
     assert parser.parse_args(["--hub", "unix:/run/hub", "whoami"]).hub == "unix:/run/hub"
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "wrong", "sentence"),
+    [
+        (alarms, ["history", "--limit"], ["0", "-5", "2147483648", "x"], "is not a number of things: 1 or more"),
+        (alarms, ["clips", "a", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
+        (webhooks, ["dead-letters", "pager", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
+        (access, ["audit", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
+        (access, ["audit", "--before"], ["-1", str(2**31)], "is not the number of an entry"),
+        (alarms, ["watch", "--cursor"], ["-1", str(2**63)], "is not a cursor"),
+        (alarms, ["history", "--after"], ["-1", str(2**63)], "is not a cursor"),
+        (alarms, ["history", "--before"], ["-1", "x"], "is not a cursor"),
+        (subscriptions, ["follow", "night", "--cursor"], ["-1", str(2**63)], "is not a cursor"),
+        (webhooks, ["dead-letters", "pager", "--after"], ["-1"], "is not a cursor"),
+        (webhooks, ["resend", "pager", "--"], ["-1", str(2**63)], "is not a cursor"),
+    ],
+)
+def test_numbers_that_no_hub_takes_are_refused_by_their_option(command, words, wrong, sentence, capsys):
+    parser = ArgumentParser(prog="embereye command")
+    command.add_arguments(parser)
+    for number in wrong:
+        with pytest.raises(SystemExit):
+            parser.parse_args([*words, number])
+        assert f'"{number}" {sentence}' in capsys.readouterr().err
+    assert parser.parse_args([*words, "7"])
+
+
+def test_a_hub_at_an_ipv6_address_is_named_with_brackets(capsys):
+    parser = ArgumentParser(prog="embereye access")
+    access.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--hub", "::1:50052", "whoami"])
+    assert "an IPv6 address stands in brackets" in capsys.readouterr().err
+    assert parser.parse_args(["--hub", "[::1]:50052", "whoami"]).hub == "[::1]:50052"
+
+
+@pytest.mark.parametrize("process", [hub, shard_sensor, shard_camera])
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_process_listens_on_an_ipv6_address_with_brackets_and_without(process, host, monkeypatch):
+    monkeypatch.setenv("EMBEREYE_OUTER_HOST", host)
+    parser = ArgumentParser(prog="embereye process")
+    process.add_arguments(parser)
+    needed = ["--shard", "s-0", "--assignment", "file"] if process is not hub else []
+    parsed = parser.parse_args([*needed, "--host", host])
+    assert (parsed.host, parsed.outer_host) == ("[::1]", "[::1]")
 
 
 @pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"", "certificate")])

@@ -18,7 +18,7 @@ def load(name):
     print("loading", flush=True)
     time.sleep(60)
 main.importlib.import_module = load
-main.main(["hub"])
+sys.exit(main.main(["hub"]))
 """
 
 
@@ -34,6 +34,16 @@ def test_the_first_process_of_a_container_ends_when_it_is_told_to_while_it_start
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_command_that_is_interrupted_while_it_starts_ends_without_a_traceback():
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(30), process.communicate()[1]) == (130, "")
 
 
 def children(pid):
@@ -72,3 +82,22 @@ def test_output_that_finds_no_room_is_told_in_one_sentence():
         ended = subprocess.run([*MAIN, "plan", "--sensors", "10"], check=False, stdout=full, stderr=subprocess.PIPE)
     assert ended.returncode == 1
     assert ended.stderr == b"embereye: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        ["plan", "--help"],
+        ["plan", "--sensors", "10"],
+        ["plan", "--sensors", "10", "-o", "json"],
+    ],
+)
+def test_output_that_nobody_reads_any_more_is_no_error(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer) as closed:
+        ended = subprocess.run([*MAIN, *words], check=False, stdout=closed, stderr=subprocess.PIPE)
+    assert ended.returncode == 0
+    assert ended.stderr == b""

@@ -1,10 +1,12 @@
 """Durations, sizes and lists as people write them on a command line."""
 
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
+from types import ModuleType
 
 import pytest
 
-from embereye_cli.values import duration, duration_or_seconds, named_port, port_number, size, split_names
+from embereye_cli.processes import hub, operator, shard_camera, shard_sensor
+from embereye_cli.values import duration, duration_or_seconds, named_port, port_number, seconds, size, split_names
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5m", 90), ("12h", 43_200), ("30d", 2_592_000)])
@@ -23,6 +25,34 @@ def test_what_is_no_duration_is_refused_with_an_example(text: str) -> None:
     for parse in (duration, duration_or_seconds):
         with pytest.raises(ArgumentTypeError, match="such as 90s"):
             parse(text)
+
+
+def test_seconds_are_a_number_that_can_be_waited_for() -> None:
+    assert (seconds("15"), seconds("0.5"), seconds("0")) == (15, 0.5, 0)
+    for text in ("", "-1", "nan", "inf", "1e3", "5s"):
+        with pytest.raises(ArgumentTypeError, match="is not a number of seconds"):
+            seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("process", "variable"),
+    [
+        (operator, "TAKE_OVER_AFTER"),
+        (operator, "ROLLOUT_MAX_FLEETS"),
+        (shard_sensor, "LINGER"),
+        (shard_camera, "LINGER"),
+        (hub, "NATS_COPIES"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_told_by_its_option(
+    process: ModuleType, variable: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(f"EMBEREYE_{variable}", "soon")
+    parser = ArgumentParser(prog="embereye process")
+    process.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args([] if process in {hub, operator} else ["--shard", "s-0", "--assignment", "file"])
+    assert f"--{variable.lower().replace('_', '-')}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["", "-1", "65536", "80x", "²", "0x50"])

@@ -1,7 +1,11 @@
 """What `embereye up` shows on a terminal: words of cameras and devices are shown, whatever they are."""
 
+import contextlib
 import dataclasses
+import errno
 import io
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,13 +17,25 @@ from embereye_operator.up import display
 from embereye_operator.up.display import FleetRow, Lines, LiveTable, ZoneRow
 from embereye_operator.up.up import FIRST_WORD_SECONDS, FleetState
 
+
+class Filling(io.StringIO):
+    """A file on a disk that is full at times."""
+
+    full = False
+
+    def write(self, text: str, /) -> int:
+        if self.full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
 EVIL = "HTTP 404 [/red]\x1b[2J\x9b31m[bold]"
 SHOWN = r"HTTP 404 [/red]\x1b[2J\x9b31m[bold]"
 
 
 def test_a_camera_s_words_are_no_markup_and_steer_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(display, "Console", lambda: Console(file=screen, width=200))
+    monkeypatch.setattr(display, "Console", lambda **_: Console(file=screen, width=200))
     table = LiveTable(["EmberEye"])
     try:
         table.say(f"FAULT default/gate: {EVIL}")
@@ -64,3 +80,42 @@ def test_printed_lines_hold_no_control_characters(tmp_path: Path) -> None:
         Lines(stream).say(f"FAULT default/gate: {EVIL}\nALARM")
         stream.seek(0)
         assert stream.read().endswith(f"FAULT default/gate: {SHOWN}\\nALARM\n")
+
+
+def test_lines_that_nobody_reads_any_more_end_no_watch_and_that_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    stream = os.fdopen(writer, "w")
+    lines = Lines(stream)
+    for _ in range(2):
+        lines.say("ALARM default/hall")
+    assert [record.message for record in caplog.records] == [
+        "the output cannot be written (Broken pipe): what happens is not told there; fleets are watched as before"
+    ]
+    with contextlib.suppress(BrokenPipeError):
+        stream.close()
+
+
+def test_a_terminal_that_is_gone_ends_no_watch(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Filling()
+    monkeypatch.setattr(sys, "stdout", stream)
+    table = LiveTable(["EmberEye"])
+    stream.full = True
+    try:
+        table.say("ALARM default/hall")
+        table.show([FleetRow("default/cameras/yard", "1/1", "0/1", up=True, well=False, why="")], [])
+    finally:
+        table.close()
+    assert [record.message.partition(" (")[0] for record in caplog.records] == ["the output cannot be written"]
+
+
+def test_lines_are_told_again_once_a_full_disk_has_room() -> None:
+    stream = Filling()
+    lines = Lines(stream)
+    stream.full = True
+    lines.say("ALARM default/hall")
+    stream.full = False
+    lines.say("ALARM default/gate")
+    assert [line[10:] for line in stream.getvalue().splitlines()] == ["ALARM default/gate"]

@@ -48,6 +48,7 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
+    ("grpc.enable_http_proxy", 0),  # of the environment, which is for the outside: it reaches none of our processes
 )
 
 

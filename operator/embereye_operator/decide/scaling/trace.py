@@ -51,7 +51,7 @@ def encode(entry: Entry) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-def decode(line: str) -> Entry:
+def decode(line: str | bytes) -> Entry:
     """The inverse; ValueError says what is wrong."""
     try:
         document = json.loads(line)
@@ -78,7 +78,7 @@ def decode(line: str) -> Entry:
 def read(path: Path) -> Iterator[Entry]:
     """The entries of a trace, in order; UserError where it is none."""
     try:
-        with path.open() as lines:
+        with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 try:
                     yield decode(line)

@@ -202,6 +202,9 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(tmp_path: Path) -> Non
     path.write_text(encode(entry(0, 1)) + "\n{}\n")
     with pytest.raises(UserError, match="line 2"):
         list(read(path))
+    path.write_bytes(bytes(range(128, 256)))
+    with pytest.raises(UserError, match="line 1 is no entry of a scaling trace"):
+        list(read(path))
     with pytest.raises(UserError, match="cannot be read"):
         list(read(tmp_path / "absent"))
 

@@ -1,12 +1,11 @@
 // A day as it was: each zone's states, what was dark, and the clips, under a time that can be moved.
 
-import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, say, sinceAnswer, span, STALE_MS, STATES, sync, view } from "./lib.js";
+import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, view } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const HOUR = 3600000, DAY = 24 * HOUR;
 const PICTURES = 4;          // at one moment
 const REFRESH_MS = 10000;    // of a day that is not over
-const RETRY_MS = 2000;       // after what failed, where the hub answers
 const ORDER = ["alarm", "acknowledged", "pre-alarm", "restored"];
 
 const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, loaded: 0, truncated: false, failing: false };

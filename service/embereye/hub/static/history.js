@@ -1,14 +1,13 @@
 // What was: alarms, and everything else that happened; what is looked for stands in the address, so that a link shows the same.
 
 import { asked as address, ask as setAddress, pageName } from "./address.js";
-import { button, dateTime, elapsed, eventLook, fetchJson, get, make, milliseconds, nanoseconds, problem, say, sinceAnswer, span, STALE_MS, STATES, sync } from "./lib.js";
+import { button, dateTime, elapsed, eventLook, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const PAGE = 100;
 const EVENTS = 50;           // on a page
 const ASKED = 20;            // requests for one page, of which each looks at 5,000 events
 const FILTERS = ["zone", "device", "level", "kind", "type"];  // of events, as the API calls them
-const RETRY_MS = 2000;       // after what failed
 const past = { entries: [], next: "", turn: 0 };
 const found = { events: [], next: "", turn: 0 };
 let failed = null;           // what could not be asked for, and when

@@ -10,6 +10,7 @@ export const STATES = {
 export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
 export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
 
+export const RETRY_MS = 2000; // after what failed, where the hub answers
 export const STALE_MS = 4000; // without an answer, after which nothing on the page may pass for the present
 
 export const page = {

@@ -42,19 +42,25 @@ class WebhookOptions:
 def read_webhooks(path: Path) -> list[WebhookOptions]:
     """What the JSON file at `path` declares, {"webhooks": [{"name", "url", ...}]}; UserError names what is wrong."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return parse_webhooks(json.loads(path.read_bytes(), object_pairs_hook=_each_once))
     except OSError as error:
         raise UserError(f"--webhooks {path}: {error.strerror or error}") from error
+    except WrongError as error:
+        raise UserError(f"--webhooks {path}: {error}") from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"--webhooks {path} is not JSON: {error}") from error
-    try:
-        return parse_webhooks(document)
-    except ValueError as error:
-        raise UserError(f"--webhooks {path}: {error}") from error
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise WrongError(f'the key "{twice[:80]}" is there twice')
+    return found
 
 
 def parse_webhooks(document: object) -> list[WebhookOptions]:
-    """The webhooks of a file's content; ValueError."""
+    """The webhooks of a file's content; WrongError."""
     listed = document.get("webhooks") if isinstance(document, dict) and set(document) <= {"webhooks"} else None
     if not isinstance(listed, list):
         raise WrongError('it is not {"webhooks": [{"name": "...", "url": "..."}, ...]}')

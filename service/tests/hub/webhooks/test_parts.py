@@ -171,6 +171,9 @@ def test_a_file_declares_webhooks(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(UserError, match=f"--webhooks {path} is not JSON"):
         read_webhooks(path)
+    path.write_text('{"webhooks": [{"name": "a", "url": "https://a.example", "url": "https://b.example"}]}')
+    with pytest.raises(UserError, match=f'--webhooks {path}: the key "url" is there twice'):
+        read_webhooks(path)
     with pytest.raises(UserError, match="No such file"):
         read_webhooks(tmp_path / "none")
 
