@@ -16,7 +16,7 @@ from harness.machine.disk import Disk, can_mount, own_disk
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
-from .site import ALARM_SECONDS, CALM, SMOKE, Site, until
+from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site, until
 
 
 @pytest.fixture
@@ -99,6 +99,9 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
     assert await serving(site)
     assert await site.metric("shard-0", "embereye_shard_hub_connected") == 1
     assert await site.metric("shard-0", "embereye_shard_evidence_spooled") > 0, "nothing is acknowledged"
+    assert await site.metric("shard-0", "embereye_shard_degraded") == 1
+    refusal = f"hub {HOST}:{site.ports['hub'][3]} acknowledges no reports: the hub cannot write its database: database"
+    assert site.log("shard-0").count(refusal) == 1, "the shard knows why, and says so once"
     await site.covered(["first", "second"])
     second.line = SMOKE
     disk.free()
@@ -106,6 +109,7 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
         await site.alarmed(zone)
         assert len(await site.alarms(zone)) == 1
     assert not await failing(site)
+    assert not await site.metric("shard-0", "embereye_shard_degraded")
     assert (await said(watching, "again"))[-1].startswith("embereye: the hub can write its database again")
     watching.terminate()
     await watching.wait()

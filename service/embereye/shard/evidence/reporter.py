@@ -32,6 +32,14 @@ from embereye.zone.canary import is_canary
 logger = logging.getLogger(__name__)
 PART_BYTES = 1 << 14  # some milliseconds of work on devices' statuses
 COVERAGE_PERIOD = 1.0  # seconds between coverage reports
+# By which a hub that is there says that it takes no reports of this shard until something is changed.
+REFUSALS = {
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
 
 
 def split(coverage: Coverage, statuses: Iterable[DeviceStatus]) -> Iterator[Coverage]:
@@ -93,6 +101,12 @@ class Reporter:
         self.connected = False
         self.welcomes_canaries = False  # the hub that is connected said so; another one would tell people of them
         self.delivered = 0  # reports acknowledged since the start, of devices
+        self._refused = ""  # why a hub that is there acknowledges no reports; '' where it does, or is not there
+
+    @property
+    def refusal(self) -> str:
+        """Why the hub, which is there, acknowledges no reports; '' where it does or cannot be reached."""
+        return f"hub {self._links.hub_address} acknowledges no reports: {self._refused}" if self._refused else ""
 
     def report(self, evidence: EvidenceItem) -> None:
         """Spool `evidence` and send it as soon as the hub is there."""
@@ -112,40 +126,45 @@ class Reporter:
             link, renewed = self._links.hub(), self._links.renewed
             try:
                 async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
-                    self._spool.acknowledge(list(response.acknowledged))
-                    if self.acknowledged is not None and response.acknowledged:
-                        self.acknowledged(response.acknowledged)
-                    self.delivered += sum(not is_canary(name) for name in response.acknowledged)
-                    self.welcomes_canaries |= response.canaries
-                    if response.ledgers_ns:
-                        self._told_ns = response.ledgers_ns
-                        self._told(response.ledgers_ns)
-                    if response.HasField("marked"):
-                        self._marked(response.marked)
                     if not self.connected:
                         self.connected = True
                         backoff.reset()
-                        logger.info(
-                            "hub %s: connected, %s spooled",
-                            self._links.hub_address,
-                            counted(len(self._spool), "report"),
-                        )
-                        failing = ""
-                reason = "" if renewed.is_set() else "the hub closed the stream"
+                        failing = self._refused = ""
+                        logger.info("hub %s: connected, %s", self._links.hub_address, self._waiting())
+                    self._hear(response)
+                reason, refused = "" if renewed.is_set() else "the hub closed the stream", ""
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
+                refused = (error.details() or error.code().name) if error.code() in REFUSALS else ""
             finally:
                 self.connected = self.welcomes_canaries = False
                 await link.close(None)
+            self._refused = refused
             if reason and reason != failing:
-                logger.warning(
-                    "hub %s: %s; trying again, %s spooled",
-                    self._links.hub_address,
-                    reason,
-                    counted(len(self._spool), "report"),
-                )
+                logger.warning("hub %s: %s; trying again, %s", self._links.hub_address, reason, self._waiting())
                 failing = reason
             await asyncio.sleep(backoff.next())
+
+    def _waiting(self) -> str:
+        return f"{counted(len(self._spool), 'report')} spooled"
+
+    def _hear(self, response: ReportResponse) -> None:
+        self._spool.acknowledge(list(response.acknowledged))
+        if self.acknowledged is not None and response.acknowledged:
+            self.acknowledged(response.acknowledged)
+        self.delivered += sum(not is_canary(name) for name in response.acknowledged)
+        self.welcomes_canaries |= response.canaries
+        if response.ledgers_ns:
+            self._told_ns = response.ledgers_ns
+            self._told(response.ledgers_ns)
+        if response.HasField("marked"):
+            self._marked(response.marked)
+        if response.HasField("failing"):
+            before, self._refused = self._refused, response.failing
+            if self._refused and not before:
+                logger.warning("%s; they wait here, %s", self.refusal, self._waiting())
+            elif before and not self._refused:
+                logger.warning("hub %s acknowledges reports again, %s", self._links.hub_address, self._waiting())
 
     async def _send(
         self, renewed: asyncio.Event, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]"
