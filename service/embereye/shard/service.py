@@ -255,6 +255,7 @@ class ShardProcess(ShardServicer, Collector):
     async def _linger(self) -> None:
         """Wait for the hub to take what is spooled, where nobody else will have it; a second signal ends that."""
         seconds = self._options.linger
+        self._spool.save()
         if not seconds and not self._spool.outlives():
             logger.error("reports about %s are lost: the hub did not take them", self._spool.subjects())
             return
