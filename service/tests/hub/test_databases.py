@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from harness.servers.postgres import PASSWORD, Postgres
@@ -237,6 +239,30 @@ def test_a_hub_that_was_cut_off_cannot_write_into_what_another_one_owns_by_now(
     assert [event.cursor for event in owner.events(0, 9)] == [1, 2]
     stale.close()
     owner.close()
+
+
+def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path) -> None:
+    store = Store(open_database(tmp_path))
+    store.commit(Transaction(evidence=[(f"report-{number}", 1) for number in range(5_000)]))
+    with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)) as other:
+        other.execute("DELETE FROM evidence WHERE id <> 'report-7'")
+        other.execute("VACUUM")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.commit(Transaction(evidence=[("last", 1)]))
+    store.check()
+    assert store.known(["report-7", "last"]) == {"report-7", "last"}
+    store.close()
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_nothing_is_stored_in_a_file_that_somebody_removed(tmp_path: Path, suffix: str) -> None:
+    store = Store(open_database(tmp_path))
+    store.commit(Transaction(evidence=[("before", 1)]))
+    (tmp_path / f"hub.sqlite{suffix}").unlink()
+    for attempt in (lambda: store.commit(Transaction(evidence=[("after", 1)])), store.check):
+        with pytest.raises(BeginAnewError, match=f"hub.sqlite{suffix} was removed in .* while it was open"):
+            attempt()
+    store.close()
 
 
 def test_a_second_hub_is_told_that_the_database_is_in_use(

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
-from embereye.shard.evidence.spool_files import SpoolFiles
+from embereye.process.sqlite_files import SqliteFiles
 from embereye.units import counted
 from embereye.v1.evidence_pb2 import EvidenceItem
 
@@ -94,7 +94,7 @@ class Spool:
 
     def __init__(self, path: Path | None, *, capacity: int = CAPACITY) -> None:
         self._path = path
-        self._files = SpoolFiles(path) if path else None
+        self._files = SqliteFiles(path) if path else None
         self._capacity = capacity
         self._devices: dict[str, str] = {}  # report id → device, of all that wait
         self._latest = 0  # number
@@ -167,7 +167,7 @@ class Spool:
 
     def _altered(self) -> str:
         """What somebody else did to the files that reports are written to; '' where nothing is seen."""
-        return self._files.altered() if self._files and not self._unwritable else ""
+        return self._files.replaced() or self._files.shortened() if self._files and not self._unwritable else ""
 
     def _note_files(self) -> None:
         if self._files and not self._unwritable:
@@ -301,7 +301,7 @@ class Spool:
         assert self._files is not None
         disk = self._disk
         try:
-            if disk is not None and (why := self._files.altered()):
+            if disk is not None and (why := self._files.replaced() or self._files.shortened()):
                 raise sqlite3.DatabaseError(why)
             disk = disk or _connect(self._path)
             # What could not even be opened may hold reports: they are sent after those that came since.

@@ -1,4 +1,4 @@
-"""The files of a spool: whether they are still those that are written, and how they make way for new ones."""
+"""The files of a database of SQLite's that is open: whether they are still those that are written."""
 
 from pathlib import Path
 
@@ -7,15 +7,19 @@ WATCHED = ("", "-wal")  # which only grow while they are open
 ROOM_BYTES = 1 << 18  # with less room a disk would be full again at once
 
 
-class SpoolFiles:
-    """Those of the database at `path`."""
+class SqliteFiles:
+    """Those of the database at `path`, whose log is a file of its own. SQLite notices nothing of what is done to them.
+
+    What a transaction wrote is stored where `replaced` says nothing after it. `shortened` is for a database that nobody
+    else has to do with: tools that copy one, or save room, cut off its files as well.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[Path, tuple[int, int, int]] = {}  # → device, inode, bytes
 
     def note(self) -> None:
-        """The files that are there now are those that are written."""
+        """The files that are there now are those that are written, and as long as they may be."""
         self._known = {}
         for suffix in WATCHED:
             file = self._beside(suffix)
@@ -25,9 +29,9 @@ class SpoolFiles:
                 continue
             self._known[file] = found.st_dev, found.st_ino, found.st_size
 
-    def altered(self) -> str:
-        """What somebody else did to a file, so that what is written to it is lost; '' where nothing is seen."""
-        for file, (device, inode, size) in self._known.items():
+    def replaced(self) -> str:
+        """Which file is no longer that which is written; '' where none is seen."""
+        for file, (device, inode, _) in self._known.items():
             try:
                 found = file.stat()
             except (FileNotFoundError, NotADirectoryError):
@@ -36,8 +40,16 @@ class SpoolFiles:
                 continue
             if (found.st_dev, found.st_ino) != (device, inode):
                 return f"{file.name} was replaced"
-            if found.st_size < size:
-                return f"{file.name} was cut off"
+        return ""
+
+    def shortened(self) -> str:
+        """Which file somebody has cut off; '' where none is seen."""
+        for file, (_, _, size) in self._known.items():
+            try:
+                if file.stat().st_size < size:
+                    return f"{file.name} was cut off"
+            except OSError:
+                continue
         return ""
 
     def put_aside(self) -> None:
@@ -48,7 +60,7 @@ class SpoolFiles:
                 file.replace(self._beside(f".damaged{suffix}"))
 
     def try_room(self) -> None:
-        """OSError where the disk has no room for some more reports: a database that becomes shorter needs none."""
+        """OSError where the disk has no room for some more rows: a database that becomes shorter needs none."""
         draft = self._beside(".room")
         try:
             draft.write_bytes(bytes(ROOM_BYTES))
