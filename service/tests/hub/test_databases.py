@@ -241,6 +241,20 @@ def test_a_hub_that_was_cut_off_cannot_write_into_what_another_one_owns_by_now(
     owner.close()
 
 
+def test_a_row_that_cannot_be_read_is_told_once_however_often_it_is_asked_for(
+    stored: Stored, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = stored.open()
+    store.commit(Transaction(events=events(1, 2, 3)))
+    garbage = "'\\xff'" if stored.address else "x'ff'"
+    store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor = 2")
+    for _ in range(5):
+        assert [event.cursor for event in store.events(0, 10)] == [1, 3]
+    assert caplog.text.count("a row cannot be read and is passed over") == 1
+    assert store.unreadable == 5
+    store.close()
+
+
 def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path) -> None:
     store = Store(open_database(tmp_path))
     store.commit(Transaction(evidence=[(f"report-{number}", 1) for number in range(5_000)]))

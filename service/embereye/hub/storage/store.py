@@ -42,6 +42,7 @@ R = TypeVar("R")
 
 PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
 ASKED = 512  # ids in one question, a power of two
+TOLD = 100  # rows that cannot be read are logged at most
 RECENT = 20_000  # ids of reports that the hub knows without asking; what is sent again is sent soon
 PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
 MOST_PATIENCE_SECONDS = 60.0
@@ -149,7 +150,8 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.unreadable = 0  # rows that were passed over
+        self.unreadable = 0  # rows that were passed over, each time
+        self._told = set[tuple[str, str]]()  # queries and errors
         # Events and entries of the audit trail in the commits that failed: tried last, and known to be stored.
         self._tried = self._stored = (0, 0)
 
@@ -228,6 +230,9 @@ class Store:
 
     def _pass_over(self, query: str, error: Exception) -> None:
         self.unreadable += 1
+        if (query, str(error)) in self._told or len(self._told) >= TOLD:
+            return  # a client that asks again, and again, would fill the log
+        self._told.add((query, str(error)))
         logger.error("%s: a row cannot be read and is passed over: %s (%s)", self._db.name, error, query)
 
     def known(self, ids: Iterable[str]) -> set[str]:
