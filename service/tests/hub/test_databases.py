@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +18,7 @@ from embereye.hub.access.roles import Role
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import BeginAnewError, Row, StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.storage.store import Store, StoredPicture, Transaction, open_database
+from embereye.hub.storage.store import Store, StoredPicture, Transaction, lock_folder, open_database
 from embereye.levels import Kind, Level, Sense
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
@@ -266,6 +268,26 @@ def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path
     store.check()
     assert store.known(["report-7", "last"]) == {"report-7", "last"}
     store.close()
+
+
+def test_a_folder_that_cannot_be_written_any_more_is_one_hubs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def read_only(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(path, flags, mode)
+
+    os.close(lock_folder(tmp_path))
+    for first, second in ((opened, read_only), (read_only, opened), (read_only, read_only)):
+        monkeypatch.setattr(os, "open", first)
+        held = lock_folder(tmp_path)
+        monkeypatch.setattr(os, "open", second)
+        with pytest.raises(UserError, match="is in use by another hub"):
+            lock_folder(tmp_path)
+        os.close(held)
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])

@@ -1,6 +1,7 @@
 """What the hub must not forget: evidence ids, zones, events, rosters."""
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -127,10 +128,7 @@ def lock_folder(folder: Path) -> int:
     """Make `folder` this process's own for as long as the returned descriptor is open."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(folder / "hub.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError:  # a full disk, or one that cannot be written: what it holds can be served all the same
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _open_lock(folder)
     except OSError as error:
         raise UserError(f"--data {folder}: {error.strerror or error}") from error
     try:
@@ -139,6 +137,17 @@ def lock_folder(folder: Path) -> int:
         os.close(descriptor)
         raise UserError(f"--data {folder} is in use by another hub: stop that one, or name another folder") from error
     return descriptor
+
+
+def _open_lock(folder: Path) -> int:
+    file = folder / "hub.lock"
+    # On a full disk, or one that cannot be written, what it holds can be served all the same.
+    with contextlib.suppress(OSError):
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    # The same file where it is there: others may have it, or come once the disk can be written.
+    with contextlib.suppress(OSError):
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class Store:
