@@ -101,6 +101,7 @@ class Spool:
         self._disk: sqlite3.Connection | None = None  # that cannot be written, where it was opened
         self._unwritable = ""  # why reports are kept in memory; '' where they are on the disk
         self._return_due = 0.0  # monotonic seconds
+        self._in_use = False  # what waits in it is known
         self._damaged = ""  # what was lost, and why; '' where nothing was
         self.dropped = 0
         try:
@@ -116,6 +117,7 @@ class Spool:
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
             self._begin_anew(str(error))
         self._note_files()
+        self._in_use = True
         self._idle = time.monotonic()  # when it was empty, or reports were acknowledged, last
 
     def __len__(self) -> int:
@@ -248,7 +250,7 @@ class Spool:
         self._roll_back(self._db)
         rows, _ = _salvage(self._db)
         kept = {report.id for _, report in rows}
-        loss = self._loss(kept, garbled, known=bool(self._devices) and found is None)
+        loss = self._loss(kept, garbled, known=self._in_use and found is None)
         # They are sent after those that came since.
         rows += enumerate((report for report in found or () if report.id not in kept), self._latest + 1)
         before, self._damaged = self._damaged, f"evidence spool: {self._path} was damaged ({why}): {loss}"

@@ -466,6 +466,14 @@ def test_files_that_somebody_removes_replaces_or_cuts_off_under_a_running_shard_
     assert "fire" in ids(again)
 
 
+def test_an_empty_file_that_is_removed_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.spool"
+    spool = Spool(path)
+    path.unlink()
+    spool.put(report("fire"))
+    assert spool.degraded.endswith("(s.spool was removed): nothing is lost")
+
+
 def test_a_folder_that_is_removed_under_a_running_shard_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "shard" / "s.spool"
     spool = filled(path)
