@@ -155,6 +155,47 @@ async def test_a_hub_that_refuses_this_shard_is_told_apart_from_one_that_cannot_
         await task
 
 
+async def test_a_hub_that_lets_a_shard_in_and_refuses_what_it_reports_is_dialled_seldom_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refusing(RecordingHub):
+        dialled = 0
+
+        async def Report(self, requests: AsyncIterator[ReportRequest], context: Any) -> AsyncIterator[ReportResponse]:
+            self.dialled += 1
+            yield ReportResponse(canaries=True)
+            if not self.acknowledging:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a shard reports for itself")
+            async for response in super().Report(requests, context):
+                yield response
+
+    caplog.set_level("INFO")
+    hub, spool = Refusing(), Spool(None)
+    hub.acknowledging = False
+    server, port = await serve(hub)
+    reporter = reporter_to(port, spool)
+    reporter.report(evidence("a"))
+    task = asyncio.ensure_future(reporter.run())
+    await until(lambda: hub.dialled >= 4)
+    await asyncio.sleep(1.5)
+    assert hub.dialled < 10
+    assert reporter.refusal.endswith("acknowledges no reports: a shard reports for itself")
+    hub.acknowledging = True
+    await until(lambda: not len(spool))
+    assert not reporter.refusal
+    told = [record.message for record in caplog.records if record.name.endswith("reporter")]
+    told = [one for one in told if "INTERNAL" not in one]  # what gRPC says where a write meets the hub's end
+    assert told == [
+        f"hub 127.0.0.1:{port}: connected, 1 report spooled",
+        f"hub 127.0.0.1:{port}: PERMISSION_DENIED: a shard reports for itself; trying again, 1 report spooled",
+        f"hub 127.0.0.1:{port} acknowledges reports again, 0 reports spooled",
+    ]
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
+
+
 async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() -> None:
     hub, spool = RecordingHub(), Spool(None)
     hub.acknowledging = False
