@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import copy
+import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ import pytest
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye.units import SECOND
 from embereye_operator.runtime.kubernetes import lease
 from embereye_operator.runtime.kubernetes.lease import DEADLINE, DURATION, Election
 
@@ -155,6 +157,19 @@ async def test_a_leader_that_was_suspended_knows_that_it_is_late() -> None:
     async with standing(first):
         await rounds()
     clock.now += DURATION + 1  # it wakes in the middle of a pass
+    assert not first.leads()
+
+
+async def test_a_leader_whose_machine_was_suspended_knows_that_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Election(cast("AsyncClient", Server()), "operator", "embereye", holder="a")
+    async with standing(first):
+        await rounds()
+        assert first.leads()
+    real, suspended = time.clock_gettime_ns, int((DURATION + 1) * SECOND)
+    # CLOCK_MONOTONIC stood still meanwhile.
+    monkeypatch.setattr(
+        time, "clock_gettime_ns", lambda which: real(which) + suspended * (which == time.CLOCK_BOOTTIME)
+    )
     assert not first.leads()
 
 

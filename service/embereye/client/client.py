@@ -262,9 +262,19 @@ class Client:
             and state.rest_until <= time.monotonic()
         )
 
-    def body(self, state: _Device, spooled: Spooled, link: "_Link") -> DeviceBatch:
-        """What is sent for a spooled batch; a stream learns a device's calibration with its first one."""
+    def body(self, state: _Device, spooled: Spooled, link: "_Link") -> DeviceBatch | None:
+        """What is sent for a spooled batch; a stream learns a device's calibration with its first one.
+
+        None where it was lost with a damaged spool: nothing waits for it any more.
+        """
         batch = self._outbox.body(spooled.number)
+        if batch is None:
+            state.batches.remove(spooled)
+            state.sent -= 1
+            link.in_flight -= 1
+            state.holder = link if state.sent else None
+            self._changed.set()
+            return None
         if state.calibration and state.name not in link.calibrated:
             link.calibrated.add(state.name)
             batch.calibration = state.calibration
@@ -425,10 +435,11 @@ class _Link:
             while chosen := self._client.next_batches(self):
                 request = IngestRequest()
                 for state, spooled, restart in chosen:
-                    batch = self._client.body(state, spooled, self)
-                    batch.restart = restart
-                    request.devices.append(batch)
-                await call.write(request)
+                    if (batch := self._client.body(state, spooled, self)) is not None:
+                        batch.restart = restart
+                        request.devices.append(batch)
+                if request.devices:
+                    await call.write(request)
             await self.wake.wait()
 
 

@@ -26,7 +26,7 @@ from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.keeper import Webhooks
 from embereye.hub.zones import Zones
-from embereye.process.timing.clock import Timeline, now_ns
+from embereye.process.timing.clock import Timeline, lease_ns, now_ns
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.sentences import duration
 
@@ -54,7 +54,9 @@ class Hub:
         clock: Callable[[], int] = time.time_ns,
         steady: Callable[[], int] = time.monotonic_ns,
         work: Callable[[], int] = time.thread_time_ns,
+        leases: Callable[[], int] = lease_ns,
     ) -> None:
+        """`leases` is what sessions are timed by: steady, also while the machine is suspended."""
         self._store = store
         self._retention_ns = retention_ns
         self.timeline = Timeline(clock, steady)
@@ -65,7 +67,7 @@ class Hub:
         self.committer = Committer(store, timeline=self.timeline, seal=self.zones.store_changes, publish=self._publish)
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
-        self.access = Access(self.committer, clock=clock, steady=steady)
+        self.access = Access(self.committer, clock=clock, steady=leases)
         self.coverage = CoverageKeeper(
             self.committer,
             self.zones,

@@ -255,6 +255,7 @@ class ShardProcess(ShardServicer, Collector):
     async def _linger(self) -> None:
         """Wait for the hub to take what is spooled, where nobody else will have it; a second signal ends that."""
         seconds = self._options.linger
+        self._spool.save()
         if not seconds and not self._spool.outlives():
             logger.error("reports about %s are lost: the hub did not take them", self._spool.subjects())
             return
@@ -321,10 +322,12 @@ class ShardProcess(ShardServicer, Collector):
             load=self._core.load(),
             started_ns=self._started_ns,
             evidence_spooled=len(self._spool),
-            degraded="; ".join(
-                filter(None, (self._core.degraded(), self._tls_trouble(), self._spool.degraded, self._lingering))
-            ),
+            degraded="; ".join(filter(None, (self._core.degraded(), self._tls_trouble(), *self._unsent()))),
         )
+
+    def _unsent(self) -> tuple[str, str, str]:
+        """What is wrong with the way of reports to the hub, and with where they wait."""
+        return self._spool.degraded, self._reporter.refusal if len(self._spool) else "", self._lingering
 
     def _tls_trouble(self) -> str:
         """Why devices that speak TLS may be turned away; '' where nothing is wrong with our side of it."""

@@ -174,6 +174,27 @@ async def test_a_disk_that_cannot_be_written_for_a_while_costs_no_reading(start:
     assert not Outbox(path, 10).load()
 
 
+async def test_a_spool_that_is_found_damaged_holds_up_no_other_reading(start: Start, tmp_path: Path) -> None:
+    path, port = tmp_path / "spool", free_port()
+    async with Client(f"127.0.0.1:{port}", spool=path, batch=10) as client:
+        for number in range(100):
+            client.send("a", smoke_adc=number)
+            client.send("b", smoke_adc=number)
+        client.spooled()
+        garbled = "FROM batch WHERE device = 'a' AND number % 3 = 1"
+        ((lost,),) = client._outbox._db.execute(f"SELECT SUM(items) {garbled}")
+        client._outbox._db.execute(f"UPDATE batch SET body = x'ff' WHERE number IN (SELECT number {garbled})")
+        running = await start(port)
+        running.own("a", "b")
+        assert await client.flush(20)
+        client.send("a", smoke_adc=1)
+        assert await client.flush(20)
+        assert client.waiting == 0
+    assert lost > 20
+    assert (running.ledger("a").analysed, running.ledger("b").analysed) == (101 - lost, 100)
+    assert (tmp_path / "spool.damaged").exists()
+
+
 async def test_a_device_that_moves_to_another_shard_is_followed(start: Start) -> None:
     first, second = await start(), await start()
     first.own("a", "b")

@@ -1,6 +1,8 @@
 """The client's spool: what is put is there once, until it is forgotten, whatever comes between."""
 
+import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,76 @@ def test_what_has_no_room_is_refused_and_what_is_there_stays() -> None:
     with pytest.raises(SpoolFullError, match="100 readings are not acknowledged yet"):
         outbox.check_room(40)
     assert outbox.items == 60
+
+
+def garble(path: Path, begin: float, end: float) -> None:
+    content = bytearray(path.read_bytes())
+    first, last = int(begin * len(content)), int(end * len(content))
+    content[first:last] = b"\xa5" * (last - first)
+    path.write_bytes(content)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "replaced": lambda path: garble(path, 0, 1),
+    "header": lambda path: garble(path, 0, 0.01),
+    "middle": lambda path: garble(path, 0.4, 0.6),
+    "end": lambda path: garble(path, 0.9, 1),
+    "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
+}
+
+
+def filled(path: Path) -> tuple[Outbox, list[Spooled]]:
+    outbox = Outbox(path, 10**9)
+    calibration = bytes(1_000)
+    batches = [(DeviceBatch(device="s", epoch=7, calibration=calibration), number + 1, 1) for number in range(500)]
+    return outbox, [one for batch in batches for one in outbox.put([batch])]
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_put_aside_and_what_can_be_read_goes_on_with_what_comes(
+    tmp_path: Path, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "outbox"
+    filled(path)[0].close()
+    damage(path)
+    outbox = Outbox(path, 10**9)
+    assert "was damaged" in caplog.text
+    assert (tmp_path / "outbox.damaged").exists()
+    left = outbox.items
+    assert outbox.counting("s").epoch > 7, "how far it has counted cannot be relied on"
+    (one,) = outbox.put([(DeviceBatch(device="s", epoch=8), 1, 1)])
+    for spooled in outbox.load()["s"]:
+        assert outbox.body(spooled.number)
+    outbox.forget([one])
+    outbox.close()
+    caplog.clear()
+    assert Outbox(path, 10**9).items == left < 500
+    assert not caplog.text
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_file_that_is_found_damaged_later_is_put_aside_too(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    path = tmp_path / "outbox"
+    outbox, spooled = filled(path)
+    outbox._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    outbox._db.execute("PRAGMA shrink_memory")
+    damage(path)
+    found = {one.number for one in spooled if outbox.body(one.number)}
+    (last,) = outbox.put([(DeviceBatch(device="s", epoch=7), 501, 1)])
+    assert last.number == 501, "no other batch's"
+    found = {one.number for one in spooled if outbox.body(one.number)}
+    assert len(found) < 500
+    assert outbox.items == len(found) + 1
+    outbox.forget(spooled)
+    assert outbox.items == 1
+    # The process is killed: nothing is closed.
+    assert Outbox(path, 10**9).load() == {"s": [last]}
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_a_file_that_somebody_removes_meanwhile_loses_nothing(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / "outbox"
+    outbox, spooled = filled(path)
+    path.with_name(path.name + suffix).unlink()
+    last = outbox.put([(DeviceBatch(device="s", epoch=7), 501, 1)])
+    assert Outbox(path, 10**9).load() == {"s": spooled + last}

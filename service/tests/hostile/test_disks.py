@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
+import sqlite3
 import sys
 import urllib.error
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from harness.machine.disk import Disk, can_mount, own_disk
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
 
-from .site import ALARM_SECONDS, CALM, SMOKE, Site, until
+from .site import ALARM_SECONDS, CALM, HOST, SMOKE, Site, until
 
 
 @pytest.fixture
@@ -99,6 +101,9 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
     assert await serving(site)
     assert await site.metric("shard-0", "embereye_shard_hub_connected") == 1
     assert await site.metric("shard-0", "embereye_shard_evidence_spooled") > 0, "nothing is acknowledged"
+    assert await site.metric("shard-0", "embereye_shard_degraded") == 1
+    refusal = f"hub {HOST}:{site.ports['hub'][3]} acknowledges no reports: the hub cannot write its database: database"
+    assert site.log("shard-0").count(refusal) == 1, "the shard knows why, and says so once"
     await site.covered(["first", "second"])
     second.line = SMOKE
     disk.free()
@@ -106,6 +111,7 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
         await site.alarmed(zone)
         assert len(await site.alarms(zone)) == 1
     assert not await failing(site)
+    assert not await site.metric("shard-0", "embereye_shard_degraded")
     assert (await said(watching, "again"))[-1].startswith("embereye: the hub can write its database again")
     watching.terminate()
     await watching.wait()
@@ -153,6 +159,44 @@ async def test_a_hub_that_is_started_on_a_disk_it_cannot_write_serves_what_it_ho
     assert len(await site.alarms("after")) == 1
 
 
+REMOVALS: dict[str, Callable[[Path], object]] = {
+    "database": lambda folder: (folder / "hub.sqlite").unlink(),
+    "log": lambda folder: (folder / "hub.sqlite-wal").unlink(),
+    "folder": shutil.rmtree,
+    "replaced": lambda folder: (folder.parent / "backup.sqlite").replace(folder / "hub.sqlite"),
+}
+
+
+@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
+async def test_a_hub_whose_database_is_removed_under_it_begins_anew_and_acknowledges_nothing_that_is_lost(
+    site: Site, remove: Callable[[Path], object]
+) -> None:
+    site.start("hub")
+    site.assign("shard-0", "first", "second")
+    site.start("shard-0")
+    first = site.speaker("shard-0", "first")
+    site.speaker("shard-0", "second")
+    await site.covered(["first", "second"])
+    with (
+        contextlib.closing(sqlite3.connect(site.data["hub"] / "hub.sqlite")) as database,
+        contextlib.closing(sqlite3.connect(site.folder / "backup.sqlite")) as backup,
+    ):
+        database.backup(backup)
+    remove(site.data["hub"])
+    first.line = SMOKE
+
+    async def anew() -> bool:
+        return "beginning anew" in site.log("hub") and await _spooled(site) == 0
+
+    await until(anew, "it begins anew, and has what the shard saw")
+    site.end("shard-0", signal.SIGKILL)
+    shutil.rmtree(site.data["shard-0"])
+    site.end("hub", signal.SIGKILL)
+    site.start("hub")
+    await site.alarmed("first")
+    assert len(await site.alarms("first")) == 1
+
+
 @pytest.mark.parametrize("damage", ["garbled", "truncated"])
 async def test_a_shard_whose_spool_is_damaged_reports_all_the_same_and_says_what_it_lost(
     site: Site, damage: str
@@ -188,8 +232,6 @@ async def _spooled(site: Site) -> bool:
 
 
 async def test_rows_that_cannot_be_read_stop_nothing(site: Site) -> None:
-    import sqlite3
-
     site.start("hub")
     site.assign("shard-0", "before", "after")
     site.start("shard-0")

@@ -2,8 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
+import os
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from harness.servers.postgres import PASSWORD, Postgres
@@ -14,7 +18,7 @@ from embereye.hub.access.roles import Role
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import BeginAnewError, Row, StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.storage.store import Store, StoredPicture, Transaction, open_database
+from embereye.hub.storage.store import Store, StoredPicture, Transaction, lock_folder, open_database
 from embereye.levels import Kind, Level, Sense
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
@@ -237,6 +241,64 @@ def test_a_hub_that_was_cut_off_cannot_write_into_what_another_one_owns_by_now(
     assert [event.cursor for event in owner.events(0, 9)] == [1, 2]
     stale.close()
     owner.close()
+
+
+def test_a_row_that_cannot_be_read_is_told_once_however_often_it_is_asked_for(
+    stored: Stored, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = stored.open()
+    store.commit(Transaction(events=events(1, 2, 3)))
+    garbage = "'\\xff'" if stored.address else "x'ff'"
+    store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor = 2")
+    for _ in range(5):
+        assert [event.cursor for event in store.events(0, 10)] == [1, 3]
+    assert caplog.text.count("a row cannot be read and is passed over") == 1
+    assert store.unreadable == 5
+    store.close()
+
+
+def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path) -> None:
+    store = Store(open_database(tmp_path))
+    store.commit(Transaction(evidence=[(f"report-{number}", 1) for number in range(5_000)]))
+    with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite", isolation_level=None)) as other:
+        other.execute("DELETE FROM evidence WHERE id <> 'report-7'")
+        other.execute("VACUUM")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.commit(Transaction(evidence=[("last", 1)]))
+    store.check()
+    assert store.known(["report-7", "last"]) == {"report-7", "last"}
+    store.close()
+
+
+def test_a_folder_that_cannot_be_written_any_more_is_one_hubs_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def read_only(path: Path, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return opened(path, flags, mode)
+
+    os.close(lock_folder(tmp_path))
+    for first, second in ((opened, read_only), (read_only, opened), (read_only, read_only)):
+        monkeypatch.setattr(os, "open", first)
+        held = lock_folder(tmp_path)
+        monkeypatch.setattr(os, "open", second)
+        with pytest.raises(UserError, match="is in use by another hub"):
+            lock_folder(tmp_path)
+        os.close(held)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_nothing_is_stored_in_a_file_that_somebody_removed(tmp_path: Path, suffix: str) -> None:
+    store = Store(open_database(tmp_path))
+    store.commit(Transaction(evidence=[("before", 1)]))
+    (tmp_path / f"hub.sqlite{suffix}").unlink()
+    for attempt in (lambda: store.commit(Transaction(evidence=[("after", 1)])), store.check):
+        with pytest.raises(BeginAnewError, match=f"hub.sqlite{suffix} was removed in .* while it was open"):
+            attempt()
+    store.close()
 
 
 def test_a_second_hub_is_told_that_the_database_is_in_use(

@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from embereye.hub.coverage.skew import Skew
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feeds import feed
 from embereye.hub.feeds.feed import LAG
 from embereye.hub.hub import Hub
@@ -18,10 +19,11 @@ from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
-from embereye.hub.storage.store import StoreThreads
+from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.timeline import put_on_timeline
 from embereye.levels import Kind, Level, ZoneState
 from embereye.process.grpc_server import GrpcServer, Service, channel
+from embereye.process.tasks import beside
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
@@ -37,7 +39,15 @@ from embereye.v1.alarms_pb2 import (
     ZonesRequest,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, EvidenceItem, Ledger, ReportRequest, ShardHello
+from embereye.v1.evidence_pb2 import (
+    Coverage,
+    DeviceStatus,
+    EvidenceItem,
+    Ledger,
+    ReportRequest,
+    ReportResponse,
+    ShardHello,
+)
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
@@ -176,6 +186,43 @@ async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: Hubs) ->
         await call.read()
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert not (await AlarmsStub(link.people).Zones(ZonesRequest(), timeout=10)).zones
+
+
+async def test_a_shard_is_told_why_its_reports_are_not_acknowledged(
+    link: Hubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: Store, transaction: object) -> None:
+        raise StoreError("database or disk is full")
+
+    coverage = ReportRequest(coverage=Coverage(fleet="default/sensors/s", shard="s-0"))
+    call = EvidenceStub(link.control).Report(timeout=20)
+
+    async def cover() -> None:
+        while True:
+            await call.write(coverage)
+            await asyncio.sleep(0.02)
+
+    with monkeypatch.context() as fault:
+        fault.setattr(Store, "commit", full)
+        await call.write(ReportRequest(hello=ShardHello(fleet="default/sensors/s", shard="s-0")))
+        await call.write(ReportRequest(evidence=smoke("e1")))
+        async with beside(cover(), name="cover"):
+            why = "the hub cannot write its database: database or disk is full"
+            assert await _failing(call, why) == [why], "once"
+            fault.undo()
+            assert await _failing(call, "") == [""]
+    call.cancel()
+
+
+async def _failing(call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]", latest: str) -> list[str]:
+    """What a shard is told of the hub's failing, up to `latest`."""
+    told = list[str]()
+    async for response in call:
+        if response.HasField("failing"):
+            told.append(response.failing)
+            if response.failing == latest:
+                break
+    return told
 
 
 async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.types import PatchType
 
+from embereye.process.timing.clock import lease_seconds
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
@@ -87,8 +88,8 @@ class Guard:
         self._client = client
         self._role = role
         self._cluster_wide = cluster_wide
-        self._known: dict[str, tuple[Manifest, float]] = {}  # namespace → reference to its Job, monotonic seconds
-        self._held: dict[str, float] = {}  # namespace → monotonic seconds
+        self._known: dict[str, tuple[Manifest, float]] = {}  # namespace → reference to its Job, `lease_seconds`
+        self._held: dict[str, float] = {}  # namespace → `lease_seconds`
         self._lock = asyncio.Lock()
         self._refused = ""
 
@@ -98,7 +99,7 @@ class Guard:
             return None
         async with self._lock:
             reference, seen = self._known.get(namespace, (None, 0.0))
-            if reference and time.monotonic() - seen < BELIEVED:
+            if reference and lease_seconds() - seen < BELIEVED:
                 return reference
             return await self._hold(namespace)
 
@@ -111,14 +112,14 @@ class Guard:
         """Hold the budgets that were asked for, of `namespaces`, for another while, where that is due."""
         for namespace in [namespace for namespace in self._known if namespace in namespaces]:
             async with self._lock:
-                if time.monotonic() - self._held.get(namespace, -RENEW) >= RENEW:
+                if lease_seconds() - self._held.get(namespace, -RENEW) >= RENEW:
                     await self._hold(namespace)
 
     async def _hold(self, namespace: str) -> Manifest | None:
         try:
             owner = await self._owner(namespace)
             job = await self._read(timer_name(owner), namespace)
-            now = time.monotonic()
+            now = lease_seconds()
             due = now - self._held.get(namespace, -RENEW) >= RENEW
             # One that is about to go does not come back.
             if job is None or due:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import socket
-import time
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye.process.timing.clock import lease_seconds
 from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE
 from embereye_operator.runtime.kubernetes.client.resources import LEASES
 
@@ -40,11 +40,11 @@ class Election:
         holder: str = "",
         scope: str = "",
         changed: Callable[[bool], None] = lambda _: None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = lease_seconds,
     ) -> None:
         """`scope` says on the lease what its holder looks after; `changed` is told when leading begins and ends.
 
-        `clock` gives monotonic seconds.
+        `clock` gives steady seconds, of which none is left out while the machine is suspended.
         """
         self.holder = holder or identity()
         self._scope = scope

@@ -89,6 +89,7 @@ class ClipSpool(KeptSpool):
             about.media = Clip.MEDIA_CLIP
             muxer = Muxer(first.width, first.height, about.device, about.from_ns)
             head = muxer.begin()
+        self._make_folder()
         write_whole(path.with_suffix(".json"), text_of(about))
         recording = Recording(path, about, muxer, stepped_ns)
         try:

@@ -4,12 +4,12 @@ Everything happens on the event loop's thread. `now` is steady nanoseconds.
 """
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import le
 
 from embereye.hub.access.roles import Principal
+from embereye.process.timing.clock import lease_ns
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ZoneState
 from embereye.v1.control_pb2 import Command, Controller, ControlResponse, Handshake, Output, State
@@ -246,7 +246,7 @@ class ActiveController:
 class Actuators:
     """All that are connected, by name."""
 
-    steady: Callable[[], int] = time.monotonic_ns
+    steady: Callable[[], int] = lease_ns
     later: Later = lambda seconds, act: asyncio.get_running_loop().call_later(seconds, act)
     worst: Callable[[], ZoneState.ValueType] = lambda: ZoneState.ZONE_STATE_NORMAL
     counts: ControlCounts = field(default_factory=ControlCounts)

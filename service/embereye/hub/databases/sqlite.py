@@ -9,6 +9,7 @@ from urllib.parse import quote
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import BeginAnewError, DamagedError, Row, StoreError
 from embereye.process.lifecycle import UserError
+from embereye.process.sqlite_files import SqliteFiles
 
 BUSY_SECONDS = 1.0  # to wait for a lock that somebody else's tool holds on the file
 
@@ -21,6 +22,7 @@ class SqliteDatabase:
         self.name = str(path)
         self.failing = ""
         self._path = path
+        self._files = SqliteFiles(path)
         self._known = 0  # cursor of the newest event that could be read when it was opened
         if only_read:
             self._db = self._open_beside()
@@ -46,6 +48,7 @@ class SqliteDatabase:
             if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
                 raise UserError(f"{self._path} cannot be used as the hub's database: {error}") from error
             raise
+        self._files.note()
         return db
 
     def _open_readable(self) -> sqlite3.Connection:
@@ -164,6 +167,11 @@ class SqliteDatabase:
         """As `Database.owned_transaction`: whoever has locked the folder owns the file, and a failure is told."""
         with self.transaction():
             yield False
+        self._check_files()  # what goes to a file that is gone is not stored
+
+    def _check_files(self) -> None:
+        if why := self._files.replaced():
+            raise BeginAnewError(f"{why} in {self._path.parent} while it was open: begin anew from what is there")
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -176,7 +184,8 @@ class SqliteDatabase:
                 self._db.execute("ROLLBACK")
 
     def check(self) -> None:
-        """As `Database.check`: a file is where it is."""
+        """As `Database.check`. BeginAnewError where the file is no longer where it was."""
+        self._check_files()
 
     def interrupt(self) -> None:
         """As `Database.interrupt`: a disk that does not answer is waited for, there is no other."""

@@ -27,9 +27,15 @@ class EvidenceInAbsence(ReportServicer):
         super().__init__()
         self._bus = bus
 
-    def why_again(self, stream: Stream) -> str:
-        """As `ReportServicer.why_again`."""
-        return "" if self._bus.failing else AGAIN
+    @property
+    def failing(self) -> str:
+        """As `ReportServicer.failing`."""
+        return f"no hub owns the database at the moment; {self._bus.failing}" if self._bus.failing else ""
+
+    @property
+    def again(self) -> str:
+        """As `ReportServicer.again`."""
+        return AGAIN
 
     async def admit_report(self, stream: Stream, item: EvidenceItem, sent_ns: int) -> None:
         """As `ReportServicer.admit_report`."""

@@ -41,10 +41,14 @@ class EvidenceService(ReportServicer):
             # What was taken is stored by now; a shard that is told so need not send it again.
             await asyncio.sleep(0.02)
 
-    def why_again(self, stream: Stream) -> str:
-        """As `ReportServicer.why_again`."""
-        if self._hub.committer.failing and (self._bus is None or self._bus.failing):
-            return ""
+    @property
+    def failing(self) -> str:
+        """As `ReportServicer.failing`."""
+        return self._hub.committer.failing if self._bus is None or self._bus.failing else ""
+
+    @property
+    def again(self) -> str:
+        """As `ReportServicer.again`."""
         return RECOVERED
 
     def _tell_marked(self) -> None:

@@ -33,6 +33,8 @@ class Stream:
         self._durable: list[str] = []
         self._ledgers_ns = 0
         self._marked: MarkedPlaces | None = None  # to be told; None: nothing new
+        self._failing = ""  # why nothing can be stored
+        self._failing_told = ""
         self._over = False
         self._wake = asyncio.Event()
 
@@ -63,6 +65,12 @@ class Stream:
         self._marked = places
         self._wake.set()
 
+    def tell_failing(self, why: str) -> None:
+        """Have the shard know `why` its reports are not acknowledged; with '' that they are again."""
+        if why != self._failing:
+            self._failing = why
+            self._wake.set()
+
     def end(self) -> None:
         """Let `responses` end once it has nothing more to say."""
         self._over = True
@@ -83,6 +91,9 @@ class Stream:
             if self._marked is not None:
                 marked, self._marked = self._marked, None
                 yield ReportResponse(marked=marked)
+            if self._failing_told != self._failing:
+                self._failing_told = self._failing
+                yield ReportResponse(failing=self._failing)
 
 
 class ReportServicer(EvidenceServicer):
@@ -105,8 +116,14 @@ class ReportServicer(EvidenceServicer):
     async def ended(self, stream: Stream) -> None:
         """A shard's stream is over."""
 
-    def why_again(self, stream: Stream) -> str:
-        """Why the shard is to dial again and send what was not acknowledged; '' where it need not."""
+    @property
+    def failing(self) -> str:
+        """Why reports cannot be stored, and are not acknowledged; '' where they can."""
+        raise NotImplementedError
+
+    @property
+    def again(self) -> str:
+        """What is said to a shard that has to dial again and send what was not acknowledged, as `failing` is over."""
         raise NotImplementedError
 
     @property
@@ -169,8 +186,9 @@ class ReportServicer(EvidenceServicer):
                     await self.admit_report(stream, request.evidence, request.sent_ns)
                 case "coverage":
                     self.note_coverage(stream, request.coverage)
+                    stream.tell_failing(self.failing)
                 case "hello":
                     stream.hello = request.hello
-            if stream.owed and (why := self.why_again(stream)):
-                return grpc.StatusCode.UNAVAILABLE, why
+            if stream.owed and not self.failing:
+                return grpc.StatusCode.UNAVAILABLE, self.again
         return None

@@ -1,6 +1,7 @@
 """What the hub must not forget: evidence ids, zones, events, rosters."""
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
@@ -42,6 +43,7 @@ R = TypeVar("R")
 
 PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
 ASKED = 512  # ids in one question, a power of two
+TOLD = 100  # rows that cannot be read are logged at most
 RECENT = 20_000  # ids of reports that the hub knows without asking; what is sent again is sent soon
 PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
 MOST_PATIENCE_SECONDS = 60.0
@@ -126,10 +128,7 @@ def lock_folder(folder: Path) -> int:
     """Make `folder` this process's own for as long as the returned descriptor is open."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(folder / "hub.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError:  # a full disk, or one that cannot be written: what it holds can be served all the same
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _open_lock(folder)
     except OSError as error:
         raise UserError(f"--data {folder}: {error.strerror or error}") from error
     try:
@@ -138,6 +137,17 @@ def lock_folder(folder: Path) -> int:
         os.close(descriptor)
         raise UserError(f"--data {folder} is in use by another hub: stop that one, or name another folder") from error
     return descriptor
+
+
+def _open_lock(folder: Path) -> int:
+    file = folder / "hub.lock"
+    # On a full disk, or one that cannot be written, what it holds can be served all the same.
+    with contextlib.suppress(OSError):
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    # The same file where it is there: others may have it, or come once the disk can be written.
+    with contextlib.suppress(OSError):
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class Store:
@@ -149,7 +159,8 @@ class Store:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.unreadable = 0  # rows that were passed over
+        self.unreadable = 0  # rows that were passed over, each time
+        self._told = set[tuple[str, str]]()  # queries and errors
         # Events and entries of the audit trail in the commits that failed: tried last, and known to be stored.
         self._tried = self._stored = (0, 0)
 
@@ -228,6 +239,9 @@ class Store:
 
     def _pass_over(self, query: str, error: Exception) -> None:
         self.unreadable += 1
+        if (query, str(error)) in self._told or len(self._told) >= TOLD:
+            return  # a client that asks again, and again, would fill the log
+        self._told.add((query, str(error)))
         logger.error("%s: a row cannot be read and is passed over: %s (%s)", self._db.name, error, query)
 
     def known(self, ids: Iterable[str]) -> set[str]:

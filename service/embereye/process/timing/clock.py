@@ -6,6 +6,8 @@ A wall clock is for labels, which people read. A duration taken from it ends ear
 import time
 from collections.abc import Callable
 
+from embereye.units import SECOND
+
 # What lies between the two clocks when the process starts. A time is `monotonic_ns() + BEGAN_NS`, which the hottest
 # paths write out: a call costs as much again.
 BEGAN_NS = time.time_ns() - time.monotonic_ns()
@@ -25,6 +27,20 @@ def stepped_ns() -> int:
 def _whole(stepped_ns: int) -> int:
     """Without what lies between two readings of clocks: a label does not change from one look to the next."""
     return round(stepped_ns / LABEL_NS) * LABEL_NS
+
+
+def lease_ns() -> int:
+    """What leases are timed by, in nanoseconds: it goes on while the machine is suspended, where there is such a clock.
+
+    CLOCK_MONOTONIC stands still meanwhile: whoever wakes up would hold on to what another one took long ago.
+    """
+    kind = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic_ns() if kind is None else time.clock_gettime_ns(kind)
+
+
+def lease_seconds() -> float:
+    """The same in seconds."""
+    return lease_ns() / SECOND
 
 
 class Timeline:

@@ -44,6 +44,7 @@ class KeptSpool:
     def add(self, about: Clip, content: bytes) -> Clip:
         """Keep `content`; returns its description. OSError where it cannot be written."""
         about.bytes, about.sha256 = len(content), hashlib.sha256(content).hexdigest()
+        self._make_folder()
         check_room(self._folder)
         draft = self._folder / f"{uuid.uuid4().hex}.draft"
         try:
@@ -53,6 +54,11 @@ class KeptSpool:
             draft.unlink(missing_ok=True)
             raise
         return about
+
+    def _make_folder(self) -> None:
+        """Where somebody removed it, or it could not be made before."""
+        if not self._folder.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
 
     def keep(self, path: Path, about: Clip) -> None:
         """Keep the file at `path`, which `about` describes, and drop the oldest where there is no room."""

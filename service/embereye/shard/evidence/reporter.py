@@ -32,6 +32,16 @@ from embereye.zone.canary import is_canary
 logger = logging.getLogger(__name__)
 PART_BYTES = 1 << 14  # some milliseconds of work on devices' statuses
 COVERAGE_PERIOD = 1.0  # seconds between coverage reports
+STEADY_SECONDS = 2.0  # a stream that the hub ends sooner, for what it was sent, is no success: so would the next
+REASONS = 10  # that are remembered, each of which is logged once
+# By which a hub that is there says that it takes no reports of this shard until something is changed.
+REFUSALS = {
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.UNIMPLEMENTED,
+}
 
 
 def split(coverage: Coverage, statuses: Iterable[DeviceStatus]) -> Iterator[Coverage]:
@@ -93,6 +103,14 @@ class Reporter:
         self.connected = False
         self.welcomes_canaries = False  # the hub that is connected said so; another one would tell people of them
         self.delivered = 0  # reports acknowledged since the start, of devices
+        self._refused = ""  # why the hub ended the latest stream; '' where it was not for a lasting reason
+        self._failing = ""  # why the hub that is connected can store nothing, as it says
+
+    @property
+    def refusal(self) -> str:
+        """Why the hub, which is there, acknowledges no reports; '' where it does or cannot be reached."""
+        why = self._failing or self._refused
+        return f"hub {self._links.hub_address} acknowledges no reports: {why}" if why else ""
 
     def report(self, evidence: EvidenceItem) -> None:
         """Spool `evidence` and send it as soon as the hub is there."""
@@ -107,45 +125,65 @@ class Reporter:
     async def run(self) -> None:
         """Serve until cancelled."""
         backoff = Backoff(floor=0.1, cap=3.0)
-        failing = ""
+        told, sent_away = set[str](), False  # why streams ended since one was good; whether the latest one was not
         while True:
-            link, renewed = self._links.hub(), self._links.renewed
+            link, renewed, since = self._links.hub(), self._links.renewed, 0.0
             try:
                 async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
-                    self._spool.acknowledge(list(response.acknowledged))
-                    if self.acknowledged is not None and response.acknowledged:
-                        self.acknowledged(response.acknowledged)
-                    self.delivered += sum(not is_canary(name) for name in response.acknowledged)
-                    self.welcomes_canaries |= response.canaries
-                    if response.ledgers_ns:
-                        self._told_ns = response.ledgers_ns
-                        self._told(response.ledgers_ns)
-                    if response.HasField("marked"):
-                        self._marked(response.marked)
                     if not self.connected:
-                        self.connected = True
-                        backoff.reset()
-                        logger.info(
-                            "hub %s: connected, %s spooled",
-                            self._links.hub_address,
-                            counted(len(self._spool), "report"),
-                        )
-                        failing = ""
-                reason = "" if renewed.is_set() else "the hub closed the stream"
+                        self.connected, since = True, time.monotonic()
+                        if not sent_away:
+                            told.clear()
+                            self._refused = ""
+                            logger.info("hub %s: connected, %s", self._links.hub_address, self._waiting())
+                    self._hear(response)
+                reason, sent_away = "" if renewed.is_set() else "the hub closed the stream", False
+                self._refused = ""
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
+                brief = self.connected and time.monotonic() - since < STEADY_SECONDS
+                sent_away = brief and error.code() != grpc.StatusCode.UNAVAILABLE
+                if error.code() in REFUSALS:
+                    self._refused = error.details() or error.code().name
+                elif not sent_away:
+                    self._refused = ""
             finally:
                 self.connected = self.welcomes_canaries = False
+                self._failing = ""
                 await link.close(None)
-            if reason and reason != failing:
-                logger.warning(
-                    "hub %s: %s; trying again, %s spooled",
-                    self._links.hub_address,
-                    reason,
-                    counted(len(self._spool), "report"),
-                )
-                failing = reason
+            if since and not sent_away:
+                backoff.reset()
+            if reason and reason not in told:
+                logger.warning("hub %s: %s; trying again, %s", self._links.hub_address, reason, self._waiting())
+                told = {reason, *list(told)[: REASONS - 1]}
             await asyncio.sleep(backoff.next())
+
+    def _waiting(self) -> str:
+        return f"{counted(len(self._spool), 'report')} spooled"
+
+    def _hear(self, response: ReportResponse) -> None:
+        self._spool.acknowledge(list(response.acknowledged))
+        if self.acknowledged is not None and response.acknowledged:
+            self.acknowledged(response.acknowledged)
+        if self._refused and response.acknowledged:
+            self._refused = ""
+            self._tell_acknowledging()
+        self.delivered += sum(not is_canary(name) for name in response.acknowledged)
+        self.welcomes_canaries |= response.canaries
+        if response.ledgers_ns:
+            self._told_ns = response.ledgers_ns
+            self._told(response.ledgers_ns)
+        if response.HasField("marked"):
+            self._marked(response.marked)
+        if response.HasField("failing"):
+            before, self._failing = self._failing, response.failing
+            if self._failing and not before:
+                logger.warning("%s; they wait here, %s", self.refusal, self._waiting())
+            elif before and not self._failing:
+                self._tell_acknowledging()
+
+    def _tell_acknowledging(self) -> None:
+        logger.warning("hub %s acknowledges reports again, %s", self._links.hub_address, self._waiting())
 
     async def _send(
         self, renewed: asyncio.Event, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]"

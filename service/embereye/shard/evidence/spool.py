@@ -4,12 +4,13 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
+from embereye.process.sqlite_files import SqliteFiles
 from embereye.units import counted
 from embereye.v1.evidence_pb2 import EvidenceItem
 
@@ -17,8 +18,8 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 CAPACITY = 20_000  # reports; about 10 MB without snapshots
 NAMED = 5  # devices in a sentence
-RETURN_SECONDS = 5.0  # between looks whether a disk can be written again …
-ROOM_BYTES = 1 << 18  # … and has this much room: with less it would be full again at once
+GARBLED = "rows are garbled"
+RETURN_SECONDS = 5.0  # between looks whether a disk can be written again
 
 # NORMAL outlives the process, which is what a spool is for; a fsync per report would delay the alarm.
 TABLES = """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
@@ -86,18 +87,21 @@ class Spool:
 
     Reports of one episode replace each other when they are of the same level: the later one says all that the earlier
     one said. So the queue is bounded by what really happened; past `capacity` the weakest, oldest reports go first and
-    `dropped` counts them. A file that turns out to be damaged is put aside; what can be read goes on in a new one.
-    While the disk cannot be written reports wait in memory. `degraded` says that, and what was lost.
+    `dropped` counts them. A file that turns out to be damaged, or that somebody else removed or replaced, is put aside
+    whenever that is found; what can be read goes on in a new one. While the disk cannot be written reports wait in
+    memory. `degraded` says that, and what was lost.
     """
 
     def __init__(self, path: Path | None, *, capacity: int = CAPACITY) -> None:
         self._path = path
+        self._files = SqliteFiles(path) if path else None
         self._capacity = capacity
         self._devices: dict[str, str] = {}  # report id → device, of all that wait
         self._latest = 0  # number
         self._disk: sqlite3.Connection | None = None  # that cannot be written, where it was opened
         self._unwritable = ""  # why reports are kept in memory; '' where they are on the disk
         self._return_due = 0.0  # monotonic seconds
+        self._in_use = False  # what waits in it is known
         self._damaged = ""  # what was lost, and why; '' where nothing was
         self.dropped = 0
         try:
@@ -105,13 +109,15 @@ class Spool:
             rows, garbled = _salvage(self._db, brief=True)
             self._know(rows)
             if garbled:
-                self._begin_anew("rows are garbled", garbled)
+                self._begin_anew(GARBLED, garbled=garbled)
         except (OSError, sqlite3.OperationalError) as error:  # whoever cannot keep reports still has to watch
             self._db = _connect(None)
             self._stay_in_memory(error)
         except sqlite3.DatabaseError as error:
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
-            self._begin_anew(str(error), None)
+            self._begin_anew(str(error))
+        self._note_files()
+        self._in_use = True
         self._idle = time.monotonic()  # when it was empty, or reports were acknowledged, last
 
     def __len__(self) -> int:
@@ -150,13 +156,24 @@ class Spool:
 
     def _guard(self, step: Callable[[], R]) -> R:
         """The result of `step`, in memory where the disk is full, in a new file where the old one is damaged."""
+        if why := self._altered():
+            self._begin_anew(why)
         try:
-            return step()
+            done = step()
         except sqlite3.Error as error:
-            if not self._unwritable and isinstance(error, sqlite3.OperationalError) and self._leave_disk(error):
-                return step()
-            self._begin_anew(str(error), None)
-            return step()
+            if self._unwritable or not isinstance(error, sqlite3.OperationalError) or not self._leave_disk(error):
+                self._begin_anew(str(error))
+            done = step()
+        self._note_files()
+        return done
+
+    def _altered(self) -> str:
+        """What somebody else did to the files that reports are written to; '' where nothing is seen."""
+        return self._files.replaced() or self._files.shortened() if self._files and not self._unwritable else ""
+
+    def _note_files(self) -> None:
+        if self._files and not self._unwritable:
+            self._files.note()
 
     def _insert(self, report: EvidenceItem) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -191,7 +208,7 @@ class Spool:
         try:
             return [(row[0], EvidenceItem.FromString(row[1])) for row in rows]
         except (DecodeError, TypeError) as error:
-            raise sqlite3.DatabaseError(f"rows are garbled: {error}") from error
+            raise sqlite3.DatabaseError(f"{GARBLED}: {error}") from error
 
     def discard(self, episode: str) -> None:
         """Forget the reports of `episode`, which nobody has to be told of."""
@@ -220,42 +237,49 @@ class Spool:
         return True
 
     def _stay_in_memory(self, error: Exception) -> None:
-        self._unwritable = str(error)
+        before, self._unwritable = self._unwritable, str(error)
         self._return_due = time.monotonic() + RETURN_SECONDS
-        logger.error("%s", self.degraded)
+        if self._unwritable != before:
+            logger.error("%s", self.degraded)
 
-    def _begin_anew(self, why: str, garbled: int | None) -> None:
-        """Put the damaged file aside and go on, in a new one, with what can be read of it."""
+    def _begin_anew(self, why: str, *, garbled: int = 0, found: Sequence[EvidenceItem] | None = None) -> None:
+        """Put the damaged file aside and go on, in a new one, with what can be read of it.
+
+        `garbled` rows of it cannot. `found` is what can of one that was not open; None: the present one is damaged.
+        """
         self._roll_back(self._db)
         rows, _ = _salvage(self._db)
         kept = {report.id for _, report in rows}
-        lost = sorted({device for name, device in self._devices.items() if name not in kept})
-        if lost:
-            what = f"reports about {_named(lost)} are lost"
-        elif garbled:
-            what = f"{counted(garbled, 'report is', 'reports are')} lost"
-        else:
-            what = "nothing is lost" if self._devices else "what could not be read of it is lost"
-        self._damaged = f"evidence spool: {self._path} was damaged ({why}): {what}"
-        self._unwritable = ""
-        logger.error("%s; %s on in a new file", self._damaged, counted(len(rows), "report goes", "reports go"))
+        loss = self._loss(kept, garbled, known=self._in_use and found is None)
+        # They are sent after those that came since.
+        rows += enumerate((report for report in found or () if report.id not in kept), self._latest + 1)
+        before, self._damaged = self._damaged, f"evidence spool: {self._path} was damaged ({why}): {loss}"
+        if self._damaged != before:
+            logger.error("%s; %s on in a new file", self._damaged, counted(len(rows), "report goes", "reports go"))
         self._db.close()
         if self._disk is not None:
             self._disk.close()
             self._disk = None
         try:
-            if self._path is not None:
-                for suffix in ("", "-wal", "-shm"):
-                    file = self._path.with_name(self._path.name + suffix)
-                    if file.exists():
-                        file.replace(self._path.with_name(f"{self._path.name}.damaged{suffix}"))
+            if self._files is not None:
+                self._files.put_aside()
             self._db = _connect(self._path)
             self._write_all(rows)
+            self._unwritable = ""
         except (OSError, sqlite3.Error) as error:
             self._db = _connect(None)
             self._stay_in_memory(error)
             self._write_all(rows)
         self._know(rows)
+        self._note_files()
+
+    def _loss(self, kept: Set[str], garbled: int, *, known: bool) -> str:
+        """What is lost where these reports are kept. `known`: what waited in the damaged file is."""
+        if lost := sorted({device for name, device in self._devices.items() if name not in kept}):
+            return f"reports about {_named(lost)} are lost"
+        if garbled:
+            return f"{counted(garbled, 'report is', 'reports are')} lost"
+        return "nothing is lost" if known else "what could not be read of it is lost"
 
     def _write_all(self, rows: list[Row]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -267,44 +291,51 @@ class Spool:
         if not self._unwritable or time.monotonic() < self._return_due:
             return
         self._return_due = time.monotonic() + RETURN_SECONDS
+        assert self._files is not None
         try:
-            self._try_room()
+            self._files.try_room()
         except OSError:
             return
         self._write_to_disk()
 
     def _write_to_disk(self) -> None:
         """Go on on the disk with all that waits, where that can be written; numbers go on where they are."""
+        assert self._files is not None
         disk = self._disk
         try:
+            if disk is not None and (why := self._files.replaced() or self._files.shortened()):
+                raise sqlite3.DatabaseError(why)
             disk = disk or _connect(self._path)
             # What could not even be opened may hold reports: they are sent after those that came since.
-            found = [] if self._disk is not None else _salvage(disk)[0]
+            found, garbled = ([], 0) if self._disk is not None else _salvage(disk)
+            if garbled:
+                disk.close()
+                self._begin_anew(GARBLED, garbled=garbled, found=[report for _, report in found])
+                return
             disk.execute("BEGIN IMMEDIATE")
             disk.execute("DELETE FROM spool")
             _write_rows(disk, self._db.execute("SELECT number, id, episode, level, report FROM spool ORDER BY number"))
             numbered = enumerate((one for _, one in found), self._latest + 1)
             _write_rows(disk, ((n, one.id, one.episode, one.level, one.SerializeToString()) for n, one in numbered))
             disk.execute("COMMIT")
-        except (OSError, sqlite3.Error):
+        except (OSError, sqlite3.Error) as error:
             if disk is not None:
                 self._roll_back(disk)
             if disk is not None and disk is not self._disk:
                 disk.close()
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                self._begin_anew(str(error), found=None if self._disk is not None else self._readable())
             return
         self._db.close()
         self._db, self._disk, self._unwritable = disk, None, ""
         self._know(_salvage(disk, brief=True)[0])
+        self._note_files()
         logger.warning("%s can be written again: reports wait on the disk", self._path)
 
-    def _try_room(self) -> None:
-        """OSError where the disk has no room for some more reports: a database that becomes shorter needs none."""
-        assert self._path is not None
-        draft = self._path.with_name(f"{self._path.name}.room")
-        try:
-            draft.write_bytes(bytes(ROOM_BYTES))
-        finally:
-            draft.unlink(missing_ok=True)
+    def _readable(self) -> list[EvidenceItem]:
+        """What can be read of the file, which is damaged and not open."""
+        with contextlib.closing(sqlite3.connect(self._path or ":memory:")) as damaged:
+            return [report for _, report in _salvage(damaged)[0]]
 
     @staticmethod
     def _roll_back(db: sqlite3.Connection) -> None:
@@ -321,14 +352,19 @@ class Spool:
             self._devices.pop(name, None)
 
     def outlives(self) -> bool:
-        """Whether what waits is there after a restart; what waits in memory is written to the disk where it can be."""
+        """Whether what waits is there after a restart. It is only asked: `save` has more of it outlive one."""
+        return self._path is not None and not self._unwritable and not self._altered()
+
+    def save(self) -> None:
+        """Have all that waits outlive a restart, where the disk can be written."""
         if self._unwritable:
             self._write_to_disk()
-        return self._path is not None and not self._unwritable
+        elif why := self._altered():
+            self._begin_anew(why)
 
     def close(self) -> None:
         """Close the file, with all that waits where it can be written."""
-        self.outlives()
+        self.save()
         self._db.close()
         if self._disk is not None:
             self._disk.close()

@@ -1,5 +1,6 @@
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,22 @@ def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_pat
     assert spool.waiting() == []
     with pytest.raises(OSError, match="Not a directory"):
         make_clip(spool)
+
+
+def test_a_folder_that_somebody_removes_or_that_could_not_be_made_is_made_for_the_next_clip(tmp_path):
+    folder = tmp_path / "data" / "clips"
+    folder.parent.write_text("a file")
+    spool = ClipSpool(folder)
+    folder.parent.unlink()
+    still = spool.add_still(about(), b"a still")
+    assert spool.waiting() == [still]
+    recording = spool.begin(about(), frame(0))
+    shutil.rmtree(folder.parent)
+    with pytest.raises(FileNotFoundError):
+        recording.append(frame(1))
+    spool.abandon(recording)
+    clip = make_clip(spool)
+    assert spool.waiting() == [clip]
 
 
 def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(tmp_path):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -336,6 +337,22 @@ def test_whom_a_provider_proved_has_to_be_proved_again_after_twelve_hours() -> N
     steady.now += 1
     with pytest.raises(DeniedError):
         access.resume(cookie, "10.0.0.1")
+
+
+async def test_sessions_and_links_end_also_while_the_hubs_machine_is_suspended(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access = site.hub.access
+    cookie, code = access.sign_in(ME, "token"), access.create_link(ME, "ada", Role.VIEWER)
+    assert access.resume(cookie, "10.0.0.1").name == "admin"
+    real = time.clock_gettime_ns
+    # CLOCK_MONOTONIC stood still meanwhile.
+    monkeypatch.setattr(
+        time, "clock_gettime_ns", lambda which: real(which) + 13 * HOUR * (which == time.CLOCK_BOOTTIME)
+    )
+    for prove, text in ((access.resume, cookie), (access.use_link, code)):
+        with pytest.raises(DeniedError):
+            prove(text, "10.0.0.1")
 
 
 def test_sessions_and_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """A control loop without a network, on a clock that is set by hand."""
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators, RefusedError
 from embereye.hub.control.session import ControlSession
-from embereye.units import MILLISECOND, SECOND
+from embereye.units import HOUR, MILLISECOND, SECOND
 from embereye.v1.control_pb2 import (
     Actuator,
     Command,
@@ -111,6 +112,20 @@ def test_nobody_steers_at_first_and_each_state_is_answered_with_safe_values() ->
     head = Site().head()
     head.state()
     assert head.last.command == Command(values=SAFE, safe=True, tick=1)
+
+
+def test_a_command_from_before_the_machine_was_suspended_is_not_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site()
+    site.actuators = Actuators()
+    head, follower = site.head(), site.controller(Controller.MODE_FREE_RUNNING)
+    follower.command(1.0, 1)
+    head.state()
+    assert not head.last.command.safe
+    real = time.clock_gettime_ns
+    # CLOCK_MONOTONIC stood still meanwhile.
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda which: real(which) + HOUR * (which == time.CLOCK_BOOTTIME))
+    head.state()
+    assert head.last.command == Command(values=SAFE, safe=True, sequence=1, tick=2)
 
 
 def test_free_running_either_side_gets_the_latest_of_the_other_at_once() -> None:

@@ -19,6 +19,20 @@ def test_a_process_measures_time_that_no_step_of_the_wall_clock_changes(monkeypa
     assert clock.stepped_ns() == -HOUR
 
 
+def test_time_for_which_the_machine_was_suspended_counts_for_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.clock_gettime_ns
+    before = clock.lease_ns()
+    monkeypatch.setattr(time, "clock_gettime_ns", lambda which: real(which) + HOUR * (which == time.CLOCK_BOOTTIME))
+    assert HOUR <= clock.lease_ns() - before < HOUR + HOUR / 60
+    assert clock.lease_seconds() == pytest.approx(clock.lease_ns() / 1e9, abs=60)
+
+
+def test_where_no_clock_counts_it_leases_go_by_the_one_that_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME")
+    before = time.monotonic_ns()
+    assert before <= clock.lease_ns() <= time.monotonic_ns()
+
+
 @pytest.mark.parametrize(
     ("away", "believed"), [(0, True), (HOUR, True), (DAY, True), (DAY + 1, False), (365 * DAY, False), (-1, False)]
 )

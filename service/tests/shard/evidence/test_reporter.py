@@ -1,7 +1,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
+import grpc
 import pytest
 
 from embereye.levels import Level
@@ -80,6 +82,114 @@ async def test_evidence_is_forgotten_only_once_it_is_acknowledged() -> None:
     reporter.report(evidence("b"))
     await until(lambda: len(spool) == 1)
     assert [item.id for _, item in spool.after(0)] == ["a"]
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await server.stop(0)
+
+
+class FailingHub(RecordingHub):
+    """Takes reports, and can store none until `mended`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.acknowledging = False
+        self.mended = asyncio.Event()
+
+    async def Report(self, requests: AsyncIterator[ReportRequest], context: object) -> AsyncIterator[ReportResponse]:
+        yield ReportResponse(failing="the disk is full")
+        yield ReportResponse(failing="the disk is full, still")
+        await self.mended.wait()
+        self.acknowledging = True
+        yield ReportResponse(failing="")
+        async for response in super().Report(requests, context):
+            yield response
+
+
+async def test_a_hub_that_can_store_nothing_is_told_once_apart_from_one_that_cannot_be_reached(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    hub, spool = FailingHub(), Spool(None)
+    server, port = await serve(hub)
+    reporter = reporter_to(port, spool)
+    reporter.report(evidence("a"))
+    task = asyncio.ensure_future(reporter.run())
+    await until(lambda: "still" in reporter.refusal)
+    assert reporter.refusal == f"hub 127.0.0.1:{port} acknowledges no reports: the disk is full, still"
+    assert reporter.connected
+    assert len(spool) == 1
+    hub.mended.set()
+    await until(lambda: not len(spool))
+    assert not reporter.refusal
+    told = [record.message for record in caplog.records if record.name.endswith("reporter")]
+    assert told == [
+        f"hub 127.0.0.1:{port}: connected, 1 report spooled",
+        f"hub 127.0.0.1:{port} acknowledges no reports: the disk is full; they wait here, 1 report spooled",
+        f"hub 127.0.0.1:{port} acknowledges reports again, 1 report spooled",
+    ]
+    hub.mended.clear()
+    await server.stop(0)
+    await until(lambda: not reporter.connected)
+    assert not reporter.refusal, "whether it can store cannot be known"
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_hub_that_refuses_this_shard_is_told_apart_from_one_that_cannot_be_reached() -> None:
+    class Refusing(RecordingHub):
+        async def Report(self, requests: AsyncIterator[ReportRequest], context: Any) -> AsyncIterator[ReportResponse]:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a shard reports for itself")
+            yield ReportResponse()
+
+    server, port = await serve(Refusing())
+    reporter = reporter_to(port, Spool(None))
+    task = asyncio.ensure_future(reporter.run())
+    await until(lambda: reporter.refusal)
+    assert reporter.refusal == f"hub 127.0.0.1:{port} acknowledges no reports: a shard reports for itself"
+    await server.stop(0)
+    await until(lambda: not reporter.refusal)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_a_hub_that_lets_a_shard_in_and_refuses_what_it_reports_is_dialled_seldom_and_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refusing(RecordingHub):
+        dialled = 0
+
+        async def Report(self, requests: AsyncIterator[ReportRequest], context: Any) -> AsyncIterator[ReportResponse]:
+            self.dialled += 1
+            yield ReportResponse(canaries=True)
+            if not self.acknowledging:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a shard reports for itself")
+            async for response in super().Report(requests, context):
+                yield response
+
+    caplog.set_level("INFO")
+    hub, spool = Refusing(), Spool(None)
+    hub.acknowledging = False
+    server, port = await serve(hub)
+    reporter = reporter_to(port, spool)
+    reporter.report(evidence("a"))
+    task = asyncio.ensure_future(reporter.run())
+    await until(lambda: hub.dialled >= 4)
+    await asyncio.sleep(1.5)
+    assert hub.dialled < 10
+    assert reporter.refusal.endswith("acknowledges no reports: a shard reports for itself")
+    hub.acknowledging = True
+    await until(lambda: not len(spool))
+    assert not reporter.refusal
+    told = [record.message for record in caplog.records if record.name.endswith("reporter")]
+    told = [one for one in told if "INTERNAL" not in one]  # what gRPC says where a write meets the hub's end
+    assert told == [
+        f"hub 127.0.0.1:{port}: connected, 1 report spooled",
+        f"hub 127.0.0.1:{port}: PERMISSION_DENIED: a shard reports for itself; trying again, 1 report spooled",
+        f"hub 127.0.0.1:{port} acknowledges reports again, 0 reports spooled",
+    ]
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

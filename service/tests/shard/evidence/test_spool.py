@@ -1,7 +1,9 @@
 import asyncio
+import errno
 import os
 import random
 import resource
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -349,13 +351,170 @@ def test_reports_that_a_full_disk_did_not_give_back_are_sent_once_it_has_room(
     assert [one.id for _, one in spool.after(sent)] == ["before"]
 
 
+@pytest.mark.parametrize("damage", [damage for name, damage in DAMAGES.items() if name != "end"])
+def test_a_file_that_is_found_damaged_once_it_can_be_opened_is_put_aside(
+    tmp_path: Path, later: Callable[[], None], damage: Callable[[Path], None]
+) -> None:
+    path, away = tmp_path / "s.spool", tmp_path / "away"
+    filled(path).close()
+    damage(path)
+    path.rename(away)
+    path.mkdir()  # it cannot be opened
+    spool = Spool(path)
+    sent = spool.put(report("now", "late"))
+    path.rmdir()
+    away.rename(path)
+    later()
+    spool.put(report("next", "later"))
+    assert "cannot be written" not in spool.degraded
+    assert "was damaged" in spool.degraded
+    assert "what could not be read of it is lost" in spool.degraded
+    assert (tmp_path / "s.spool.damaged").exists()
+    assert {one.id for _, one in spool.after(sent - 1)} > {"now", "next"} or len(spool) == 2
+    # The process is killed: nothing is closed.
+    assert len(Spool(path)) == len(spool)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_full_disk_that_damages_the_file_loses_nothing(
+    tmp_path: Path, later: Callable[[], None], disk: FullDisk, damage: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "s.spool"
+    spool = Spool(path)
+    disk.fill()
+    put_until_in_memory(spool)
+    disk.free()
+    for file in (path, path.with_name("s.spool-wal")):
+        damage(file)
+    later()
+    spool.put(report("last"))
+    assert "cannot be written" not in spool.degraded
+    assert not spool.degraded or spool.degraded.endswith("nothing is lost")
+    assert ids(Spool(path)) == ids(spool)
+    assert ids(spool)[-1] == "last"
+
+
+def test_rows_that_are_found_garbled_once_a_disk_can_be_opened_are_told(
+    tmp_path: Path, later: Callable[[], None]
+) -> None:
+    path, away = tmp_path / "s.spool", tmp_path / "away"
+    spool = filled(path)
+    spool._db.execute("UPDATE spool SET report = x'ff' WHERE id IN ('r-7', 'r-8')")
+    spool.close()
+    path.rename(away)
+    path.mkdir()
+    spool = Spool(path)
+    path.rmdir()
+    away.rename(path)
+    later()
+    spool.put(report("now", "late"))
+    assert spool.degraded.endswith("2 reports are lost")
+    assert len(spool) == 199
+
+
+def test_a_damaged_file_that_cannot_be_put_aside_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, later: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.spool"
+    filled(path).close()
+    truncate(path, 0.5)
+    replace = Path.replace
+
+    def read_only(file: Path, target: Path) -> Path:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "replace", read_only)
+    spool = Spool(path)
+    for number in range(10):
+        later()
+        spool.put(report(f"a-{number}", f"b-{number}"))
+    told = caplog.text
+    assert told.count("was damaged") == told.count("cannot be written") + 1 == 2
+    monkeypatch.setattr(Path, "replace", replace)
+    later()
+    spool.put(report("last", "later"))
+    assert "cannot be written" not in spool.degraded
+    assert ids(Spool(path))[-11:] == [f"a-{number}" for number in range(10)] + ["last"]
+
+
+ALTERATIONS: dict[str, Callable[[Path], object]] = {
+    "removed": lambda path: path.unlink(),
+    "replaced": lambda path: path.with_name("other").replace(path),
+    "cut off": lambda path: truncate(path, 0.5),
+}
+
+
+@pytest.mark.parametrize("suffixes", [("",), ("-wal",), ("", "-wal")], ids=["database", "log", "both"])
+@pytest.mark.parametrize("alter", ALTERATIONS.values(), ids=ALTERATIONS)
+def test_files_that_somebody_removes_replaces_or_cuts_off_under_a_running_shard_lose_nothing(
+    tmp_path: Path, alter: Callable[[Path], object], suffixes: tuple[str, ...]
+) -> None:
+    path = tmp_path / "s.spool"
+    spool = filled(path)
+    assert spool.outlives()
+    for suffix in suffixes:
+        (tmp_path / "other").write_bytes(b"\xa5" * 5000)
+        alter(path.with_name(path.name + suffix))
+    assert not spool.outlives()
+    spool.put(report("fire", "later"))
+    assert spool.degraded.endswith("nothing is lost")
+    assert spool.outlives()
+    # The process is killed: nothing is closed.
+    again = Spool(path)
+    assert again.degraded == ""
+    assert len(again) == 201
+    assert "fire" in ids(again)
+
+
+def test_an_empty_file_that_is_removed_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.spool"
+    spool = Spool(path)
+    path.unlink()
+    spool.put(report("fire"))
+    assert spool.degraded.endswith("(s.spool was removed): nothing is lost")
+
+
+def test_a_folder_that_is_removed_under_a_running_shard_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "shard" / "s.spool"
+    spool = filled(path)
+    shutil.rmtree(path.parent)
+    spool.save()
+    assert spool.outlives()
+    assert len(Spool(path)) == 200
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.iterdir() if file.is_file()}
+
+
+def test_whether_reports_outlive_a_restart_is_asked_without_changing_anything(tmp_path: Path, disk: FullDisk) -> None:
+    assert not Spool(None).outlives()
+    spool = Spool(tmp_path / "s.spool")
+    disk.fill()
+    put_until_in_memory(spool)
+    disk.free()
+    before = contents(tmp_path)
+    assert not spool.outlives()
+    assert contents(tmp_path) == before
+    spool.save()
+    before = contents(tmp_path)
+    assert spool.outlives()
+    assert contents(tmp_path) == before
+    (tmp_path / "s.spool").unlink()
+    before = contents(tmp_path)
+    assert not spool.outlives()
+    assert contents(tmp_path) == before
+
+
 def test_what_waits_in_memory_is_written_as_the_shard_ends(tmp_path: Path, disk: FullDisk) -> None:
     spool = Spool(tmp_path / "s.spool")
     disk.fill()
     put_until_in_memory(spool)
+    spool.save()
     assert not spool.outlives()
     waiting = ids(spool)
     disk.free()
+    spool.save()
     assert spool.outlives()
     spool.close()
     assert ids(Spool(tmp_path / "s.spool")) == waiting
