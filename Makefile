@@ -99,7 +99,7 @@ bench: install ## Measure sensors, cameras, hub and operator against baselines, 
 bench-gate: install ## Measure against the newest record of a machine like this one; fails where a row got worse by 5 % beyond noise
 	$(BIN)/embereye bench gate $(ARGS)
 
-model: install ## Train the appearance network anew from labelled pictures in DATA (half an hour), as docs/appearance.md says
+model: install ## Train the appearance network anew from labelled pictures in DATA (three minutes), as docs/appearance.md says
 	@for set in video video2 images; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done
 	@test -x $(TRAINING)/venv/bin/python || $(PYTHON) -m venv $(TRAINING)/venv
 	@$(TRAINING)/venv/bin/pip install --quiet --disable-pip-version-check --editable . --editable bench --editable training

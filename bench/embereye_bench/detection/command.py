@@ -286,8 +286,8 @@ def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cos
         closer = decode(data, closer_scale) if (close_ups or place) and closer_scale < scale else None
         closed = time.thread_time()
         if close_ups is not None:
-            whole, *others = network.logits(picture, close_ups, closer)
-            detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
+            logits = network.logits(picture, close_ups, closer)
+            detector.note_look(Look.of(time_ns, close_ups, logits))
         detail = cut(closer, place) if closer is not None and place else None
         observation = detector.detect(picture, time_ns, detail=detail)
         detecting = asked - floored + time.thread_time() - closed

@@ -46,8 +46,8 @@ def watch_film(film: Footage, network: AppearanceNetwork | None, seconds: float,
         picture = np.asarray(film.pictures[shown])
         time_ns = START_NS + round(second * SECOND)
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
-            whole, *others = network.logits(picture, close_ups, film.closer(shown) if close_ups else None)
-            detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
+            logits = network.logits(picture, close_ups, film.closer(shown) if close_ups else None)
+            detector.note_look(Look.of(time_ns, close_ups, logits))
         place = detector.wanted_detail(time_ns) if film.jpegs else None
         detail = cut(film.closer(shown), place) if place else None
         for finding in detector.detect(picture, time_ns, detail=detail).findings:

@@ -69,11 +69,14 @@ def fit(courses: Sequence[Course], limits: FlameThresholds) -> Fit:
 
 
 def _likeliest(courses: Sequence[Course], values: Floats) -> tuple[Floats, Floats, Floats]:
-    """(terms, labels, worth) of the likeliest site of each judgement; only sites of a fire that burns are flames."""
+    """(terms, labels, worth) of the likeliest site of each judgement; only sites of a fire that burns are flames.
+
+    A scene counts as much as its most worthy course, however many it has: they share that by what they are worth.
+    """
     rows, labels, worth = [], [], []
-    clips: defaultdict[tuple[str, bool], int] = defaultdict(int)
+    of_scene: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
     for course in courses:
-        clips[course.scene, course.fire] += 1
+        of_scene[course.scene, course.fire].append(course.worth)
     for course in courses:
         chosen = [
             one for one in course.judgements if len(one.sites) and (not course.fire or one.seconds > course.onset_s)
@@ -81,7 +84,8 @@ def _likeliest(courses: Sequence[Course], values: Floats) -> tuple[Floats, Float
         for one in chosen:
             rows.append(one.sites[int(np.argmax(one.sites @ values[:-1]))])
             labels.append(float(course.fire))
-            worth.append(course.worth * SCENE_WORTH / clips[course.scene, course.fire] / len(chosen))
+            its = of_scene[course.scene, course.fire]
+            worth.append(SCENE_WORTH * max(its) * course.worth / sum(its) / len(chosen))
     weights, truth = np.array(worth), np.array(labels)
     for label in (0.0, 1.0):  # both alike: how rare a fire is, is for the threshold
         weights[truth == label] *= 0.5 * weights.sum() / max(1e-9, weights[truth == label].sum())

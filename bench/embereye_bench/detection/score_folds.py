@@ -2,10 +2,13 @@
 
 import json
 import math
+import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
@@ -21,6 +24,7 @@ from embereye.detect.vision.working import cut
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
 from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed
+from embereye_bench.detection.changed import CHANGES, changed
 from embereye_bench.detection.fitting import Course, Fit, Judgement, fit
 from embereye_bench.detection.folds import NETWORK_FOLDS, LabelledClip, fold_of_scene
 from embereye_bench.detection.footage import Footage, footage
@@ -32,7 +36,8 @@ SUGGESTED = FlameThresholds(weights=suggested_weights(), prior=SUGGESTED_PRIOR) 
 OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # of the prior, in log odds: the points of the ROC
 HOPE = 4.0  # added to the prior so that every site is measured, however unlike a flame it is
 DRAWN_RATES, DRAWN_SECONDS = (15.0, 6.0), 12.0
-DRAWN_WORTH = 1.0  # of a drawn film without a network, in clips of a real scene; and of it with all networks together
+DRAWN_WORTH = 0.4  # of a drawn film without a network, in clips of a real scene; and of it with all networks together
+CHANGED_WORTH = 0.5  # of a clip as a camera of other settings would have shown it
 DAY = 86400.0
 
 Networks = Sequence[AppearanceNetwork | None]  # one for each fold that it was not trained on; None: there is none
@@ -83,8 +88,8 @@ def play(
             continue
         last, time_ns = second, START_NS + round(second * 1e9)
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
-            whole, *others = network.logits(picture, close_ups, film.closer(number) if close and close_ups else None)
-            detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
+            logits = network.logits(picture, close_ups, film.closer(number) if close and close_ups else None)
+            detector.note_look(Look.of(time_ns, close_ups, logits))
         place = detector.wanted_detail(time_ns) if close and film.jpegs else None
         observation = detector.detect(picture, time_ns, detail=cut(film.closer(number), place) if place else None)
         urgent = observation.urgent
@@ -138,54 +143,134 @@ def drawn_courses(networks: Networks, limits: FlameThresholds) -> list[Course]:
     return courses
 
 
-def run_folds(
-    clips: Sequence[LabelledClip], cache: Path, networks: Networks, limits: FlameThresholds, note: Callable[[str], None]
-) -> tuple[dict[float, list[Outcome]], Fit]:
-    """The outcome of every clip under weights fitted without its scene, for each of OFFSETS of their prior.
+@dataclass(frozen=True)
+class Folds:
+    """What came of leaving out scene by scene."""
 
-    And what all scenes together fit: what would ship.
-    """
-    fold = fold_of_scene(clips)
-    courses = {}
-    for clip in clips:
-        note(f"measuring {clip.name}")
-        courses[clip.name] = measured(footage(clip, cache), networks[fold[clip.scene]], limits)
+    outcomes: Mapping[float, Sequence[Outcome]]  # of every clip, for each of OFFSETS of the prior
+    changed: Mapping[str, Sequence[Outcome]]  # of every clip after each of CHANGES
+    fit: Fit  # of all scenes together: what would ship
+
+
+class Workers:
+    """Plays clips in as many processes as there are processors, each with all networks."""
+
+    def __init__(
+        self, clips: Sequence[LabelledClip], cache: Path, networks: Path | None, limits: FlameThresholds
+    ) -> None:
+        self._clips = clips
+        self._fold = fold_of_scene(clips)
+        context = multiprocessing.get_context("spawn")  # OpenCV's threads do not survive a fork
+        self._pool = ProcessPoolExecutor(mp_context=context, initializer=_begin, initargs=(cache, networks, limits))
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def measured(self) -> Iterator[tuple[LabelledClip, list[Course]]]:
+        """Each clip with what is measured of it as it is, then after each of CHANGES, in their order."""
+        folds = [self._fold[clip.scene] for clip in self._clips]
+        yield from zip(self._clips, self._pool.map(_measure, self._clips, folds), strict=True)
+
+    def drawn(self) -> list[Course]:
+        """What is measured of drawn scenes."""
+        return self._pool.submit(_measure_drawn).result()
+
+    def judged(
+        self, fits: Mapping[str, Fit]
+    ) -> Iterator[tuple[LabelledClip, dict[float, Outcome], dict[str, Outcome]]]:
+        """Each clip with its outcomes under the fit of its scene: for each of OFFSETS, then for each of CHANGES."""
+        folds = [self._fold[clip.scene] for clip in self._clips]
+        found = self._pool.map(_judge, self._clips, folds, [fits[clip.scene] for clip in self._clips])
+        for clip, (outcomes, after) in zip(self._clips, found, strict=True):
+            yield clip, outcomes, after
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """What a process of Workers works with."""
+
+    cache: Path
+    networks: Networks
+    limits: FlameThresholds
+
+
+_desk: _Desk
+
+
+def _begin(cache: Path, networks: Path | None, limits: FlameThresholds) -> None:
+    global _desk  # noqa: PLW0603 -- a process has one
+    cv2.setNumThreads(1)
+    _desk = _Desk(cache, load_networks(networks), limits)
+
+
+def _measure(clip: LabelledClip, fold: int) -> list[Course]:
+    film, network = footage(clip, _desk.cache), _desk.networks[fold]
+    after = (replace(measured(changed(film, one), network, _desk.limits), worth=CHANGED_WORTH) for one in CHANGES)
+    return [measured(film, network, _desk.limits), *after]
+
+
+def _measure_drawn() -> list[Course]:
+    return drawn_courses(_desk.networks, _desk.limits)
+
+
+def _judge(clip: LabelledClip, fold: int, fit: Fit) -> tuple[dict[float, Outcome], dict[str, Outcome]]:
+    film, network, fitted = footage(clip, _desk.cache), _desk.networks[fold], fit.applied(_desk.limits)
+    shifted = {offset: replace(fitted, prior=fitted.prior + offset) for offset in OFFSETS}
+    outcomes = {offset: play(film, Detector(limits), network) for offset, limits in shifted.items()}
+    return outcomes, {change: play(changed(film, change), Detector(fitted), network) for change in CHANGES}
+
+
+def run_folds(workers: Workers, note: Callable[[str], None]) -> Folds:
+    """The outcome of every clip under weights fitted without its scene, and what all scenes together fit."""
+    courses: dict[str, list[Course]] = {}
+    learnt: list[LabelledClip] = []
+    for clip, its in workers.measured():
+        note(f"measured {clip.name}")
+        courses[clip.name] = its
+        if clip.label != "smoke":  # it may hide a flame
+            learnt.append(clip)
     note("measuring drawn scenes")
-    always = drawn_courses(networks, limits)
-    learnt = [clip for clip in clips if clip.label != "smoke"]  # smoke may hide a flame
+    always = workers.drawn()
     fits: dict[str, Fit] = {}
-    for scene in sorted({clip.scene for clip in clips}):
+    for scene in sorted({clip.scene for clip in learnt} | {one.scene for its in courses.values() for one in its}):
         note(f"fitting without {scene}")
-        fits[scene] = fit(always + [courses[clip.name] for clip in learnt if clip.scene != scene], limits)
+        others = [one for clip in learnt if clip.scene != scene for one in courses[clip.name]]
+        fits[scene] = fit(always + others, SUGGESTED)
     outcomes: dict[float, list[Outcome]] = {offset: [] for offset in OFFSETS}
-    for clip in clips:
-        note(f"judging {clip.name}")
-        film = footage(clip, cache)
-        fitted = fits[clip.scene].applied(limits)
-        for offset, results in outcomes.items():
-            shifted = replace(fitted, prior=fitted.prior + offset)
-            results.append(play(film, Detector(shifted), networks[fold[clip.scene]]))
-    return outcomes, fit(always + [courses[clip.name] for clip in learnt], limits)
+    after: dict[str, list[Outcome]] = {change: [] for change in CHANGES}
+    for clip, its_outcomes, its_after in workers.judged(fits):
+        note(f"judged {clip.name}")
+        for offset, outcome in its_outcomes.items():
+            outcomes[offset].append(outcome)
+        for change, outcome in its_after.items():
+            after[change].append(outcome)
+    return Folds(outcomes, after, fit(always + [one for clip in learnt for one in courses[clip.name]], SUGGESTED))
 
 
 def score_folds(clips: Sequence[LabelledClip], cache: Path, networks: Path | None, *, as_json: bool) -> int:
     """Run the folds, print what they reach; 1 where that is too little."""
     try:
-        loaded = load_networks(networks)
+        load_networks(networks)
     except OSError as error:
         raise UserError(f"--networks {networks}: {error.filename} cannot be read: {error.strerror}") from error
     columns = (TextColumn("{task.description:48}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True) as progress:
+    with (
+        Progress(*columns, console=Console(stderr=True), disable=as_json, transient=True) as progress,
+        Workers(clips, cache, networks, SUGGESTED) as workers,
+    ):
         task = progress.add_task("", total=None)
-        outcomes, fitted = run_folds(
-            clips, cache, loaded, SUGGESTED, lambda text: progress.update(task, description=text)
-        )
+        folds = run_folds(workers, lambda text: progress.update(task, description=text))
+    outcomes, fitted = folds.outcomes, folds.fit
     results = summary(outcomes[0.0])
     if as_json:
         told = {
             "results": [asdict(result) for result in results],
             "roc": [asdict(point) for point in roc(outcomes)],
             "clips": [_told(outcome) for outcome in outcomes[0.0]],
+            "changed": {name: [asdict(result) for result in summary(its)] for name, its in folds.changed.items()},
             "fit": {"prior": fitted.prior, "multipliers": dict(fitted.multipliers)},
         }
         print(json.dumps(told, ensure_ascii=False))
@@ -193,6 +278,7 @@ def score_folds(clips: Sequence[LabelledClip], cache: Path, networks: Path | Non
         console = Console()
         console.print(_clips_table(outcomes[0.0]))
         console.print(_roc_table(roc(outcomes)))
+        console.print(_changed_table(folds.changed))
         console.print(_fit_table(fitted))
         console.print(results_table("detection by leave-one-scene-out", results))
     return 0 if all(result.ok for result in results) else 1
@@ -305,6 +391,16 @@ def _roc_table(points: Sequence[Point]) -> Table:
         (low, high), (least, most) = point.found_range, point.false_range
         table.add_row(f"{point.offset:+.1f}", f"{point.found:.0%} ({low:.0%} to {high:.0%})",
                       f"{point.false_per_day:.0f} ({least:.0f} to {most:.0f})")  # fmt: skip
+    return table
+
+
+def _changed_table(outcomes: Mapping[str, Sequence[Outcome]]) -> Table:
+    table = Table("as if", "fires within 5 s", "within 15 s", "false alarms", title="other cameras, fixed", box=None)
+    for change, results in outcomes.items():
+        fires = [one.delay for one in results if one.clip.fixed and one.clip.label == "fire"]
+        others = [one.delay for one in results if one.clip.fixed and one.clip.label == "negative"]
+        soon, later = (f"{sum(_within(one, most) for one in fires)} of {len(fires)}" for most in (SOON, LATE))
+        table.add_row(change, soon, later, f"{sum(one is not None for one in others)} of {len(others)}")
     return table
 
 

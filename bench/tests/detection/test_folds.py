@@ -1,12 +1,15 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from embereye.detect.vision.thresholds import FlameThresholds
-from embereye_bench.detection.fitting import Course, Fit, Judgement, fit, strength
+from embereye_bench.detection.changed import CHANGES, applied, changed
+from embereye_bench.detection.fitting import Course, Fit, Judgement, _likeliest, fit, strength
 from embereye_bench.detection.folds import LabelledClip, fold_of_scene, labelled_clips
+from embereye_bench.detection.footage import Footage
 from embereye_bench.detection.score_folds import Outcome, poisson, roc, summary, wilson
 
 LIMITS = FlameThresholds()
@@ -107,3 +110,27 @@ def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
     (point,) = roc({0.0: outcomes})
     assert point.false_per_day == 1
     assert point.found == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changed_footage_is_changed_everywhere_alike(change):
+    pictures = RNG.integers(0, 256, (3, 9, 16, 3)).astype(np.uint8)
+    film = changed(Footage(clip("street"), pictures, np.arange(3.0)), change)
+    assert film.pictures.shape == pictures.shape
+    assert not np.array_equal(film.pictures, pictures)
+    assert np.array_equal(film.pictures[1], applied(CHANGES[change], pictures[1]))
+    assert np.array_equal(film.closer(2), film.pictures[2]), "where there is nothing larger"
+    for channel in range(3):
+        levels = CHANGES[change][:, channel].astype(int)
+        assert (np.diff(levels) >= 0).all(), "what is brighter stays brighter"
+
+
+def test_a_scene_counts_as_much_as_its_most_worthy_course_however_many_it_has():
+    street, fire = course("street", False, [-1.0] * 20), course("fire", True, [1.0] * 20)
+    other = course("other", False, [0.5] * 20)
+    weak = [replace(street, worth=0.5)] * 4
+    alone = _likeliest([street, other, fire], np.ones(len(NAMES) + 1))[2]
+    many = _likeliest([street, *weak, other, fire], np.ones(len(NAMES) + 1))[2]
+    assert many[:20].sum() + many[20:100].sum() == pytest.approx(alone[:20].sum())
+    assert many[20:100].sum() == pytest.approx(2 * many[:20].sum()), "shared by what each is worth"
+    assert many[100:120].sum() == pytest.approx(alone[20:40].sum())

@@ -59,7 +59,7 @@ class Decoded:
     cpu_seconds: float
     unit: int = 0  # of a video: the number of the access unit whose picture this is
     picture: bytes = b""  # of a video: JPEG, where one was wanted
-    logits: tuple[float, ...] = ()  # of the appearance network: of the whole picture, then of each close-up; or none
+    logits: tuple[float, ...] = ()  # of the appearance network: as AppearanceNetwork.logits says; or none
     closer: DecodedImage | None = None  # the same with more pixels, where close-ups are wanted; it goes no further
     detail: DecodedImage | None = None  # the part of that which is wanted
 

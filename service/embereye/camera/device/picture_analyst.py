@@ -92,8 +92,7 @@ class PictureAnalyst:
         now = frame.received_ns
         self._began_ns = self._began_ns or now
         if decoded.logits and self._close_ups is not None:
-            whole, *others = decoded.logits
-            self.detector.note_look(Look(frame.time_ns, whole, tuple(zip(self._close_ups, others, strict=True))))
+            self.detector.note_look(Look.of(frame.time_ns, self._close_ups, decoded.logits))
         if looks:
             self._seen = self.detector.detect(decoded.image, frame.time_ns, frame.lost, decoded.detail)
             if self._health_due(frame):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from embereye.detect.vision.flame.detail import DetailDetector
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
+from embereye.detect.vision.flame.likeness import Likeness
 from embereye.detect.vision.motion import MotionGate
 from embereye.detect.vision.networks.appearance import SITES, Look, Looks
 from embereye.detect.vision.observation import Finding, Observation
@@ -49,6 +50,12 @@ class Detector:
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
+        # The network sees what is masked, too: where there are masks it decides nothing by itself.
+        self._likeness = (
+            Likeness(self.flame.limits, self.flame.looks, self.flame.familiar)
+            if self.flame and not self._masks
+            else None
+        )
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, int] = (0, 0)
         self._looked_ns = 0  # when a picture was looked at last
@@ -64,6 +71,8 @@ class Detector:
             return None
         flames = [self.flame, self._detail.flame] if self._detail and self._detail.flame else [self.flame]
         interest = max(flame.interest for flame in flames)
+        if self._likeness and self._likeness.holds:
+            interest = max(interest, 1)
         if not self.flame.looks.due(time_ns, interest):
             return None
         # Of a detail the network has to say something: what is looked at of the whole picture is not less for that.
@@ -78,6 +87,8 @@ class Detector:
         """Take in what the appearance network said of a picture, before that is given to `detect`."""
         if self.flame:
             self.flame.looks.note(look)
+        if self._likeness:
+            self._likeness.note(look)
 
     def repeats(self, time_ns: int) -> bool:
         """Whether `detect` will say of the picture of `time_ns` what it said of the one before, without a look."""
@@ -104,12 +115,17 @@ class Detector:
         picture = Planes.of(frame)
         burning = self.flame.suspect_mask if self.flame else None
         motion = self._motion.observe(picture.green, time_ns, frozen=burning)
+        if self._likeness:
+            self._likeness.move(motion.share)
         findings = []
         if self.flame:
             flame = self.flame.observe(picture, time_ns, ignored)
             found = self._finding(FLAME_KIND, flame, self.flame.limits, self._share(flame.box))
             if closer := self._look_closer(detail, time_ns):
-                found = max(found, closer, key=lambda one: (one.level, one.held_ns, one.score))
+                found = _clearer(found, closer)
+            if self._likeness and self._likeness.holds:
+                alike = self._likeness.seen(colourless=self.flame.colourless)
+                found = _clearer(found, self._finding(FLAME_KIND, alike, self.flame.limits, None))
             findings.append(found)
         if self._smoke:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
@@ -149,6 +165,10 @@ class Detector:
         if isinstance(seen, Flame) and seen.colourless:
             level = min(level, Level.PRE_ALARM)
         return Finding(kind, level, seen.score, box, seen.terms, seen.held_ns)
+
+
+def _clearer(one: Finding, other: Finding) -> Finding:
+    return max(one, other, key=lambda found: (found.level, found.held_ns, found.score))
 
 
 def without(

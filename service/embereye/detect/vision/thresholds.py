@@ -88,10 +88,10 @@ def _movement() -> dict[str, Weight]:
 
 # By how much each of them counts: `embereye bench detection --folds` fits this table to labelled clips and prints it.
 FITTED: Mapping[str, float] = {
-    "flicker": 0.74, "core": 0.80, "contrast": 0.35, "colour": 1.11, "border": 1.02, "rise": 1.15, "appearance": 0.77,
-    "close_up": 0.87, "area": 1.09, "travel": 0.60, "rest": 1.58, "unity": 0.92, "repetition": 1.16,
+    "flicker": 0.68, "core": 0.72, "contrast": 0.42, "colour": 0.98, "border": 1.02, "rise": 1.15, "appearance": 1.40,
+    "close_up": 1.03, "area": 1.08, "travel": 0.25, "rest": 1.11, "unity": 0.76, "repetition": 1.06,
 }  # fmt: skip
-FITTED_PRIOR = -2.18
+FITTED_PRIOR = -1.42
 
 
 def _flame_weights() -> dict[str, Weight]:
@@ -177,6 +177,13 @@ class FlameThresholds:
     looks_slope: float = 2.0  # log odds of the network that are borne out, per log odds of movement above that
     turns_odds: float = 3.0  # log odds that a site's other terms may add until the network looks again
     resembles_odds: float = -1.5  # log odds from which on a site is worth remembering of a view
+    # Of a site that it has seen no close-up of, where it looks at the camera: what moves on before that is less of a
+    # fire than what stays.
+    unseen_odds: float = -1.0
+    # What the network alone makes a fire of, by folds: it never said more than 1.0 of what was none for four looks.
+    likeness_min: float = 1.75  # log odds of the whole picture, above what it usually says of the view
+    likeness_motion_min: float = 0.002  # of the picture that moves between two looks: a still one only shows a fire
+    likeness_alarm_ns: int = 4_000_000_000
     repeat_shortest_ns: int = 250_000_000
     repeat_longest_ns: int = 1_600_000_000
 

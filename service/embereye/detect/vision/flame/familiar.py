@@ -34,11 +34,12 @@ class Familiar:
         self._area = np.zeros((HOURS, ROWS, COLUMNS), np.float32)  # share of the picture that it took, at most
         self._marked = np.zeros((ROWS, COLUMNS), np.float32)  # the same, of what people marked as no fire, …
         self._marked_area = np.zeros((ROWS, COLUMNS), np.float32)  # … at any time of day
+        self._usual = np.zeros(HOURS, np.float32)  # log odds of the network of whole pictures, above 0
         self._forgot_ns = 0
 
     def of(self, box: Box, area: float, time_ns: int) -> float:
         """0..1: how well a thing at `box` that takes `area` (share of the picture) is known at this time of day."""
-        if area >= LARGE or not (self.known or self._marked.any()):
+        if area >= LARGE or not (self._seconds.any() or self._marked.any()):
             return 0.0
         hours = [(_hour(time_ns) + neighbour) % HOURS for neighbour in NEIGHBOURS]
         rows, columns = _cells(box)
@@ -63,6 +64,17 @@ class Familiar:
         first = cells <= NOTICED_S
         areas[first] = np.maximum(areas[first], area)
 
+    def usual(self, time_ns: int) -> float:
+        """Natural log odds above 0 that the network usually gives this view at this time of day."""
+        hour = _hour(time_ns)
+        return float(self._usual[[(hour + neighbour) % HOURS for neighbour in NEIGHBOURS]].max())
+
+    def learn_usual(self, odds: float, seconds: float, time_ns: int) -> None:
+        """Note that the network gave the whole picture `odds` for `seconds` up to `time_ns`."""
+        self._forget(time_ns)
+        hour = _hour(time_ns)
+        self._usual[hour] += min(1.0, seconds / KNOWN_S) * (max(0.0, odds) - self._usual[hour])
+
     def set_marks(self, places: Iterable[tuple[Box, float]]) -> None:
         """What was seen at these `places`, each a box and an area, is no fire, people say: all that they say so of.
 
@@ -78,7 +90,7 @@ class Familiar:
     @property
     def known(self) -> bool:
         """Whether anything was learnt that is worth keeping."""
-        return bool(self._seconds.any())
+        return bool(self._seconds.any() or self._usual.any())
 
     def share(self, time_ns: int) -> float:
         """0..1: of the picture, where something is known at this time of day."""
@@ -88,19 +100,23 @@ class Familiar:
 
     def dump(self) -> bytes:
         """All that is remembered, for `load`."""
-        return b"".join(array.astype(_FORMAT).tobytes() for array in (self._seconds, self._area))
+        return b"".join(array.astype(_FORMAT).tobytes() for array in (self._seconds, self._area, self._usual))
 
     @classmethod
     def load(cls, data: bytes) -> "Familiar":
         """What `dump` gave; ValueError where it is something else."""
-        if len(data) != (size := 2 * _SIZE * _FORMAT.itemsize):
+        size = (2 * _SIZE + HOURS) * _FORMAT.itemsize
+        if len(data) == 2 * _SIZE * _FORMAT.itemsize:
+            data += bytes(HOURS * _FORMAT.itemsize)  # kept before there was anything usual
+        if len(data) != size:
             raise ValueError(f"{len(data)} bytes are no memory of a view: {size} are")
         values: npt.NDArray[np.float32] = np.frombuffer(data, _FORMAT)
         if not np.isfinite(values).all() or values.min() < 0:
             raise ValueError("numbers below 0, or none, are no memory of a view")
         familiar = cls()
         familiar._seconds[:] = np.minimum(values[:_SIZE].reshape(familiar._seconds.shape), MOST_S)
-        familiar._area[:] = np.minimum(values[_SIZE:].reshape(familiar._area.shape), LARGE)
+        familiar._usual[:] = values[2 * _SIZE :]
+        familiar._area[:] = np.minimum(values[_SIZE : 2 * _SIZE].reshape(familiar._area.shape), LARGE)
         return familiar
 
     def _forget(self, time_ns: int) -> None:
@@ -109,7 +125,9 @@ class Familiar:
         if self._forgot_ns and elapsed < 3600 * SECOND and elapsed >= 0:
             return
         if self._forgot_ns and elapsed > 0:
-            self._seconds *= np.float32(math.exp(-min(elapsed / SECOND, FORGOTTEN_S) / FORGOTTEN_S))
+            kept = np.float32(math.exp(-min(elapsed / SECOND, FORGOTTEN_S) / FORGOTTEN_S))
+            self._seconds *= kept
+            self._usual *= kept
         self._forgot_ns = time_ns
 
 

@@ -451,11 +451,11 @@ class FlameDetector:
         best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
         held = float(memory.held.max(initial=0.0)) if self._holding else 0.0
         if best is None:
-            self._result = Flame(held_ns=int(held * SECOND), colourless=self._colourless)
+            self._result = Flame(held_ns=int(held * SECOND), colourless=self.colourless)
             return
         needed_ns = self._needed(best)
         terms = self._terms(best, held, needed_ns)
-        self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, terms, self._colourless)
+        self._result = Flame(best.score, int(held * SECOND), needed_ns, best.box, terms, self.colourless)
 
     def _learn(self, sites: list[Site], time_ns: int) -> None:
         """Note where something resembles a flame, whether it is held to be one or not."""
@@ -468,7 +468,7 @@ class FlameDetector:
                 self.familiar.learn(self.share(site.box), area, self._since_ns / SECOND, time_ns)
 
     @property
-    def _colourless(self) -> bool:
+    def colourless(self) -> bool:
         """Whether pictures have no colour: infrared light at night, or black and white."""
         return self._colour_spread < self.limits.colour_spread_min
 
@@ -582,7 +582,7 @@ class FlameDetector:
             "core": mean_of(memory.of(memory.core, box), mask) / occupied,
             "contrast": self._contrast(box, mask) * 255.0 / self._white,
             "colour": limits.weights["colour"].limit
-            if self._colourless
+            if self.colourless
             else mean_of(memory.of(memory.colour, box), mask) / occupied,
             "border": self._border(box, mask),
             "rise": self._rise(memory, box, mask),
@@ -662,15 +662,14 @@ class FlameDetector:
         return float(rows @ shines / max(1e-6, shines.sum()) - rows @ flickers / max(1e-6, flickers.sum())) / height
 
     def _appearance(self, box: PixelBox, time_ns: int) -> dict[str, float]:
-        """What the network makes of the picture, and of a close-up of `box`; the limit where it has not looked."""
+        """What the network makes of the picture, and of a close-up of `box`; the limits where it does not look."""
         columns, rows = self.full_size
         whole = self.looks.whole(time_ns)
         closely = self.looks.close_up(close_up_of(self.share(box), columns, rows), time_ns)
-        weights = self.limits.weights
-        return {
-            "appearance": weights["appearance"].limit if whole is None else whole,
-            "close_up": weights["close_up"].limit if closely is None else closely,
-        }
+        if whole is None:
+            weights = self.limits.weights
+            return {name: weights[name].limit for name in LOOKS}
+        return {"appearance": whole, "close_up": self.limits.unseen_odds if closely is None else closely}
 
     def _contrast(self, box: PixelBox, mask: npt.NDArray[np.bool_]) -> float:
         """Red of the site's brighter tenth above the mean red around it, in counts, 0 or more."""
@@ -714,7 +713,7 @@ class FlameDetector:
     def _terms(self, site: Site, held: float, needed_ns: int) -> tuple[Term, ...]:
         limits = self.limits
         terms = [weight.term("flame", name, site.values[name]) for name, weight in limits.weights.items()]
-        if self._colourless:
+        if self.colourless:
             terms.append(
                 Term(name="flame.colourless.below", value=self._colour_spread, threshold=limits.colour_spread_min)
             )

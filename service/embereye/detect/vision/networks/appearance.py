@@ -1,4 +1,4 @@
-"""What a picture looks like to a small network of our own: the log odds that it shows a flame. Pure.
+"""What a picture looks like to a network of our own: the log odds that it shows a flame. Pure.
 
 Movement tells a flame from a lamp, the network tells it from cloth and headlights: they err in different places.
 """
@@ -13,12 +13,12 @@ import numpy as np
 from embereye.detect.vision.pixels import Picture
 from embereye.units import SECOND, Box
 
-SIDE = 112  # pixels: whatever its shape, a picture is squeezed to a square of it
+SIDE = 96  # pixels: whatever its shape, a picture is squeezed to a square of it
 # Between two looks: where nothing flickers, where something does, where it is suspected to be a flame.
-EVERY_NS = 2 * SECOND, SECOND, SECOND // 2
-LOOKS = 3  # whose mean counts: one look may err
-KEPT_NS = 3 * SECOND  # after which a look says nothing any more
-SITES = 0, 1, 2  # likewise: of which close-ups are looked at, at most
+EVERY_NS = 3 * SECOND, 3 * SECOND // 2, SECOND
+LOOKS = 2  # whose mean counts: one look may err
+KEPT_NS = 4 * SECOND  # after which a look says nothing any more
+SITES = 0, 1, 1  # likewise: of which close-ups are looked at, at most
 CLOSE_UP = 2.2  # of a site's longer side that a close-up of it shows
 CLOSE_UP_LEAST = 0.15  # of the longer side of the picture: a smaller one has too few pixels, even with more of them
 SAME_SITE = 0.3  # of two close-ups that has to be common to both
@@ -28,7 +28,7 @@ class AppearanceNetwork:
     """The network, loaded. Not safe for two threads at once."""
 
     def __init__(self, data: bytes) -> None:
-        """`data` is an ONNX file whose input is (1, 3, SIDE, SIDE), BGR, -1..1, and whose output is the log odds."""
+        """`data` is an ONNX file: its input (1, 3, SIDE, SIDE), BGR, -1..1, its output the log odds."""
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8))
         self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), ())  # the first run allocates
 
@@ -58,6 +58,12 @@ class Look:
     time_ns: int
     whole: float  # log odds
     close_ups: tuple[tuple[Box, float], ...] = ()
+
+    @classmethod
+    def of(cls, time_ns: int, close_ups: Sequence[Box], logits: Sequence[float]) -> "Look":
+        """The look of which the network said `logits`, at a picture and `close_ups` of it."""
+        whole, *others = logits
+        return cls(time_ns, whole, tuple(zip(close_ups, others, strict=True)))
 
 
 class Looks:

@@ -41,8 +41,8 @@ def watch(draw, rate=15.0, seconds=14.0, detector=None, network=None, *, detaile
     detector, seen = detector or Detector(), []
     for picture, time_ns in far_away(draw, rate, seconds):
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
-            whole, *others = network.logits(to_working_size(picture), close_ups, picture)
-            detector.note_look(Look(time_ns, whole, tuple(zip(close_ups, others, strict=True))))
+            logits = network.logits(to_working_size(picture), close_ups, picture)
+            detector.note_look(Look.of(time_ns, close_ups, logits))
         place = detector.wanted_detail(time_ns)
         detail = cut(picture, place) if place and detailed else None
         small = cv2.resize(picture, (160, 120), interpolation=cv2.INTER_AREA)

@@ -1,0 +1,153 @@
+import pickle
+
+import numpy as np
+import pytest
+
+from embereye_training.network import Head, model, parameter_count
+from embereye_training.trunk import EPSILON, Convolution, WeightsError, convolutions, read_weights
+
+RNG = np.random.default_rng(2)
+STAGES = ((1, 3, 1, 32, 16), (2, 3, 6, 16, 24), (2, 5, 6, 24, 40), (3, 3, 6, 40, 80), (3, 5, 6, 80, 112),
+          (4, 5, 6, 112, 192), (1, 3, 6, 192, 320))  # fmt: skip
+
+
+class _Storage:
+    """Stands in a pickle for numbers that follow it, as PyTorch's do."""
+
+    def __init__(self, key, count, kind="FloatStorage"):
+        self.saved = ("storage", _Global("torch", kind), key, "cpu", count, None)
+
+
+class _Global:
+    def __init__(self, module, name):
+        self.module, self.name = module, name
+
+
+class _Pickler(pickle._Pickler):
+    """Writes what only PyTorch could import."""
+
+    def persistent_id(self, obj):
+        return obj.saved if isinstance(obj, _Storage) else None
+
+    def save(self, obj, save_persistent_id=True):
+        if isinstance(obj, _Global):
+            self.write(pickle.GLOBAL + f"{obj.module}\n{obj.name}\n".encode())  # type: ignore[attr-defined]
+        elif isinstance(obj, _Tensor):
+            self.save(_Global("torch._utils", "_rebuild_tensor_v2"))
+            self.save(obj.arguments)
+            self.write(pickle.REDUCE)  # type: ignore[attr-defined]
+        else:
+            super().save(obj, save_persistent_id)
+
+
+class _Tensor:
+    def __init__(self, key, array, steps):
+        self.arguments = (_Storage(key, array.size), 0, array.shape, steps, False, None)
+
+
+def saved(path, tensors, magic=0x1950A86A20F9469CFC6C):
+    """A file as PyTorch before 1.6 writes it, of arrays by name; each is saved transposed, as converted kernels are."""
+    with path.open("wb") as file:
+        for start in (magic, 1001, {"little_endian": True}):
+            pickle.dump(start, file, protocol=2)
+        content = {}
+        for name, array in tensors.items():
+            steps = tuple(np.cumprod((1, *array.shape[:-1])).tolist())  # the first axis is the nearest
+            content[name] = _Tensor(name, array, steps)
+        _Pickler(file, protocol=2).dump(content)
+        pickle.dump(list(tensors), file, protocol=2)
+        for array in tensors.values():
+            file.write(array.size.to_bytes(8, "little") + array.astype("<f4").tobytes(order="F"))
+    return path
+
+
+def test_arrays_are_read_in_the_order_of_their_axes(tmp_path):
+    arrays = {"kernel": RNG.normal(size=(4, 3, 2, 2)).astype(np.float32), "offset": np.arange(5, dtype=np.float32)}
+    found = read_weights(saved(tmp_path / "weights.pth", arrays))
+    assert set(found) == set(arrays)
+    for name, array in arrays.items():
+        assert np.array_equal(found[name], array), name
+
+
+@pytest.mark.parametrize("content", [b"", b"no weights", pickle.dumps(7), pickle.dumps(0x1950A86A20F9469CFC6C)])
+def test_what_is_no_file_of_weights_is_refused(tmp_path, content):
+    path = tmp_path / "weights.pth"
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match=r"weights\.pth"):
+        read_weights(path)
+
+
+def test_nothing_but_arrays_is_made_of_a_file(tmp_path):
+    with (tmp_path / "evil.pth").open("wb") as file:
+        for start in (0x1950A86A20F9469CFC6C, 1001, {}):
+            pickle.dump(start, file)
+        file.write(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(WeightsError, match=r"os\.system"):
+        read_weights(tmp_path / "evil.pth")
+
+
+def random_weights():
+    weights = {}
+
+    def convolution(name, normalisation, shape):
+        weights[f"{name}.weight"] = RNG.normal(0, (shape[1] * shape[2] ** 2) ** -0.5, shape)
+        weights[f"{normalisation}.weight"] = RNG.uniform(0.8, 1.2, shape[0])
+        for part in ("bias", "running_mean"):
+            weights[f"{normalisation}.{part}"] = RNG.normal(0, 0.1, shape[0])
+        weights[f"{normalisation}.running_var"] = RNG.uniform(0.8, 1.2, shape[0])
+
+    convolution("_conv_stem", "_bn0", (32, 3, 3, 3))
+    number = 0
+    for blocks, side, widening, first, after in STAGES:
+        before = first
+        for _ in range(blocks):
+            wide, name = before * widening, f"_blocks.{number}"
+            if widening > 1:
+                convolution(f"{name}._expand_conv", f"{name}._bn0", (wide, before, 1, 1))
+            convolution(f"{name}._depthwise_conv", f"{name}._bn1", (wide, 1, side, side))
+            convolution(f"{name}._project_conv", f"{name}._bn2", (after, wide, 1, 1))
+            before, number = after, number + 1
+    return {name: array.astype(np.float32) for name, array in weights.items()}
+
+
+def test_a_normalisation_is_folded_into_its_convolution():
+    weights = random_weights()
+    first = next(iter(convolutions(weights)))
+    factor = weights["_bn0.weight"] / np.sqrt(weights["_bn0.running_var"] + EPSILON)
+    assert first.kernel == pytest.approx((weights["_conv_stem.weight"] * factor[:, None, None, None])[:, ::-1])
+    assert first.offset == pytest.approx(weights["_bn0.bias"] - weights["_bn0.running_mean"] * factor)
+
+
+def convolved(x, its: Convolution):
+    """`its` result for `x` (channels, side, side), by the definition."""
+    side, reach = x.shape[1], its.kernel.shape[2]
+    padding = max(0, (-(-side // its.stride) - 1) * its.stride + reach - side)
+    x = np.pad(x, ((0, 0), *[(padding // 2, padding - padding // 2)] * 2))
+    windows = np.lib.stride_tricks.sliding_window_view(x, (reach, reach), axis=(1, 2))[:, :: its.stride, :: its.stride]
+    if its.groups > 1:
+        result = np.einsum("cyxij,cij->cyx", windows, its.kernel[:, 0])
+    else:
+        result = np.einsum("cyxij,ocij->oyx", windows, its.kernel)
+    return result + its.offset[:, None, None]
+
+
+def test_the_file_computes_what_the_layers_say():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    layers = list(convolutions(random_weights()))
+    head = Head(RNG.normal(0, 0.05, 640).astype(np.float32), 0.3)
+    pixels = RNG.uniform(-1, 1, (3, 64, 64)).astype(np.float32)
+    x = entry = pixels
+    for number, its in enumerate(layers):
+        x = convolved(x, its)
+        if its.bounded:
+            x = np.clip(x, 0, 6)
+        else:
+            x = x + entry if its.adds else x
+            entry = x
+        entry = x if number == 0 else entry
+    expected = np.concatenate([x.mean((1, 2)), x.max((1, 2))]) @ head.kernel + head.offset
+    session = onnxruntime.InferenceSession(model(layers, head, 64).SerializeToString())
+    (found,) = session.run(None, {"pixels": pixels[None]})
+    assert found.shape == (1, 1, 1, 1)
+    assert float(found.ravel()[0]) == pytest.approx(float(expected), abs=0.02 * max(1.0, abs(float(expected))))
+    assert parameter_count(layers, head) == 2_939_120 + 641
