@@ -16,7 +16,7 @@ CLEARLY = FLAME.likeness_min + 1.0
 
 def watch(says, seconds=12.0, *, moves=True, rate=10, start=START, colour=True, **options):
     """The levels of a flame, and its terms, in a room where something grey moves, of which a network `says` that."""
-    detector, levels, terms = Detector(**options), [], ()
+    detector, levels, terms = Detector(**options), [], None
     room = ROOM if colour else np.repeat(ROOM[..., :1], 3, axis=2)
     for number in range(int(seconds * rate)):
         time_ns = start + number * SECOND // rate
@@ -30,7 +30,7 @@ def watch(says, seconds=12.0, *, moves=True, rate=10, start=START, colour=True, 
         [found] = [one for one in detector.detect(picture, time_ns).findings if one.kind == Kind.FLAME]
         levels.append(found.level)
         terms = found.terms or terms
-    return levels, {term.name: term for term in terms}
+    return levels, {term.name: term for term in terms or ()}
 
 
 def test_a_picture_that_looks_like_fire_for_seconds_is_a_fire_though_no_site_is():
