@@ -88,10 +88,10 @@ def _movement() -> dict[str, Weight]:
 
 # By how much each of them counts: `embereye bench detection --folds` fits this table to labelled clips and prints it.
 FITTED: Mapping[str, float] = {
-    "flicker": 0.66, "core": 0.74, "contrast": 0.44, "colour": 0.98, "border": 1.02, "rise": 1.16, "appearance": 1.43,
-    "close_up": 0.90, "area": 1.07, "travel": 0.21, "rest": 1.05, "unity": 0.79, "repetition": 1.12,
+    "flicker": 0.68, "core": 0.72, "contrast": 0.42, "colour": 0.98, "border": 1.02, "rise": 1.15, "appearance": 1.40,
+    "close_up": 1.03, "area": 1.08, "travel": 0.25, "rest": 1.11, "unity": 0.76, "repetition": 1.06,
 }  # fmt: skip
-FITTED_PRIOR = -1.24
+FITTED_PRIOR = -1.42
 
 
 def _flame_weights() -> dict[str, Weight]:
