@@ -13,7 +13,7 @@ from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.flame.likeness import Likeness
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.networks.appearance import SITES, Look, Looks
+from embereye.detect.vision.networks.appearance import SITES, Interest, Look, Looks
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Picture, Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
@@ -72,7 +72,9 @@ class Detector:
         flames = [self.flame, self._detail.flame] if self._detail and self._detail.flame else [self.flame]
         interest = max(flame.interest for flame in flames)
         if self._likeness and self._likeness.holds:
-            interest = max(interest, 1)
+            interest = max(interest, Interest.FLICKERS)
+        elif self._likeness and self._likeness.moved:
+            interest = max(interest, Interest.MOVES)
         if not self.flame.looks.due(time_ns, interest):
             return None
         # Of a detail the network has to say something: what is looked at of the whole picture is not less for that.

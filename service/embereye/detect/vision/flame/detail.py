@@ -1,6 +1,7 @@
 """Looks at a part of the picture with more pixels, where something flickers that is too small to be measured well."""
 
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
+from embereye.detect.vision.networks.appearance import Interest
 from embereye.detect.vision.pixels import Mask, Picture, Planes
 from embereye.units import SECOND, Box
 
@@ -38,7 +39,7 @@ class DetailDetector:
         if not self._seen_ns:
             self.flame = self.place = None  # nobody sent the pixels of what was wanted: it may be elsewhere by now
         age = time_ns - self._since_ns if self.place else RESTED_NS
-        if self.flame and (0 <= age < WATCHED_NS or self.flame.interest > 1):
+        if self.flame and (0 <= age < WATCHED_NS or self.flame.interest == Interest.SUSPECTED):
             return True
         whole = self._whole
         self.flame, distant = None, whole.distant if whole.period_ns <= whole.limits.detail_period_ns else None

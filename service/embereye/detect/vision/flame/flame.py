@@ -19,7 +19,7 @@ from embereye.detect.vision.flame.character import rest_and_unity, travel
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.periodicity import Periodicity
 from embereye.detect.vision.flame.recent import Recent
-from embereye.detect.vision.networks.appearance import Looks, close_up_of
+from embereye.detect.vision.networks.appearance import Interest, Looks, close_up_of
 from embereye.detect.vision.pixels import (
     NOTHING,
     NOWHERE,
@@ -281,9 +281,11 @@ class FlameDetector:
         return suspect
 
     @property
-    def interest(self) -> int:
-        """How much the network's opinion matters now, 0 to 2."""
-        return 2 if self._holding else 1 if self.sites else 0
+    def interest(self) -> Interest:
+        """How much the network's opinion matters now."""
+        if self._holding:
+            return Interest.SUSPECTED
+        return Interest.FLICKERS if any(map(self._decides, self.sites)) else Interest.STILL
 
     def close_ups(self) -> list[tuple[float, Box]]:
         """Of which parts of the whole picture the network's opinion could make a flame, and their log odds."""

@@ -9,7 +9,7 @@ import math
 
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame
-from embereye.detect.vision.networks.appearance import EVERY_NS, Look, Looks
+from embereye.detect.vision.networks.appearance import EVERY_NS, Interest, Look, Looks
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Term
@@ -31,6 +31,11 @@ class Likeness:
         """Whether the picture looks, or looked lately, like fire."""
         return self._alike or self._held_ns > 0
 
+    @property
+    def moved(self) -> bool:
+        """Whether enough moved since the latest look for a fire."""
+        return self._motion >= self._limits.likeness_motion_min
+
     def move(self, share: float) -> None:
         """Take in that `share` of a picture moves (0..1)."""
         self._motion = max(self._motion, share)
@@ -38,15 +43,16 @@ class Likeness:
     def note(self, look: Look) -> None:
         """Take in `look`, which is among the looks."""
         limits, elapsed = self._limits, look.time_ns - self._looked_ns
-        if not 0 <= elapsed <= 2 * EVERY_NS[0]:
+        known_ns = elapsed if 0 <= elapsed <= 2 * EVERY_NS[Interest.STILL] else 0
+        if not 0 <= elapsed <= 2 * EVERY_NS[Interest.MOVES]:
             self._held_ns, self._alike, elapsed = 0, False, 0
         odds = self._looks.whole(look.time_ns)
         assert odds is not None
         self._odds, self._usual = odds, self._familiar.usual(look.time_ns)
-        alike = odds - self._usual >= limits.likeness_min and self._motion >= limits.likeness_motion_min
+        alike = odds - self._usual >= limits.likeness_min and self.moved
         gained = (elapsed if self._alike else 0) if alike else -2 * elapsed
         self._held_ns, self._alike = min(max(0, self._held_ns + gained), limits.held_max_ns), alike
-        self._familiar.learn_usual(look.whole, elapsed / SECOND, look.time_ns)
+        self._familiar.learn_usual(look.whole, known_ns / SECOND, look.time_ns)
         self._looked_ns, self._motion = look.time_ns, 0.0
 
     def seen(self, *, colourless: bool) -> Flame:

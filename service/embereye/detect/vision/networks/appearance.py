@@ -6,6 +6,7 @@ Movement tells a flame from a lamp, the network tells it from cloth and headligh
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import cv2
 import numpy as np
@@ -14,11 +15,23 @@ from embereye.detect.vision.pixels import Picture
 from embereye.units import SECOND, Box
 
 SIDE = 96  # pixels: whatever its shape, a picture is squeezed to a square of it
-# Between two looks: where nothing flickers, where something does, where it is suspected to be a flame.
-EVERY_NS = 3 * SECOND, 3 * SECOND // 2, SECOND
+
+
+class Interest(IntEnum):
+    """How much the network's opinion of a picture matters."""
+
+    STILL = 0  # nothing moves
+    MOVES = 1
+    FLICKERS = 2  # it could make a flame of something
+    SUSPECTED = 3  # to be one
+
+
+EVERY_NS = 10 * SECOND, 3 * SECOND, 3 * SECOND // 2, SECOND  # between two looks, by interest
+HURRIED = 4  # looks at what is suspected, after which it has been said what it looks like: …
+UNHURRIED_NS = 2 * SECOND  # … from then on between two
 LOOKS = 2  # whose mean counts: one look may err
 KEPT_NS = 4 * SECOND  # after which a look says nothing any more
-SITES = 0, 1, 1  # likewise: of which close-ups are looked at, at most
+SITES = 0, 0, 1, 1  # likewise, by interest: of which close-ups are looked at, at most
 CLOSE_UP = 2.2  # of a site's longer side that a close-up of it shows
 CLOSE_UP_LEAST = 0.15  # of the longer side of the picture: a smaller one has too few pixels, even with more of them
 SAME_SITE = 0.3  # of two close-ups that has to be common to both
@@ -28,7 +41,7 @@ class AppearanceNetwork:
     """The network, loaded. Not safe for two threads at once."""
 
     def __init__(self, data: bytes) -> None:
-        """`data` is an ONNX file: its input (1, 3, SIDE, SIDE), BGR, -1..1, its output the log odds."""
+        """`data` is an ONNX file: its input (1 or more, 3, SIDE, SIDE), BGR, -1..1, its output the log odds of each."""
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8))
         self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), ())  # the first run allocates
 
@@ -37,7 +50,7 @@ class AppearanceNetwork:
 
         `closer` is the same with more pixels, if there is one: of that the close-ups are cut.
         """
-        found = []
+        parts = []
         for number, (x, y, w, h) in enumerate(((0.0, 0.0, 1.0, 1.0), *close_ups)):
             if number == 1 and closer is not None:
                 picture = closer
@@ -45,10 +58,9 @@ class AppearanceNetwork:
             left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
             part = picture[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
             way = cv2.INTER_AREA if min(part.shape[:2]) >= SIDE else cv2.INTER_LINEAR
-            small = cv2.resize(part, (SIDE, SIDE), interpolation=way)
-            self._net.setInput(cv2.dnn.blobFromImage(small, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
-            found.append(float(self._net.forward().ravel()[0]))
-        return tuple(found)
+            parts.append(cv2.resize(part, (SIDE, SIDE), interpolation=way))
+        self._net.setInput(cv2.dnn.blobFromImages(parts, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
+        return tuple(map(float, self._net.forward().ravel()))
 
 
 @dataclass(frozen=True)
@@ -77,14 +89,17 @@ class Looks:
         self._looks: deque[Look] = deque(maxlen=LOOKS)
         self._phase = phase
         self._asked_ns = 0
+        self._hurried = 0  # looks at what is suspected, one after another
 
-    def due(self, time_ns: int, interest: int) -> bool:
-        """Whether the picture of `time_ns` is to be looked at, at an `interest` of 0 to 2; if so, it is asked for."""
+    def due(self, time_ns: int, interest: Interest) -> bool:
+        """Whether the picture of `time_ns` is to be looked at, at that `interest`; if so, it is asked for."""
         if self._phase and not self._asked_ns:
-            self._asked_ns = time_ns - int((1.0 - self._phase) * EVERY_NS[0])
-        if 0 <= time_ns - self._asked_ns < EVERY_NS[interest]:
+            self._asked_ns = time_ns - int((1.0 - self._phase) * EVERY_NS[Interest.STILL])
+        every_ns = UNHURRIED_NS if self._hurried >= HURRIED and interest > Interest.MOVES else EVERY_NS[interest]
+        if 0 <= time_ns - self._asked_ns < every_ns:
             return False
         self._asked_ns = time_ns
+        self._hurried = min(self._hurried + 1, HURRIED) if interest == Interest.SUSPECTED else max(self._hurried - 1, 0)
         return True
 
     def note(self, look: Look) -> None:

@@ -84,6 +84,26 @@ def test_a_fire_is_found_long_before_it_is_usual():
     assert levels[-1] == Level.ALARM
 
 
+def test_a_still_view_is_looked_at_rarely_and_one_where_something_moves_at_once():
+    asked = []
+
+    def says(second):
+        asked.append(second)
+        return -3.0
+
+    watch(says, 60.0, moves=False)
+    assert len(asked) <= 8
+    asked.clear()
+    watch(says, 60.0)
+    assert len(asked) >= 19
+
+
+def test_what_a_still_view_usually_looks_like_is_learnt_from_rare_looks():
+    familiar = Familiar()
+    watch(CLEARLY, KNOWN_S, moves=False, rate=2, familiar=familiar)
+    assert familiar.usual(START) > 0.5 * CLEARLY
+
+
 def test_a_clock_that_jumps_starts_the_evidence_anew():
     detector = Detector()
     for number, time_ns in enumerate([START, START + SECOND, START + 3600 * SECOND, START - 3600 * SECOND]):

@@ -1,6 +1,7 @@
 import hashlib
 import re
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -10,9 +11,12 @@ import pytest
 from embereye.camera.decode.shipped import FILE, load_network
 from embereye.detect.vision.networks.appearance import (
     EVERY_NS,
+    HURRIED,
     KEPT_NS,
     SIDE,
+    UNHURRIED_NS,
     AppearanceNetwork,
+    Interest,
     Look,
     Looks,
     close_up_of,
@@ -70,21 +74,35 @@ def test_a_file_that_is_no_network_is_refused():
 
 
 def test_looks_become_more_frequent_with_interest():
-    for interest, every in enumerate(EVERY_NS):
-        looks = Looks()
-        asked = [time for time in range(START, START + 10 * SECOND, SECOND // 10) if looks.due(time, interest)]
-        assert len(asked) == pytest.approx(10 * SECOND / every, abs=1)
+    for interest in Interest:
+        assert len(asked(Looks(), interest, 3.5)) == 1 + int(3.5 * SECOND / EVERY_NS[interest])
+
+
+def test_what_stays_suspected_is_looked_at_less_once_it_is_known():
+    looks = Looks()
+    first = asked(looks, Interest.SUSPECTED, 60.0)
+    assert first[HURRIED - 1] == START + (HURRIED - 1) * SECOND
+    assert {after - before for before, after in pairwise(first[HURRIED - 1 :])} == {UNHURRIED_NS}
+    assert UNHURRIED_NS < KEPT_NS, "or it would be forgotten between two looks"
+    for second in range(60, 120):
+        looks.due(START + second * SECOND, Interest.MOVES)
+    again = asked(looks, Interest.SUSPECTED, 3.5, START + 120 * SECOND)
+    assert len(again) >= 3, "what comes afterwards is new"
 
 
 def test_cameras_that_start_together_are_not_looked_at_together():
-    cameras = [Looks((number + 0.5) / 100) for number in range(100)]
-    times = range(START, START + 10 * SECOND, SECOND // 15)
-    asked = [[looks.due(time, 0) for looks in cameras] for time in times]
-    assert max(map(sum, asked)) <= 7
-    assert sum(map(sum, asked)) == pytest.approx(100 * 10 * SECOND / EVERY_NS[0], abs=60)
-    assert all(any(of) for of in zip(*asked[: 15 * EVERY_NS[0] // SECOND + 1], strict=True)), (
+    cameras, every_ns = [Looks((number + 0.5) / 100) for number in range(100)], EVERY_NS[Interest.STILL]
+    times = range(START, START + 2 * every_ns, SECOND // 15)
+    due = [[looks.due(time, Interest.STILL) for looks in cameras] for time in times]
+    assert max(map(sum, due)) <= 2
+    assert all(any(of) for of in zip(*due[: 15 * every_ns // SECOND + 1], strict=True)), (
         "each of them within the first period"
     )
+
+
+def asked(looks, interest, seconds, start=START):
+    times = range(start, start + int(seconds * SECOND), SECOND // 10)
+    return [time_ns for time_ns in times if looks.due(time_ns, interest)]
 
 
 def test_the_mean_of_the_latest_looks_counts_and_old_ones_say_nothing():
