@@ -108,7 +108,7 @@ class HubCollector(Collector):
     def _of_clips(clips: ClipStore) -> Iterator[Metric]:
         for name, text, value in (
             ("clips", "Clips and stills that are kept.", len(clips)),
-            ("clips_bytes", "Bytes of all clips and stills.", clips.bytes),
+            ("clips_bytes", "Bytes of all clips and stills.", clips.size),
             ("clips_failing", "1 while no clip can be written.", int(bool(clips.failing))),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)

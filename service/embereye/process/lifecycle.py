@@ -11,6 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
+from embereye.process.heap import share_heap
 from embereye.process.tasks import Tasks
 from embereye.process.telemetry import logs
 
@@ -38,6 +39,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     """
     import uvloop
 
+    share_heap()
     raise_descriptor_limit()
 
     async def guarded() -> int:

@@ -121,6 +121,37 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+# A process in which threads take memory, all at once; how many heaps there are for them besides the first.
+THREADS = """
+import asyncio, threading
+from pathlib import Path
+from embereye.process.lifecycle import run
+
+async def main(_):
+    ready = threading.Barrier(17)
+    taken = []
+
+    def take():
+        taken.append([bytearray(50_000) for _ in range(20)])
+        ready.wait()
+
+    threads = [threading.Thread(target=take) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    await asyncio.to_thread(ready.wait)
+    maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+    begins = [int(line[0].split("-")[0], 16) for line in maps if len(line) == 5 and line[1] == "rw-p"]
+    print(sum(begin % (64 * 1024 * 1024) == 0 for begin in begins))
+
+run(main)
+"""
+
+
+def test_threads_take_memory_from_one_heap():
+    run = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    assert int(run.stdout) == 0
+
+
 def test_memory_that_was_freed_is_used_again_without_asking_the_kernel():
     def faults(*keep):
         run = subprocess.run([sys.executable, "-c", FREED, *keep], capture_output=True, text=True, check=True)

@@ -15,10 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from google.protobuf import json_format
 
+from embereye.hub.storage.kept_clips import Batch, KeptClips, Place
 from embereye.process.files import sync_file, sync_folder, write_whole
 from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns
@@ -53,21 +54,6 @@ class NoRoomError(Exception):
 
 
 Answer = ClipRefusedError | NoRoomError | None  # why a content is not kept; None: it is
-
-
-@dataclass(eq=False)
-class _Batch:
-    """A file that describes contents which were kept together: a line for each, its file's name and its description."""
-
-    path: Path
-    kept: int = 0  # of them, that are kept still
-
-
-class _Place(NamedTuple):
-    """Where a content is that came whole. No two ever have the same name: a line is of that file, or of none."""
-
-    name: str
-    batch: _Batch
 
 
 @dataclass(frozen=True)
@@ -115,10 +101,8 @@ class ClipStore:
         self._numbers = itertools.count()  # of drafts
         self._run_id = secrets.token_hex(8)  # no earlier hub has given such names
         self._wholes_named = False  # whether the folder of whole contents outlives a power cut
-        self._clips: dict[str, Clip] = {}
-        self._places: dict[str, _Place] = {}  # of those that came whole
+        self._clips = KeptClips()
         self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
-        self.bytes = 0
         self.failing = ""  # why none can be taken; empty: they can
         self.removed = 0  # by age and by size
 
@@ -157,39 +141,35 @@ class ClipStore:
     def __len__(self) -> int:
         return len(self._clips)
 
+    @property
+    def size(self) -> int:
+        """Bytes of all contents."""
+        return self._clips.bytes
+
     def find(self, name: str) -> Clip | None:
         """The clip of that SHA-256, or of its first 8 digits and more where that is one clip only."""
         if clip := self._clips.get(name):
             return clip
         if not 8 <= len(name) < 64:
             return None
-        found = [clip for clip in self._known() if clip.sha256.startswith(name)]
+        found = self._clips.beginning(name)
         return found[0] if len(found) == 1 else None
 
     def of_episodes(self, episodes: Iterable[str]) -> list[Clip]:
         """The clips that were made for these signs, newest first."""
-        wanted = set(episodes)
-        return self._newest(clip for clip in self._known() if clip.episode in wanted)
+        return self._clips.of_episodes(episodes)
 
     def between(self, from_ns: int, until_ns: int) -> list[Clip]:
         """The clips that show anything of what was from `from_ns` to before `until_ns`, newest first."""
-        return self._newest(clip for clip in self._known() if clip.from_ns < until_ns and clip.until_ns >= from_ns)
+        return self._clips.between(from_ns, until_ns)
 
     def newest(self, limit: int) -> list[Clip]:
         """The newest `limit` of all."""
-        return self._newest(self._known())[:limit]
-
-    def _known(self) -> list[Clip]:
-        """All, at this moment: the thread goes on to keep and to remove some."""
-        return list(self._clips.values())
-
-    @staticmethod
-    def _newest(clips: Iterable[Clip]) -> list[Clip]:
-        return sorted(clips, key=lambda clip: (-clip.until_ns, clip.sha256))
+        return self._clips.newest(limit)
 
     def path(self, clip: Clip) -> Path:
         """The file that holds its content."""
-        if place := self._places.get(clip.sha256):
+        if place := self._clips.place(clip.sha256):
             return self._wholes / place.name
         return self._folder / clip.sha256[:2] / f"{clip.sha256}.{SUFFIXES[clip.media]}"
 
@@ -332,19 +312,19 @@ class ClipStore:
                 logger.warning("%s cannot be read, and its clips are not shown: %s", path, error.strerror or error)
                 unread = True
                 continue
-            batch = _Batch(path)
+            batch = Batch(path.name)
             for line in lines:
                 self._load_line(line, batch)
             if not batch.kept:
                 path.unlink(missing_ok=True)
-        names = {place.name for place in self._places.values()}
+        names = self._clips.places()
         for path in () if unread else self._wholes.iterdir():
             if path.suffix != DESCRIBED and path.name not in names:
                 path.unlink(missing_ok=True)
 
-    def _load_line(self, line: bytes, batch: _Batch) -> None:
+    def _load_line(self, line: bytes, batch: Batch) -> None:
         name, _, description = line.partition(b" ")
-        place, clip = _Place(name.decode(errors="replace"), batch), _parsed(description)
+        place, clip = Place(name.decode(errors="replace"), batch), _parsed(description)
         named = STORED_NAME.fullmatch(place.name)
         if clip is None or named is None or named[1] != clip.sha256:
             return
@@ -357,13 +337,11 @@ class ClipStore:
             self._remove(known)
         self._learn(clip, place)
 
-    def _learn(self, clip: Clip, place: _Place | None = None) -> None:
+    def _learn(self, clip: Clip, place: Place | None = None) -> None:
         if place is not None:
-            self._places[clip.sha256] = place  # first: whoever finds the clip asks where it is
             place.batch.kept += 1
         clip.kept_ns = clip.kept_ns or min(clip.until_ns, self._clock())
-        self._clips[clip.sha256] = clip
-        self.bytes += clip.bytes
+        self._clips.add(clip, place)
 
     def _partial_size(self, name: str) -> int:
         try:
@@ -417,23 +395,24 @@ class ClipStore:
                 kept[draft.kept.sha256] = draft
         if not kept:
             return
-        batch = _Batch(self._wholes / f"{self._run_id}-{next(self._numbers):x}{DESCRIBED}")
+        batch = Batch(f"{self._run_id}-{next(self._numbers):x}{DESCRIBED}")
+        path = self._wholes / batch.name
         lines = [b"%s %s\n" % (draft.path.name.encode(), described(draft.kept)) for draft in kept.values()]
         try:
             with _Written() as written:
-                written.add(batch.path, b"".join(lines))
+                written.add(path, b"".join(lines))
             sync_folder(self._wholes)
             if not self._wholes_named:
                 sync_folder(self._folder)
                 self._wholes_named = True
         except OSError:
-            self._give_up([*drafts, _Draft(Clip(), batch.path)])
+            self._give_up([*drafts, _Draft(Clip(), path)])
             raise
         for name, draft in kept.items():
             if name in self._partials:
                 self._abandon(name)  # a part of it that came before
-            self._learn(draft.kept, _Place(draft.path.name, batch))
-        if self.bytes > self._capacity:
+            self._learn(draft.kept, Place(draft.path.name, batch))
+        if self.size > self._capacity:
             self._prune()
 
     def _give_up(self, drafts: Iterable[_Draft]) -> None:
@@ -480,27 +459,27 @@ class ClipStore:
 
     def _prune(self) -> None:
         now = self._clock()
-        for clip in list(self._clips.values()):
-            if clip.retention_ns and clip.kept_ns + clip.retention_ns < now:
-                self._remove(clip)
+        for clip in self._clips.ended(now):
+            self._remove(clip)
         # Unfinished uploads take room, too: those that nobody goes on with make way first.
         unfinished = sum(self._partial_size(name) for name in self._partials)
         for name in sorted(self._partials, key=self._partials.__getitem__):
             if now - self._partials[name] > PARTIAL_NS or unfinished > self._capacity // PARTIAL_SHARE:
                 unfinished -= self._partial_size(name)
                 self._abandon(name)
-        oldest = iter(sorted(self._clips.values(), key=lambda clip: clip.kept_ns))
-        while self.bytes + unfinished > self._capacity and len(self._clips) > 1:
-            self._remove(next(oldest))
+        for name in self._clips.oldest() if self.size + unfinished > self._capacity else ():
+            if self.size + unfinished <= self._capacity or len(self._clips) <= 1:
+                break
+            if (oldest := self._clips.get(name)) is not None:
+                self._remove(oldest)
 
     def _abandon(self, name: str) -> None:
         self._partials.pop(name, None)
         (self._partial / name).unlink(missing_ok=True)
 
     def _remove(self, clip: Clip) -> None:
-        path, place = self.path(clip), self._places.pop(clip.sha256, None)
-        del self._clips[clip.sha256]
-        self.bytes -= clip.bytes
+        path, place = self.path(clip), self._clips.place(clip.sha256)
+        self._clips.remove(clip)
         self.removed += 1
         if place is None:
             path.with_suffix(".json").unlink(missing_ok=True)
@@ -508,7 +487,7 @@ class ClipStore:
         if place is not None:
             place.batch.kept -= 1
             if not place.batch.kept:
-                place.batch.path.unlink(missing_ok=True)
+                (self._wholes / place.batch.name).unlink(missing_ok=True)
 
 
 def _discard(drafts: Iterable[_Draft]) -> None:

@@ -140,7 +140,7 @@ async def test_a_clip_is_kept_under_the_name_of_its_content_and_known_after_a_re
     kept = again.find(clip.sha256[:8])
     assert kept is not None
     assert (kept.sha256, kept.until_ns, kept.bytes) == (clip.sha256, clip.until_ns, clip.bytes)
-    assert again.bytes == len(data)
+    assert again.size == len(data)
     await again.close()
 
 
@@ -191,7 +191,7 @@ async def test_clips_go_when_they_are_too_old_and_the_oldest_where_there_are_too
     for number in range(2, 12):
         data = content(seed=number)
         await running.deliver(data, described(data, until_ns=now + number))
-    assert running.clips.bytes <= 200_000
+    assert running.clips.size <= 200_000
     left = running.clips.newest(100)
     assert [clip.until_ns for clip in left] == [now + number for number in range(11, 11 - len(left), -1)]
     assert 1 < len(left) < 10

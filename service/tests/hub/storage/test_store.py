@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,7 @@ async def test_the_first_still_may_be_sent_before_the_hub_has_said_who_it_is(ser
 async def test_the_same_content_of_several_at_once_is_kept_once(served: Served) -> None:
     data = os.urandom(200_000)
     assert await asyncio.gather(*(served.clips.store([(still(data), data)] * 3) for _ in range(8))) == [[None] * 3] * 8
-    assert (len(served.clips), served.clips.bytes) == (1, len(data))
+    assert (len(served.clips), served.clips.size) == (1, len(data))
     assert list((served.folder / "partial").iterdir()) == []
     assert (await served.loaded_anew()).path(still(data)).read_bytes() == data
 
@@ -185,7 +186,7 @@ async def test_where_the_disk_fails_nothing_is_acknowledged_and_nothing_is_left_
         await served.clips.store(items)
     assert len(failed) == 1
     assert "Input/output error" in served.clips.failing
-    assert (len(served.clips), served.clips.bytes) == (0, 0)
+    assert (len(served.clips), served.clips.size) == (0, 0)
     assert [path for path in served.folder.rglob("*") if path.is_file()] == []
     monkeypatch.undo()
     assert await served.clips.store(items) == [None] * 20
@@ -224,7 +225,7 @@ async def test_what_a_kill_or_a_power_cut_left_half_done_is_neither_shown_nor_ke
     described.write_bytes(b"\n".join([*lines[:2], strange, lines[5], lines[3][:-20]]))
     known = await served.loaded_anew()
     assert [known.path(clip).name for clip in known.newest(10)] == [whole]
-    assert known.bytes == 2_000
+    assert known.size == 2_000
     assert {path.name for path in folder.iterdir()} == {described.name, whole}
     assert {undescribed, half}.isdisjoint(path.name for path in folder.iterdir())
 
@@ -234,7 +235,7 @@ async def test_a_still_that_is_stored_again_is_not_taken_for_the_one_that_was_re
     data, other = os.urandom(3_000), os.urandom(3_000)
     assert await served.clips.store([(still(data, retention_ns=1), data), (still(other), other)]) == [None] * 2
     await served.clips.prune()
-    assert (len(served.clips), served.clips.bytes, served.clips.removed) == (1, 3_000, 1)
+    assert (len(served.clips), served.clips.size, served.clips.removed) == (1, 3_000, 1)
     assert await served.clips.store([(still(data, device="yard"), data)]) == [None]
     path = served.clips.path(still(data))
     assert path.read_bytes() == data
@@ -250,7 +251,9 @@ async def test_a_still_that_is_stored_again_is_not_taken_for_the_one_that_was_re
     assert (await served.loaded_anew()).find(still(data).sha256) is None
 
 
-async def test_descriptions_go_with_the_last_that_they_describe(served: Served) -> None:
+async def test_descriptions_go_with_the_last_that_they_describe(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     contents = [os.urandom(1_000) for _ in range(3)]
     folder = served.folder / clip_store.STORED
     kept = [still(data, retention_ns=number and 10**18) for number, data in enumerate(contents)]
@@ -258,8 +261,7 @@ async def test_descriptions_go_with_the_last_that_they_describe(served: Served) 
     assert await served.clips.store(list(zip(kept, contents, strict=True))) == [None] * 3
     await served.clips.prune()
     assert len(list(folder.iterdir())) == 3
-    for clip in served.clips.newest(9):
-        clip.retention_ns = 1
+    monkeypatch.setattr(served.clips, "_clock", lambda: time.time_ns() + 2 * 10**18)
     await served.clips.prune()
     assert list(folder.iterdir()) == []
 
@@ -347,14 +349,14 @@ async def test_clips_are_looked_for_while_others_are_stored(served: Served) -> N
     wanted = os.urandom(10)
     await served.clips.store([(still(wanted, episode="fire", until_ns=5), wanted)])
     for number in range(20_000):
-        served.clips._clips[f"{number:064x}"] = Clip(sha256=f"{number:064x}", episode="other")
+        served.clips._clips.add(Clip(sha256=f"{number:064x}", episode="other"))
     ending = threading.Event()
 
     def keep() -> None:
         for number in range(20_000, 200_000):
             if ending.is_set():
                 return
-            served.clips._clips[f"{number:064x}"] = Clip()
+            served.clips._clips.add(Clip(sha256=f"{number:064x}"))
 
     keeping = threading.Thread(target=keep)
     keeping.start()
@@ -453,7 +455,7 @@ async def test_what_is_known_is_answered_at_once_and_kept_once(served: Served) -
             return [link.receive(StoreResponse) for _ in range(6)]
 
     assert [one.whole for one in await away(store)] == [True] * 6
-    assert (len(served.clips), served.clips.bytes) == (2, len(data) + len(large))
+    assert (len(served.clips), served.clips.size) == (2, len(data) + len(large))
 
 
 @pytest.mark.parametrize(

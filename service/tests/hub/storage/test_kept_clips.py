@@ -1,0 +1,88 @@
+"""What a hub knows of the clips that it keeps."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from embereye.hub.storage.kept_clips import Batch, KeptClips, Place
+from embereye.v1.clips_pb2 import Clip
+
+# A process that learns of clips as they come; by how many bytes it grew for each of the latest.
+GROWTH = """
+import asyncio, os, sys, tempfile, time
+from hashlib import sha256
+from pathlib import Path
+from embereye.hub.storage.clip_store import ClipStore
+from embereye.process.telemetry.usage import resident_mb
+from embereye.v1.clips_pb2 import Clip
+
+def clip(number, data):
+    now = time.time_ns()
+    return Clip(
+        sha256=sha256(data).hexdigest(), media=Clip.MEDIA_LINES, fleet="default/SensorFleet/hall", kind=1,
+        device=f"sensor-{number % 40}", zone=f"zone-{number % 40}", episode=f"sensor-{number % 40}-smoke-{now}",
+        from_ns=now - 10**10, until_ns=now, bytes=len(data), frames=20, retention_ns=10**15,
+    )
+
+async def main():
+    with tempfile.TemporaryDirectory() as folder:
+        clips, count, before = ClipStore(Path(folder)), 2_000, 0.0
+        await clips.open()
+        for number in range(count + 500):
+            if number == 500:
+                before = resident_mb(os.getpid())
+            data = b"%d" % number
+            assert await clips.store([(clip(number, data), data)]) == [None]
+        print((resident_mb(os.getpid()) - before) * 2**20 / count)
+        await clips.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_clip_that_is_kept_takes_less_than_a_kilobyte_and_a_half_of_memory() -> None:
+    run = subprocess.run([sys.executable, "-c", GROWTH], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 1_500
+
+
+def named(number: int, **fields: Any) -> Clip:
+    return Clip(**{"sha256": f"{number:064x}", "until_ns": number, "bytes": 10, **fields})
+
+
+def test_what_is_found_is_the_clip_as_it_was_described() -> None:
+    kept = KeptClips()
+    clip = named(1, episode="e", from_ns=0, note="the first half", kept_ns=7, retention_ns=5, media=Clip.MEDIA_STILL)
+    kept.add(clip)
+    assert (kept.get(clip.sha256), kept.of_episodes(["e"]), kept.between(0, 5)) == (clip, [clip], [clip])
+    assert (len(kept), kept.bytes, clip.sha256 in kept) == (1, 10, True)
+    kept.remove(clip)
+    assert (kept.get(clip.sha256), len(kept), kept.bytes, clip.sha256 in kept) == (None, 0, 0, False)
+
+
+def test_the_newest_come_first_and_those_that_are_kept_for_longest_go_first() -> None:
+    kept = KeptClips()
+    clips = [named(number, kept_ns=100 - number) for number in (3, 1, 2)]
+    for clip in clips:
+        kept.add(clip)
+    assert [clip.until_ns for clip in kept.newest(2)] == [3, 2]
+    assert kept.oldest() == [f"{number:064x}" for number in (3, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("retention_ns", "ended"), [(0, False), (5, True), (6, False), (2**63 - 1, False), (-(2**63), True)]
+)
+def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) -> None:
+    kept = KeptClips()
+    kept.add(named(1, kept_ns=100, retention_ns=retention_ns))
+    assert bool(kept.ended(106)) == ended
+
+
+def test_a_content_that_came_whole_is_where_it_was_put() -> None:
+    kept, batch = KeptClips(), Batch("several.described")
+    whole, parts = named(1), named(2)
+    kept.add(whole, Place(f"{whole.sha256}-1a-2b.jpg", batch))
+    kept.add(parts)
+    assert kept.place(whole.sha256) == Place(f"{whole.sha256}-1a-2b.jpg", batch)
+    assert (kept.place(parts.sha256), kept.places()) == (None, {f"{whole.sha256}-1a-2b.jpg"})
