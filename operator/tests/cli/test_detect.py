@@ -47,7 +47,7 @@ def test_a_fire_in_a_recording_is_detected_and_alarmed_with_its_reasons(folder):
     replay = watch(str(folder / "fire.avi"), Settings(settings_of("")))
     (alarm,) = replay.alarms
     assert alarm.kind == Kind.FLAME
-    assert 1.0 < alarm.time < 1.0 + 5.0
+    assert 1.0 < alarm.time < 1.0 + 6.0, "the network takes a drawn fire for one at times"
     flame = next(one for one in replay.detections if one.kind == Kind.FLAME)
     assert flame.level == Level.ALARM
     assert flame.start < alarm.time

@@ -3,6 +3,7 @@ import pytest
 from embereye.camera.device.analyser import UNSMOOTHED_AFTER_NS, Analyser
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.scheduling.mailbox import Frame
+from embereye.detect.vision.networks.appearance import EVERY_NS, Interest
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
@@ -46,7 +47,7 @@ def test_the_appearance_network_looks_at_cameras_that_start_together_one_after_t
     for number in range(20):
         analyser = Analyser()
         analyser.configure(Device(id=f"hall-{number}", source="rtsp://hall/"), camera_settings(), 2 * SECOND)
-        times = range(0, 3 * SECOND, SECOND // 10)
+        times = range(0, EVERY_NS[Interest.STILL], SECOND // 10)
         orders = ((after, analyser.decode_order(frame(640, 360, after))) for after in times)
         asked.append(next(after for after, order in orders if order.close_ups is not None))
     assert len(set(asked)) > 8

@@ -19,7 +19,7 @@ from embereye.wire.video.access_unit import AccessUnit
 from .test_passed_frames import Hall
 
 RATE, SECONDS = 15, 14.0
-SMALL = 14  # pixels high: 3.5 of those that detection has
+SMALL = 12  # pixels high: 3 of those that detection has
 SIZE = 640, 480
 MIDDLE = slice(180, 300), slice(240, 400)
 

@@ -285,7 +285,9 @@ class FlameDetector:
         """How much the network's opinion matters now."""
         if self._holding:
             return Interest.SUSPECTED
-        return Interest.FLICKERS if any(map(self._decides, self.sites)) else Interest.STILL
+        if any(map(self._decides, self.sites)):
+            return Interest.FLICKERS
+        return Interest.MOVES if self.sites else Interest.STILL  # what the network said does not lapse meanwhile
 
     def close_ups(self) -> list[tuple[float, Box]]:
         """Of which parts of the whole picture the network's opinion could make a flame, and their log odds."""
