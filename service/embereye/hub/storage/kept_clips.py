@@ -35,6 +35,10 @@ class _Kept(NamedTuple):
     batch: Batch | None
 
     @property
+    def times(self) -> tuple[int, int, int, int]:
+        return TIMES.unpack_from(self.packed)
+
+    @property
     def clip(self) -> Clip:
         return Clip.FromString(self.packed[TIMES.size :])
 
@@ -94,21 +98,21 @@ class KeptClips:
 
     def between(self, from_ns: int, until_ns: int) -> list[Clip]:
         """Those that show anything of what was from `from_ns` to before `until_ns`, newest first."""
-        timed = ((TIMES.unpack_from(kept.packed), kept) for kept in self._values())
+        timed = ((kept.times, kept) for kept in self._values())
         return _newest(kept.clip for times, kept in timed if times[0] < until_ns and times[1] >= from_ns)
 
     def newest(self, limit: int) -> list[Clip]:
         """The newest `limit` of all."""
-        ordered = sorted(self._values(), key=lambda kept: int(TIMES.unpack_from(kept.packed)[1]), reverse=True)
+        ordered = sorted(self._values(), key=lambda kept: kept.times[1], reverse=True)
         return _newest(kept.clip for kept in ordered[:limit])
 
     def ended(self, now_ns: int) -> list[Clip]:
         """Those that were to be kept until before `now_ns`."""
-        return [kept.clip for kept in self._values() if TIMES.unpack_from(kept.packed)[3] < now_ns]
+        return [kept.clip for kept in self._values() if kept.times[3] < now_ns]
 
     def oldest(self) -> list[str]:
         """The SHA-256 of all, those first that are kept for longest."""
-        return sorted(self._kept, key=lambda name: int(TIMES.unpack_from(self._kept[name].packed)[2]))
+        return sorted(self._kept, key=lambda name: self._kept[name].times[2])
 
     def _values(self) -> list[_Kept]:
         return list(self._kept.values())
