@@ -8,8 +8,10 @@ import numpy as np
 from embereye.camera.decode.image import DecodedImage
 from embereye.detect.vision.working import WORKING_SIDE
 
-HANG_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
-UNIT_SECONDS = 0.7  # of CPU time for one access unit of a video; the slowest honest one takes a tenth of that
+# Of CPU time: an endless loop ends its process soon, a machine that stands still or is busy with other things does not.
+FRAME_SECONDS = 5.0  # for one frame; the slowest honest one takes a tenth of that
+UNIT_SECONDS = 0.7  # for one access unit of a video; the slowest honest one takes a tenth of that
+HANG_SECONDS = 30.0  # for one frame, of any time: it waits for what never comes
 SLOTS = 24  # frames that each decoder can hold
 FRAME_BYTES = 8 * 1024 * 1024  # of a compressed frame
 IMAGE_BYTES = 1024 * 1024  # of an image of the working size, its still, a picture for the model, and a detail

@@ -21,7 +21,7 @@ from embereye.camera.decode.exchange import (
     DECODED,
     ENCODINGS,
     FORGET,
-    HANG_SECONDS,
+    FRAME_SECONDS,
     HELD,
     LOGIT,
     MARK,
@@ -518,7 +518,7 @@ class DecoderPool:
         # Its camera waits behind the others next time; the other frames are decoded by the successor at once.
         decoder.remove(culprit)
         decoder.free.append(culprit.slot)
-        error = UndecodableError(f"the decoder crashed on it, or took more than {HANG_SECONDS:g} s")
+        error = UndecodableError(f"the decoder crashed on it, or took more than {FRAME_SECONDS:g} s of processor time")
         error.crashed = True
         culprit.turn.result = error
         self._charge(culprit.camera, CRASH_SECONDS)

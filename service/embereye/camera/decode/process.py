@@ -27,6 +27,7 @@ from embereye.camera.decode.exchange import (
     FAILED,
     FORGET,
     FRAME_BYTES,
+    FRAME_SECONDS,
     HANG_SECONDS,
     HELD,
     IMAGE_BYTES,
@@ -78,11 +79,13 @@ class Decoders:
             while message := orders.recv(MESSAGE_BYTES):
                 replies, since, at = b"", time.monotonic(), 0
                 while at < len(message):
-                    # The alarm ends this process: there is no other way out of a C library.
+                    # Either alarm ends this process: there is no other way out of a C library.
                     memory[MARK] = message[at]
+                    signal.setitimer(signal.ITIMER_PROF, FRAME_SECONDS)
                     signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
                     reply, at = self._answer(message, at)
                     signal.setitimer(signal.ITIMER_REAL, 0)
+                    signal.setitimer(signal.ITIMER_PROF, 0)
                     replies += reply
                     if at < len(message) and time.monotonic() - since > REPLY_SECONDS:
                         orders.send(replies)
@@ -138,7 +141,6 @@ class Decoders:
         for size, number in coded:
             units.append((self._memory[begin : begin + size], number))
             begin += size
-        # CPU time: an endless loop ends this process soon, a machine that is busy with other things does not.
         signal.setitimer(signal.ITIMER_PROF, UNIT_SECONDS * (1 + len(units) / 8))
         try:
             return decoder.decode(order, units)
@@ -146,7 +148,7 @@ class Decoders:
             del self._streams[stream]  # the next key frame finds a decoder that remembers nothing of this
             raise
         finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.setitimer(signal.ITIMER_PROF, FRAME_SECONDS)
 
     def _write(self, slot: int, decoded: Decoded, began: float) -> bytes:
         """Put what was decoded into `slot`; returns the reply."""
