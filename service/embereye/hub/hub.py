@@ -64,7 +64,13 @@ class Hub:
         self.feed = Feed(0, lambda after, limit: store.read(lambda opened: opened.events(after, limit)))
         self.history = History(store, self.feed, self.timeline)
         self.zones = Zones(book, timeline=self.timeline, steady=lambda: steady() - book.unheard)
-        self.committer = Committer(store, timeline=self.timeline, seal=self.zones.store_changes, publish=self._publish)
+        self.committer = Committer(
+            store,
+            timeline=self.timeline,
+            seal=self.zones.store_changes,
+            publish=self._publish,
+            begin=self._begin_batch,
+        )
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
         self.access = Access(self.committer, clock=clock, steady=leases)
@@ -90,6 +96,9 @@ class Hub:
     def trace(self, traces: EvidenceTraces) -> None:
         """Go on with the traces that reports carry from now on."""
         self.inbox.traces = traces
+
+    def _begin_batch(self) -> None:
+        self.coverage.note_listening()
 
     def _publish(self, events: list[AlarmEvent]) -> None:
         if (traces := self.inbox.traces) is None:

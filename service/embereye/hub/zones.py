@@ -129,6 +129,11 @@ class Zones:
         machine = self.touch(draft, key)
         self.add_events(draft, machine.fault_cleared(fleet, device, why, draft.now_ns))
 
+    def note_unheard(self, unheard_ns: int) -> None:
+        """Nobody could be heard for so long: no sign has ended of that."""
+        for machine in self._machines.values():
+            machine.note_unheard(unheard_ns)
+
     def pass_time(self, draft: Draft) -> None:
         """End signs that are not renewed, and tests that nobody ended."""
         for key, machine in list(self._machines.items()):

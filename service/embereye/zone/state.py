@@ -136,6 +136,11 @@ class ZoneMachine:
                 self.revision += 1
         return events
 
+    def note_unheard(self, unheard_ns: int) -> None:
+        """Nobody could be heard for so long: signs are no older than they were before."""
+        for contribution in self.contributions.values():
+            contribution.heard_ns += unheard_ns
+
     def fault(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
         """`device` is not watched; a fault that is already known only gets its new reason."""
         known = self.faults.get((fleet, device))

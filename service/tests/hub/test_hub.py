@@ -74,16 +74,24 @@ def roster(*devices: str, epoch: int = 1, zone: str = "hall") -> FleetRoster:
     return FleetRoster(fleet=FLEET, epoch=epoch, deadline_ns=2 * SECOND, devices=declared)
 
 
-def sign(name: str, clock: Clock, *, zone: str = "hall", snapshot: bytes = b"") -> EvidenceItem:
+def sign(
+    name: str,
+    clock: Clock,
+    *,
+    device: str = "s-01",
+    zone: str = "hall",
+    level: Level = Level.ALARM,
+    snapshot: bytes = b"",
+) -> EvidenceItem:
     return EvidenceItem(
         id=name,
         episode="e",
         fleet=FLEET,
-        device="s-01",
+        device=device,
         zone=zone,
         kind=Kind.SMOKE.wire,
         sense=Sense.SENSOR.wire,
-        level=Level.ALARM.wire,
+        level=level.wire,
         since_ns=clock.wall(),
         until_ns=clock.wall(),
         snapshot=snapshot,
@@ -171,6 +179,41 @@ async def test_a_suspended_hub_does_not_take_its_own_absence_for_silence(stored:
         await hub.pass_time()
         await advance(hub, clock, 10, covered=("s-01",))
         assert await told(hub) == []
+
+
+async def test_what_was_to_be_done_before_the_hub_stood_still_darkens_nothing_right_after_it(stored: Stored) -> None:
+    clock = Clock()
+    async with running(stored, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01"))
+        hub.inbox.admit(sign("one", clock, level=Level.PRE_ALARM), lambda _: None)
+        await advance(hub, clock, 3, covered=("s-01",))
+        passing = asyncio.ensure_future(hub.pass_time())
+        await asyncio.sleep(0)
+        clock.now += 60 * SECOND  # before the committer has its turn
+        await passing
+        await advance(hub, clock, 10, covered=("s-01",))
+        assert [kind for kind, _ in await told(hub)] == ["state"]
+        (zone,) = hub.zones.messages()
+        assert (zone.state, len(zone.faults)) == (ZoneState.PRE_ALARM, 0)
+
+
+async def test_a_sign_has_not_ended_of_that_the_hub_stood_still(stored: Stored) -> None:
+    clock = Clock()
+    async with running(stored, clock) as hub:
+        for device in ("s-01", "s-02"):
+            hub.inbox.admit(sign(f"{device}-1", clock, device=device), lambda _: None)
+        await hub.committer.flush(10)
+        await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "hall")
+        await advance(hub, clock, 3)
+        clock.now += 60 * SECOND
+        hub.inbox.admit(sign("s-01-2", clock, level=Level.CLEAR), lambda _: None)
+        await hub.committer.flush(10)
+        await advance(hub, clock, 5)
+        (zone,) = hub.zones.messages()
+        assert zone.state == ZoneState.ACKNOWLEDGED
+        await advance(hub, clock, 30)
+        (zone,) = hub.zones.messages()
+        assert zone.state == ZoneState.RESTORED
 
 
 async def test_a_roster_that_is_told_again_is_not_stored_again(stored: Stored) -> None:

@@ -118,11 +118,14 @@ class CoverageKeeper:
     def note_listening(self) -> None:
         """Note whether the hub itself listens, so that its own absence is not taken for its shards' silence.
 
-        To be called often, and not from a transaction: a slow disk delays those, but keeps nobody from being heard.
+        To be called often, whatever the disk does: it delays transactions, but keeps nobody from being heard. And at
+        the beginning of each transaction: what came to be done before an absence may be done right after it.
         """
-        worked = self._work()
+        worked, unheard = self._work(), self.book.unheard
         self._listening = self.book.listening(self._monotonic(), worked - self._worked)
         self._worked = worked
+        if self.book.unheard > unheard:
+            self._zones.note_unheard(self.book.unheard - unheard)
 
     def pass_time(self, draft: Draft) -> None:
         """Let signs end and devices go dark or come back, unless the hub did not listen."""

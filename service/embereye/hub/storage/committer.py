@@ -110,8 +110,8 @@ _Applied = tuple[Operation, Exception | None]
 class Committer:
     """Applies operations in the order they came and commits them in batches.
 
-    `seal(draft)` is called once per batch, after its operations and before it is written; `publish(events)` once it is
-    durable. Everything but the writing itself happens on the event loop's thread.
+    `begin()` is called once per batch, before its operations, and `seal(draft)` after them, before it is written;
+    `publish(events)` once it is durable. Everything but the writing itself happens on the event loop's thread.
     """
 
     def __init__(
@@ -121,11 +121,13 @@ class Committer:
         timeline: Timeline,
         seal: Callable[[Draft], None],
         publish: Callable[[list[AlarmEvent]], None],
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._timeline = timeline
         self._seal = seal
         self._publish = publish
+        self._begin = begin
         self._pending: list[Operation] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._arrived = asyncio.Event()
@@ -230,6 +232,7 @@ class Committer:
 
     def _apply(self, batch: list[Operation], known: set[str], transaction: Transaction) -> list[_Applied]:
         """Do the operations of `batch` in memory; returns those that somebody waits for, with their errors."""
+        self._begin()
         # What waits for a failing store is known as well as what was stored.
         known = known | {name for name, _ in transaction.evidence}
         draft = Draft(known, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
