@@ -17,6 +17,7 @@ from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write
 
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
+ASKED = LOST // 2  # of silence, at most, between two passes: an operator that stood still has asked nobody meanwhile
 REFUSED = 15 * SECOND  # between attempts at what a quota or a policy refuses, as long as nobody changes the fleet
 UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
 SAMPLE = 10 * SECOND  # between samples of a device's rate
@@ -48,7 +49,7 @@ class Refusal:
 class FleetMemory:
     """Of one fleet. Times are nanoseconds since the Unix epoch."""
 
-    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
+    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has been asked and has not answered
     waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
     redeclared: dict[str, int] = field(default_factory=dict)  # device → the epoch that first declares it as it is
@@ -71,9 +72,12 @@ class FleetMemory:
     writes: tuple[Write, ...] = ()  # of spec.shards, the latest last
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)
+    _asked: int = 0  # when shards were asked last
 
     def heard(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
         """Take what the shards said, or that they did not."""
+        unasked, self._asked = max(0, now - self._asked - ASKED), now
+        self.silent = {shard: since + unasked for shard, since in self.silent.items()}
         for shard, status in statuses.items():
             if status is None:
                 self.silent.setdefault(shard, now)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from embereye.units import SECOND
+from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.decide.cluster.nodes import STALE, Displaced, Heartbeats, displaced, newest, read_node
 from embereye_operator.decide.fleet_memory import LOST, FleetMemory
 from embereye_operator.decide.intent import DRAIN_LIMIT
@@ -100,6 +101,16 @@ def test_the_only_shard_counts_as_lost_when_its_node_is() -> None:
     memory.heard({"x-0": None, "x-1": None, "x-2": None}, 0)
     shards = ["x-0", "x-1", "x-2"]
     assert memory.lost(shards, 2 * LOST, dead={"x-0"}) == {"x-0"}, "the others may still be out of reach only"
+
+
+def test_an_operator_that_stood_still_does_not_take_its_own_absence_for_a_shards_silence() -> None:
+    memory, shards = FleetMemory(), ["x-0", "x-1", "x-2"]
+    unheard = {"x-0": ShardStatus(), "x-1": ShardStatus(), "x-2": None}
+    memory.heard(unheard, SECOND)  # its answer was cut off
+    memory.heard(unheard, 61 * SECOND)  # it has much to do, as it stood still as well
+    assert memory.lost(shards, 61 * SECOND) == set()
+    memory.heard(unheard, 63 * SECOND)
+    assert memory.lost(shards, 63 * SECOND) == {"x-2"}
 
 
 async def test_the_only_shard_of_a_fleet_is_started_elsewhere_when_its_node_is_lost() -> None:
