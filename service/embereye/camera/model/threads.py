@@ -12,6 +12,7 @@ from embereye.camera.scheduling.fair_queue import FairQueue
 from embereye.camera.scheduling.turn import QueuedCamera, Turn
 
 HANG_SECONDS = 5.0  # for one run; a model that takes a tenth of it is slow already
+LOOK_SECONDS = 2.0  # of a run, at most, between two looks at it: whoever stood still is no proof that it hangs
 SPARE_THREADS = 4  # started in place of threads that hang
 
 
@@ -38,6 +39,7 @@ class ModelThreads:
         self._again: dict[ModelledCamera, float] = {}  # since when a frame waits behind the one in work, by camera
         self._spares = 0
         self._hung = 0
+        self._looked = 0.0  # when `check_hangs` was called last, monotonic seconds
         self._turns: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: a camera is queued; False: end
         self._results: deque[tuple[ModelledCamera, Turn]] = deque()
         self._notified = False  # the event loop knows that there are results
@@ -76,7 +78,10 @@ class ModelThreads:
         """Report frames that take too long and start spare threads; call it every second or so."""
         now = time.monotonic()
         with self._lock:
-            late = [(camera, turn) for camera, turn in self._running.items() if now - turn.began > HANG_SECONDS]
+            looked, self._looked = self._looked, now
+            for turn in self._running.values():
+                turn.looked_at += min(now - max(turn.began, looked), LOOK_SECONDS)
+            late = [(camera, turn) for camera, turn in self._running.items() if turn.looked_at > HANG_SECONDS]
         for camera, turn in late:
             camera.report_hang(now - turn.began)
             with self._lock:

@@ -15,6 +15,7 @@ class Turn:
     began: float  # seconds
     seconds: float = 0.0  # that it took
     result: object = None  # what came of the frame, or the exception that was raised
+    looked_at: float = 0.0  # seconds of it, by who looks for turns that hang
     hung: bool = False
     replaced: bool = False  # a spare thread was started in place of the one that hangs
 

@@ -1,6 +1,7 @@
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,6 +113,21 @@ async def test_a_thread_that_hangs_is_replaced_and_its_camera_told(pool, monkeyp
     assert pool.hung == 0
     other.offer(3)
     await eventually(lambda: other.results == [2, 3])
+
+
+async def test_a_run_during_which_the_machine_stood_still_does_not_hang(pool, monkeypatch):
+    gate, stood = threading.Event(), [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + stood[0]))
+    camera = Camera(pool, lambda frame: gate.wait(30))
+    camera.offer(1)
+    await eventually(lambda: camera in pool._running)
+    pool.check_hangs()
+    stood[0] = 60.0
+    pool.check_hangs()
+    assert not camera.hanging
+    assert pool.hung == 0
+    gate.set()
+    await eventually(lambda: camera.results)
 
 
 async def test_a_camera_that_is_withdrawn_is_not_called_again(pool):
