@@ -27,7 +27,7 @@ class Shortfall:
             return
         rate = (analysed - self._analysed) * SECOND / max(1, passed_ns)
         short = rate < SLACK * min(least, arriving) and superseded > self._superseded
-        known = self._began_ns and passed_ns > 0
+        known = self._began_ns and 0 < passed_ns < 2 * PERIOD_NS  # else nobody was there to judge, nor to analyse
         self.reason = f"analysed {rate:.1f} times/s, its least rate is {least:g}: {REMEDY}" if known and short else ""
         self._began_ns, self._analysed, self._superseded = now_ns, analysed, superseded
 

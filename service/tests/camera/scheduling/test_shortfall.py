@@ -35,6 +35,13 @@ def test_it_is_no_longer_named_once_it_gets_its_due_again():
     assert not judged([(4, 50), (20, 40)])
 
 
+def test_nothing_is_said_of_a_time_in_which_the_machine_stood_still():
+    shortfall = Shortfall()
+    shortfall.judge(1_000 * SECOND, analysed=0, superseded=0, least=5.0, arriving=15.0)
+    shortfall.judge(1_060 * SECOND, analysed=60, superseded=40, least=5.0, arriving=15.0)
+    assert not shortfall.reason
+
+
 def test_nothing_is_said_before_a_whole_period_has_passed():
     shortfall = Shortfall()
     shortfall.judge(1_000 * SECOND, analysed=0, superseded=0, least=5.0, arriving=15.0)
