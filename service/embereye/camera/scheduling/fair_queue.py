@@ -10,6 +10,7 @@ Key = TypeVar("Key")  # a camera, hashable
 
 # Seconds without an empty queue after which it counts as long. Below that, fairness has nothing to decide.
 LONG_SECONDS = 0.2
+MOST_SECONDS = 1.0  # that a camera pays for one turn: no honest one takes as long, unless the machine stands still
 
 
 @dataclass(slots=True)
@@ -105,9 +106,9 @@ class FairQueue(Generic[Key]):
         return key, now - entry.entered
 
     def charge(self, key: Key, seconds: float) -> None:
-        """Count `seconds` of the pool's time as used by `key`."""
+        """Count `seconds` of the pool's time as used by `key`, up to MOST_SECONDS."""
         if entry := self._entries.get(key):
-            entry.tag += seconds
+            entry.tag += min(seconds, MOST_SECONDS)
 
     def forget(self, key: Key) -> None:
         """Remove `key` from the queue with everything that is known of it."""

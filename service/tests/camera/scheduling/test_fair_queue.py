@@ -41,6 +41,15 @@ def test_whoever_has_an_expensive_frame_now_and_then_pays_for_it_later():
     assert spent["bursts"] == pytest.approx(spent["even"], rel=0.02)
 
 
+def test_nobody_pays_for_long_for_a_turn_in_which_the_machine_stood_still():
+    queue = FairQueue()
+    cameras = dict.fromkeys("abcdefghij", 0.02)
+    serve(queue, cameras, 10)
+    queue.charge("a", 60.0)
+    turns, _ = serve(queue, cameras, 30)
+    assert turns["a"] >= 0.6 * turns["b"]
+
+
 def test_in_a_short_line_whoever_came_first_is_next_whatever_it_costs():
     queue, now = FairQueue(), 1000.0
     for number, camera in enumerate(["a", "b", "suspect", *["expensive"] * 5]):
