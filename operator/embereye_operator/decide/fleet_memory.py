@@ -17,7 +17,7 @@ from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write
 
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
-ASKED = LOST // 2  # of silence, at most, between two passes: an operator that stood still has asked nobody meanwhile
+ABSENCE = 6 * SECOND  # between two passes: the operator itself stood still, and with it maybe the shards
 REFUSED = 15 * SECOND  # between attempts at what a quota or a policy refuses, as long as nobody changes the fleet
 UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
 SAMPLE = 10 * SECOND  # between samples of a device's rate
@@ -49,7 +49,7 @@ class Refusal:
 class FleetMemory:
     """Of one fleet. Times are nanoseconds since the Unix epoch."""
 
-    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has been asked and has not answered
+    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
     waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
     redeclared: dict[str, int] = field(default_factory=dict)  # device → the epoch that first declares it as it is
@@ -73,11 +73,15 @@ class FleetMemory:
     uneven: int = 0  # since when loads have differed too much; 0: they do not
     _rates: dict[str, _Rate] = field(default_factory=dict)
     _asked: int = 0  # when shards were asked last
+    _doubted: set[str] = field(default_factory=set)  # silent shards that are asked once more, after an absence
 
     def heard(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
         """Take what the shards said, or that they did not."""
-        unasked, self._asked = max(0, now - self._asked - ASKED), now
-        self.silent = {shard: since + unasked for shard, since in self.silent.items()}
+        if now - self._asked > ABSENCE:
+            for shard in self.silent.keys() - self._doubted:
+                self.silent[shard] = max(self.silent[shard], now - LOST // 2)
+            self._doubted.update(self.silent)
+        self._asked = now
         for shard, status in statuses.items():
             if status is None:
                 self.silent.setdefault(shard, now)
@@ -88,6 +92,7 @@ class FleetMemory:
         for shard in [shard for shard in self.silent if shard not in statuses]:
             del self.silent[shard]
             self._coming.pop(shard, None)
+        self._doubted &= self.silent.keys()
 
     def made(self, shards: Collection[str], now: int) -> None:
         """Note that `shards` have just been made: what they take to answer is what the next ones will take."""

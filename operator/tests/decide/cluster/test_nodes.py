@@ -113,6 +113,13 @@ def test_an_operator_that_stood_still_does_not_take_its_own_absence_for_a_shards
     assert memory.lost(shards, 63 * SECOND) == {"x-2"}
 
 
+def test_an_operator_whose_passes_all_take_long_still_loses_a_shard() -> None:
+    memory, shards = FleetMemory(), ["x-0", "x-1", "x-2"]
+    for second in (1, 11, 21):
+        memory.heard({"x-0": ShardStatus(), "x-1": ShardStatus(), "x-2": None}, second * SECOND)
+    assert memory.lost(shards, 21 * SECOND) == {"x-2"}
+
+
 async def test_the_only_shard_of_a_fleet_is_started_elsewhere_when_its_node_is_lost() -> None:
     world = World(fleet_of(4))
     await world.settle()
