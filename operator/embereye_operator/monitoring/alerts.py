@@ -10,7 +10,7 @@ OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "emberey
 
 FLEET = "namespace, kind, fleet"
 SHARD = f"{FLEET}, shard, pod, instance"
-PROCESS = "namespace, job, shard, pod, instance"
+PROCESS = f"{FLEET}, job, shard, pod, instance"
 
 # Where, as a person reads it, and how to look.
 THE_FLEET = "{{ $labels.namespace }}/{{ $labels.fleet }} ({{ $labels.kind }})"

@@ -219,6 +219,10 @@ FAULTS = (
     Fault("a fleet that wants no alerts has none",
           series(f"fleet_devices_covered{{{FLEET}", gauge(0)) | series(f"hub_connected{{{SENSOR}", gauge(0))
           | series(f"alerts_enabled{{{FLEET}", gauge(0)), before=0),
+    Fault("a fleet that wants no alerts has none about its processes either",
+          histogram(LAG, SENSOR, LAGS, 2) | series(f"shard_disk_free_bytes{{{SENSOR}", gauge(1e9))
+          | series(f"certificate_expiration_timestamp_seconds{{{SENSOR}", gauge(120_000))
+          | series("camera_clips_failing", gauge(1)) | series("alerts_enabled", gauge(0)), before=0),
     Fault("a paused fleet is not scaled",
           series(f"required_shards{{{FLEET}", gauge(3)) | series(f"fleet_paused{{{FLEET}", gauge(1)), before=0),
     Fault("a fleet without canaries misses none",
