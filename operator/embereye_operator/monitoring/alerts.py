@@ -57,10 +57,16 @@ RECORDINGS = (
 )
 
 
-def _burns(long: str, short: str, factor: float) -> str:
-    """The error budget of 30 days is used `factor` times too fast, over the long window and still."""
+def _burns(long: str, short: str, factor: float, known: str) -> str:
+    """The error budget of 30 days is used `factor` times too fast, over the long window and still.
+
+    Not of a fleet that was not there yet `known` ago: its first minute would be all that there is to average.
+    """
     limit = f"{factor * (1 - OBJECTIVE):.4f}"
-    return f"avg_over_time({DARK}[{long}]) > {limit} and avg_over_time({DARK}[{short}]) > {limit}"
+    return (
+        f"avg_over_time({DARK}[{long}]) > {limit} and avg_over_time({DARK}[{short}]) > {limit} "
+        f"and last_over_time({DARK}[{short}] offset {known})"
+    )
 
 
 def _fleet(metric: str) -> str:
@@ -94,14 +100,14 @@ ALERTS = (
         BY_OPERATOR,
     ),
     Alert(
-        "EmberEyeCoverageBurnsFast", "critical", "fleet", _burns("1h", "5m", 14.4), "2m",
+        "EmberEyeCoverageBurnsFast", "critical", "fleet", _burns("1h", "5m", 14.4, "10m"), "2m",
         f"{THE_FLEET} loses its month's coverage within two days",
         "{{ $value | humanizePercentage }} of device time was unwatched in the last hour, of which 0.1 % a month are "
         "allowed. Devices that come and go count, too.",
         BY_OPERATOR,
     ),
     Alert(
-        "EmberEyeCoverageBurnsSlowly", "warning", "fleet", _burns("6h", "30m", 6.0), "15m",
+        "EmberEyeCoverageBurnsSlowly", "warning", "fleet", _burns("6h", "30m", 6.0, "1h"), "15m",
         f"{THE_FLEET} loses its month's coverage within five days",
         "{{ $value | humanizePercentage }} of device time was unwatched in the last six hours, of which 0.1 % a month "
         "are allowed.",

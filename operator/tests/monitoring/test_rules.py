@@ -149,6 +149,13 @@ def fault(
     return Fault(name or alert, world, frozenset({alert, *also}), **times)
 
 
+def created(minute: int) -> dict[str, Values]:
+    """A fleet that is there from `minute` on, and whose devices are watched a minute later."""
+    return series(f"fleet_devices{{{FLEET}", lambda m: None if m < minute else 1000) | series(
+        f"fleet_devices_covered{{{FLEET}", lambda m: None if m < minute else 0 if m == minute else 1000
+    )
+
+
 def slower(values: Values, factor: float) -> Values:
     return lambda minute: factor * (values(minute) or 0)
 
@@ -229,6 +236,8 @@ FAULTS = (
           series(f"canary_overdue{{{FLEET}", gauge(None)) | series(f"canary_interval_seconds{{{SENSOR}", gauge(0))),
     Fault("a canary that comes once too late",
           series(f"canary_overdue{{{FLEET}", lambda m: 1 if m % 10 == 0 else 0)),
+    Fault("a fleet that was just created", created(10), before=0, during=14),
+    Fault("a fleet that was created half an hour ago", created(10), before=0, during=36),
     Fault("a roll of a minute",
           series(f"fleet_shards{{{FLEET}", lambda m: 2 if m % 10 == 0 else 1)),
 )  # fmt: skip
