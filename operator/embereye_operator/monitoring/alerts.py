@@ -11,6 +11,8 @@ OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "emberey
 FLEET = "namespace, kind, fleet"
 SHARD = f"{FLEET}, shard, pod, instance"
 PROCESS = f"{FLEET}, job, shard, pod, instance"
+# Hubs of one release, and releases of one namespace, are told apart by a label of their pods that scraping passes on.
+RELEASE = "namespace, job, app_kubernetes_io_instance"
 
 # Where, as a person reads it, and how to look.
 THE_FLEET = "{{ $labels.namespace }}/{{ $labels.fleet }} ({{ $labels.kind }})"
@@ -115,7 +117,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeHubDown", "critical", "release",
-        f'max by (namespace, job) (up{{job="{HUB_JOB}"}}) == 0 or absent(up{{job="{HUB_JOB}"}})', "1m",
+        f'max by ({RELEASE}) (up{{job="{HUB_JOB}"}}) == 0 or absent(up{{job="{HUB_JOB}"}})', "1m",
         "Nobody is told of fires: the hub is down",
         "Prometheus cannot scrape a hub. Shards go on watching and keep their reports, but no alarm reaches anybody "
         "until it is back.",
@@ -318,7 +320,7 @@ ALERTS = (
     # --- operator
     Alert(
         "EmberEyeOperatorAbsent", "critical", "release",
-        f'max by (namespace, job) (up{{job="{OPERATOR_JOB}"}}) == 0 or absent(up{{job="{OPERATOR_JOB}"}})', "2m",
+        f'max by ({RELEASE}) (up{{job="{OPERATOR_JOB}"}}) == 0 or absent(up{{job="{OPERATOR_JOB}"}})', "2m",
         "Fleets are not looked after: the operator is absent",
         "Prometheus cannot scrape an operator. Everything goes on as it is, but nothing is replaced or scaled, and "
         "alerts on fleets, EmberEyeDevicesDark among them, cannot fire.",
@@ -326,7 +328,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeNoLeader", "critical", "release",
-        "max by (namespace, job) (embereye_operator_leading) == 0", "1m",
+        f"max by ({RELEASE}) (embereye_operator_leading) == 0", "1m",
         "Fleets are not looked after: no operator leads",
         "Operators run, and none holds the Lease: nothing is replaced or scaled, and alerts on fleets cannot fire.",
         BY_OPERATOR,
