@@ -75,6 +75,13 @@ def test_monitors_and_rules_carry_the_labels_that_prometheus_selects_by() -> Non
             assert manifest["metadata"]["labels"].items() >= LABELS.items()
 
 
+def test_monitors_say_what_their_definition_adds_in_lists_so_that_gitops_sees_no_drift() -> None:
+    """Argo CD compares entries of a custom resource's list as they are, with the default `action` that was added."""
+    for monitor in of_kind("PodMonitor").values():
+        for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+            assert [rule["action"] for rule in endpoint["relabelings"]] == ["replace"] * len(endpoint["relabelings"])
+
+
 def test_shards_are_looked_for_where_their_fleets_are() -> None:
     def selector(*values: str) -> Any:
         return of_kind("PodMonitor", *values)["embereye-shards"]["spec"]["namespaceSelector"]
