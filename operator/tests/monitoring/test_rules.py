@@ -296,6 +296,38 @@ def test_a_fault_fires_its_alerts_and_nothing_else_and_they_resolve(fault: Fault
     assert result.returncode == 0, f"{result.stdout}{result.stderr}"
 
 
+# Of what only `absent` can tell nothing is left to say of which cluster it is.
+UNTOLD = {"the hub is not there", "no operator"}
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "fault",
+    [fault for fault in FAULTS if fault.fires and fault.name not in UNTOLD and fault.during < 60],
+    ids=lambda fault: fault.name,
+)
+def test_a_cluster_in_which_all_is_well_hides_no_fault_of_another(fault: Fault, tmp_path: Path) -> None:
+    """As Thanos, Mimir and Grafana see several, by the label `cluster`; each with the same names."""
+    well = Fault("", {}, before=fault.before, during=fault.during, after=fault.after)
+    test = promtool_test(fault)
+    test["input_series"] = [
+        {**row, "series": row["series"].replace("{", f'{{cluster="{name}",', 1)}
+        for name, world in (("north", fault), ("south", well))
+        for row in input_series(world)
+    ]
+    for asked in test["promql_expr_test"]:
+        asked["expr"] = 'count by (alertname, cluster) (ALERTS{alertstate="firing"})'
+        for sample in asked["exp_samples"]:
+            sample["labels"] = sample["labels"].replace("{", '{cluster="north",')
+    (tmp_path / "rules.yaml").write_text(RULES.read_text())
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [test]}
+    (tmp_path / "tests.yaml").write_text(json.dumps(tests))
+    result = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+
+
 @needs_promtool
 def test_promtool_finds_nothing_wrong_with_the_rules() -> None:
     result = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
