@@ -71,6 +71,21 @@ def test_variables_of_expressions_are_declared(source: Dashboard) -> None:
     assert {"datasource", "namespace", "fleet"} <= declared
 
 
+@every_dashboard
+def test_nothing_of_another_cluster_or_namespace_is_added_to_or_hidden_by_what_is_called_the_same(
+    source: Dashboard,
+) -> None:
+    for panel in (panel for row in source.rows for panel in row.panels):
+        for query in panel.queries:
+            selected = re.findall(r"\b(?:embereye[a-z_:]+|process_[a-z_]+|up|ALERTS)\b(\{[^}]*\}|)", query.expression)
+            assert selected, panel.title
+            assert all(selector.startswith('{cluster=~"$cluster"') for selector in selected), query.expression
+            for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", query.expression):
+                if {"fleet", "shard", "device", "camera", "instance"} & set(labels.split(", ")):
+                    assert labels.startswith("cluster, namespace, "), query.expression
+    assert json.loads(render(source))["templating"]["list"][1]["name"] == "cluster"
+
+
 def test_scaling_marks_changes_of_the_number_of_shards() -> None:
     (source,) = [source for source in DASHBOARDS if source.scaling]
     (annotation,) = json.loads(render(source))["annotations"]["list"]

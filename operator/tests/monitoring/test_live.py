@@ -53,7 +53,7 @@ def prometheus(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def asked(expression: str) -> str:
     """A panel's expression with everything selected."""
-    for name in ("namespace", "fleet", "shard"):
+    for name in ("cluster", "namespace", "fleet", "shard"):
         expression = expression.replace(f"${name}", ".*")
     return expression.replace("$__rate_interval", "8s")
 
