@@ -27,6 +27,10 @@ NEEDS = {
     'embereye_sensor_shed_total{reason!="compacted"}': "overload with queue.overflow: dropOldest",
     'embereye_sensor_shed_total{reason="compacted"}': "overload",
     'embereye_camera_frames_shed_total{reason=~"overload|superseded"}': "overload",
+    "embereye_hub_webhook_failing": "hub.webhooks",
+    "embereye_hub_webhook_dead_letters": "hub.webhooks",
+    "embereye_hub_bus_failing": "hub.nats",
+    "embereye_hub_mqtt_connected": "hub.mqtt",
 }
 
 
