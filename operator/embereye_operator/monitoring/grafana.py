@@ -69,7 +69,7 @@ def _dashboard(source: Dashboard) -> dashboard.Dashboard:
             .datasource(SOURCE)
             .enable(True)
             .icon_color("purple")
-            .expr(f"max by ({FLEET}) (changes(embereye_fleet_shards{{{F}}}[1m])) > 0")
+            .expr(f"max by ({FLEET}) (changes(embereye_fleet_shards{{{F}}}[2m])) > 0")
         )
     numbers = itertools.count(1)
     for row in source.rows:

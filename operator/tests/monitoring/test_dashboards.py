@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.need import GRAFANA_TYPES, GRAFANA_TYPES_FOLDER
+from harness.need import GRAFANA_TYPES, GRAFANA_TYPES_FOLDER, PROMETHEUS
 
 from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, Alert, expression
 from embereye_operator.monitoring.grafana import render, uid
@@ -90,6 +90,31 @@ def test_scaling_marks_changes_of_the_number_of_shards() -> None:
     (source,) = [source for source in DASHBOARDS if source.scaling]
     (annotation,) = json.loads(render(source))["annotations"]["list"]
     assert "changes(embereye_fleet_shards" in annotation["expr"]
+
+
+@pytest.mark.needs(PROMETHEUS)
+@pytest.mark.parametrize("seconds", [15, 30, 60])
+def test_a_change_is_marked_whenever_it_is_and_however_often_prometheus_looks(seconds: int, tmp_path: Path) -> None:
+    """Grafana asks for annotations once for each minute."""
+    (source,) = [source for source in DASHBOARDS if source.scaling]
+    (annotation,) = json.loads(render(source))["annotations"]["list"]
+    expression = annotation["expr"]
+    for name in ("cluster", "namespace", "fleet"):
+        expression = expression.replace(f"${name}", ".*")
+    tests = []
+    for change in range(307, 367, seconds):
+        shards = [str(1 + (at >= change)) if at % seconds == 7 else "_" for at in range(600)]
+        tests.append({
+            "interval": "1s",
+            "input_series": [{"series": 'embereye_fleet_shards{fleet="hall"}', "values": " ".join(shards)}],
+            "promql_expr_test": [{"expr": f"count(max_over_time(({expression})[8m:1m]))", "eval_time": "10m",
+                                  "exp_samples": [{"labels": "{}", "value": 1}]}],
+        })  # fmt: skip
+    (tmp_path / "tests.yaml").write_text(json.dumps({"rule_files": [], "tests": tests}))
+    result = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
 
 
 def test_dashboards_render_writes_everything_for_those_without_the_chart(tmp_path: Path) -> None:
