@@ -110,7 +110,7 @@ async def test_every_panel_of_every_dashboard_shows_something(site: Site, promet
         async def empty() -> list[str]:
             found = []
             for expression in asked:
-                everything = re.sub(r"\$(namespace|fleet|shard)\b", ".*", expression)
+                everything = re.sub(r"\$(cluster|namespace|fleet|shard)\b", ".*", expression)
                 if not await prometheus[""].query(everything.replace("$__rate_interval", "30s")):
                     found.append(expression)
             return found

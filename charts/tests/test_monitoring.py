@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from harness.cluster.chart import NAMESPACE, render, template
+from harness.need import PROMETHEUS
 
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
@@ -74,6 +75,13 @@ def test_monitors_and_rules_carry_the_labels_that_prometheus_selects_by() -> Non
             assert manifest["metadata"]["labels"].items() >= LABELS.items()
 
 
+def test_monitors_say_what_their_definition_adds_in_lists_so_that_gitops_sees_no_drift() -> None:
+    """Argo CD compares entries of a custom resource's list as they are, with the default `action` that was added."""
+    for monitor in of_kind("PodMonitor").values():
+        for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+            assert [rule["action"] for rule in endpoint["relabelings"]] == ["replace"] * len(endpoint["relabelings"])
+
+
 def test_shards_are_looked_for_where_their_fleets_are() -> None:
     def selector(*values: str) -> Any:
         return of_kind("PodMonitor", *values)["embereye-shards"]["spec"]["namespaceSelector"]
@@ -92,12 +100,60 @@ def test_the_rules_are_those_of_the_source() -> None:
     source = {
         rule.get("alert", rule.get("record")): rule for group in prometheus_rules()["groups"] for rule in group["rules"]
     }
-    ours = f'",namespace="{NAMESPACE}"}}'
+    place, instance = f',namespace="{NAMESPACE}"', ',app_kubernetes_io_instance="embereye"'
     rendered = rules()
     assert rendered.keys() == source.keys()
     for name, rule in rendered.items():
-        assert {**rule, "expr": rule["expr"].replace(ours, '"}')} == source[name]
-    assert f'absent(up{{job="embereye-hub"{ours[1:]})' in rendered["EmberEyeHubDown"]["expr"]
+        assert {**rule, "expr": rule["expr"].replace(place, "").replace(instance, "")} == source[name]
+    assert f'absent(up{{job="embereye-hub"{place}{instance}}})' in rendered["EmberEyeHubDown"]["expr"]
+
+
+@pytest.mark.needs(PROMETHEUS)
+def test_a_hub_that_is_down_or_gone_is_told_though_others_of_the_release_answer(tmp_path: Path) -> None:
+    values = ("--set-json", 'hubs={"north": {}, "south": {}}')
+    (rule,) = of_kind("PrometheusRule", *values).values()
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
+    ours = f'job="embereye-hub",namespace="{NAMESPACE}"'
+    told = f'up{{{ours},app_kubernetes_io_instance="%s",instance="10.0.0.%d:9100"}}'
+    world = {told % ("embereye", 1): "1x10", told % ("embereye-north", 2): "0x10"}
+    firing = (f'ALERTS{{alertname="EmberEyeHubDown",alertstate="firing",{ours},severity="critical",'
+              f'app_kubernetes_io_instance="embereye-%s"}}')  # fmt: skip
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": shown} for name, shown in world.items()],
+        "promql_expr_test": [{
+            "expr": 'ALERTS{alertname="EmberEyeHubDown",alertstate="firing"}', "eval_time": "5m",
+            "exp_samples": [{"labels": firing % name, "value": 1} for name in ("north", "south")],
+        }],
+    }  # fmt: skip
+    (tmp_path / "tests.yaml").write_text(
+        json.dumps({"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [test]})
+    )
+    result = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+    monitors = of_kind("PodMonitor", *values)
+    hubs = [monitors[f"embereye-{name}hub"] for name in ("", "north-", "south-")]
+    assert all(monitor["spec"]["podTargetLabels"] == ["app.kubernetes.io/instance"] for monitor in hubs)
+    assert [monitor["spec"]["selector"]["matchLabels"]["app.kubernetes.io/instance"] for monitor in hubs] == [
+        "embereye", "embereye-north", "embereye-south",
+    ]  # fmt: skip
+
+
+def test_without_monitors_a_label_is_asked_for_only_where_hubs_have_to_be_told_apart() -> None:
+    def expression(*values: str) -> str:
+        (found,) = [
+            m for m in render(*golden.VALUES["annotations"], *values) if m["metadata"]["name"] == "embereye-rules"
+        ]
+        groups = yaml.safe_load(found["data"]["embereye.yaml"])["groups"]
+        (told,) = [
+            rule["expr"] for group in groups for rule in group["rules"] if rule.get("alert") == "EmberEyeHubDown"
+        ]
+        return str(told)
+
+    assert f'absent(up{{job="embereye-hub",namespace="{NAMESPACE}"}})' in expression()
+    assert 'app_kubernetes_io_instance="embereye-north"' in expression("--set-json", 'hubs={"north": {}}')
 
 
 def test_alerts_take_labels_and_another_place_of_runbooks() -> None:

@@ -164,6 +164,24 @@ capabilities:
 {{- coalesce .Values.monitoring.rules.runbookUrl (first $named) "http://127.0.0.1:8080/runbooks" | trimSuffix "/" }}
 {{- end }}
 
+{{/* What is missed where it is not scraped: the pods of operator or hub by the label that tells hubs of one release apart, and
+     releases of one namespace. Arguments: root, component */}}
+{{- define "embereye.absent" -}}
+{{- $up := printf "up{job=\"embereye-%s\",namespace=%q" .component .root.Release.Namespace }}
+{{- if or .root.Values.hubs (eq .root.Values.monitoring.scrape "podMonitors") }}
+{{- $instances := list .root.Release.Name }}
+{{- if eq .component "hub" }}
+{{- range $hub, $_ := .root.Values.hubs }}
+{{- $instances = append $instances (printf "%s-%s" (include "embereye.name" $.root) $hub) }}
+{{- end }}
+{{- end }}
+{{- range $at, $instance := $instances }}
+{{- if $at }} or {{ end }}absent({{ $up }},app_kubernetes_io_instance={{ quote $instance }}})
+{{- end }}
+{{- else }}absent({{ $up }}})
+{{- end }}
+{{- end }}
+
 {{/* The rules of this release. Their texts are templates of Prometheus', so that they must not be executed here. */}}
 {{- define "embereye.rules" -}}
 {{- $rules := .Values.monitoring.rules }}
@@ -172,9 +190,11 @@ capabilities:
 {{- $kept := list }}
 {{- range $rule := $group.rules }}
 {{- if not (has $rule.alert $rules.disabled) }}
-{{- range $job := list "embereye-operator" "embereye-hub" }}
-{{- $ours := printf "up{job=%q,namespace=%q}" $job $.Release.Namespace }}
-{{- $_ := set $rule "expr" ($rule.expr | replace (printf "up{job=%q}" $job) $ours) }}
+{{- range $component := list "operator" "hub" }}
+{{- $all := printf "up{job=\"embereye-%s\"}" $component }}
+{{- $missed := include "embereye.absent" (dict "root" $ "component" $component) }}
+{{- $ours := printf "up{job=\"embereye-%s\",namespace=%q}" $component $.Release.Namespace }}
+{{- $_ := set $rule "expr" ($rule.expr | replace (printf "absent(%s)" $all) $missed | replace $all $ours) }}
 {{- end }}
 {{- if $rule.alert }}
 {{- $_ := set $rule "labels" (merge $rule.labels ($rules.labels | default dict)) }}

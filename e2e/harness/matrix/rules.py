@@ -28,7 +28,9 @@ def lapsed_rules() -> dict[str, Any]:
     for group in rules["groups"]:
         group["interval"] = "1s"
         for rule in group["rules"]:
-            rule["expr"] = re.sub(r"\[(\w+)\]", lambda found: f"[{_lapsed(found[1], 4)}s]", rule["expr"])
+            rule["expr"] = re.sub(
+                r"(?<=\[)\w+(?=\])|(?<=offset )\w+", lambda found: f"{_lapsed(found[0], 4)}s", rule["expr"]
+            )
             if "alert" in rule:
                 rule["for"] = f"{_lapsed(rule['for'], 0)}s"
     return rules

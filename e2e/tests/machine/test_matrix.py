@@ -182,6 +182,7 @@ def test_rules_in_time_lapse_keep_their_proportions() -> None:
     assert rules["EmberEyeFleetNotReady"]["for"] == "10s", "five minutes"
     assert "[120s]" in rules["EmberEyeCoverageBurnsFast"]["expr"], "an hour"
     assert "[10s]" in rules["EmberEyeCoverageBurnsFast"]["expr"], "five minutes"
+    assert "offset 20s" in rules["EmberEyeCoverageBurnsFast"]["expr"], "ten minutes"
 
 
 def test_of_several_alerts_with_one_name_those_that_fire_count() -> None:

@@ -8,9 +8,14 @@ from typing import Literal
 RUNBOOKS = "http://127.0.0.1:8080/runbooks"
 OPERATOR_JOB, HUB_JOB, SHARD_JOB = "embereye-operator", "embereye-hub", "embereye-shard"
 
-FLEET = "namespace, kind, fleet"
+# `cluster` tells the same names in several clusters apart where something evaluates or shows them together, as Thanos,
+# Mimir and Grafana do. A single Prometheus has no such label.
+FLEET = "cluster, namespace, kind, fleet"
 SHARD = f"{FLEET}, shard, pod, instance"
-PROCESS = "namespace, job, shard, pod, instance"
+PROCESS = f"{FLEET}, job, shard, pod, instance"
+# Hubs of one release, and releases of one namespace, are told apart by a label of their pods that scraping passes on.
+RELEASE = "cluster, namespace, job, app_kubernetes_io_instance"
+HUB = "cluster, namespace, pod, instance"
 
 # Where, as a person reads it, and how to look.
 THE_FLEET = "{{ $labels.namespace }}/{{ $labels.fleet }} ({{ $labels.kind }})"
@@ -57,10 +62,16 @@ RECORDINGS = (
 )
 
 
-def _burns(long: str, short: str, factor: float) -> str:
-    """The error budget of 30 days is used `factor` times too fast, over the long window and still."""
+def _burns(long: str, short: str, factor: float, known: str) -> str:
+    """The error budget of 30 days is used `factor` times too fast, over the long window and still.
+
+    Not of a fleet that was not there yet `known` ago: its first minute would be all that there is to average.
+    """
     limit = f"{factor * (1 - OBJECTIVE):.4f}"
-    return f"avg_over_time({DARK}[{long}]) > {limit} and avg_over_time({DARK}[{short}]) > {limit}"
+    return (
+        f"avg_over_time({DARK}[{long}]) > {limit} and avg_over_time({DARK}[{short}]) > {limit} "
+        f"and last_over_time({DARK}[{short}] offset {known})"
+    )
 
 
 def _fleet(metric: str) -> str:
@@ -94,14 +105,14 @@ ALERTS = (
         BY_OPERATOR,
     ),
     Alert(
-        "EmberEyeCoverageBurnsFast", "critical", "fleet", _burns("1h", "5m", 14.4), "2m",
+        "EmberEyeCoverageBurnsFast", "critical", "fleet", _burns("1h", "5m", 14.4, "10m"), "2m",
         f"{THE_FLEET} loses its month's coverage within two days",
         "{{ $value | humanizePercentage }} of device time was unwatched in the last hour, of which 0.1 % a month are "
         "allowed. Devices that come and go count, too.",
         BY_OPERATOR,
     ),
     Alert(
-        "EmberEyeCoverageBurnsSlowly", "warning", "fleet", _burns("6h", "30m", 6.0), "15m",
+        "EmberEyeCoverageBurnsSlowly", "warning", "fleet", _burns("6h", "30m", 6.0, "1h"), "15m",
         f"{THE_FLEET} loses its month's coverage within five days",
         "{{ $value | humanizePercentage }} of device time was unwatched in the last six hours, of which 0.1 % a month "
         "are allowed.",
@@ -109,7 +120,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeHubDown", "critical", "release",
-        f'max by (namespace, job) (up{{job="{HUB_JOB}"}}) == 0 or absent(up{{job="{HUB_JOB}"}})', "1m",
+        f'max by ({RELEASE}) (up{{job="{HUB_JOB}"}}) == 0 or absent(up{{job="{HUB_JOB}"}})', "1m",
         "Nobody is told of fires: the hub is down",
         "Prometheus cannot scrape a hub. Shards go on watching and keep their reports, but no alarm reaches anybody "
         "until it is back.",
@@ -132,7 +143,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeHubStoreFailing", "critical", "release",
-        "max by (namespace, pod, instance) (embereye_hub_store_failing) == 1", "30s",
+        f"max by ({HUB}) (embereye_hub_store_failing) == 1", "30s",
         "The hub cannot write its database",
         "It turns reports away, which shards keep: no alarm is raised until it can write again. Mostly its volume is "
         "full; its log has the reason.",
@@ -165,7 +176,8 @@ ALERTS = (
     Alert(
         "EmberEyeCanaryNotTold", "warning", "fleet",
         f"(count by ({FLEET}, shard) (embereye_canary_interval_seconds > 0) unless on ({FLEET}, shard) "
-        f'max by ({FLEET}, shard) (embereye_canary_overdue)) and on () max(up{{job="{HUB_JOB}"}}) == 1', "5m",
+        f"max by ({FLEET}, shard) (embereye_canary_overdue)) and on (cluster) "
+        f'max by (cluster) (up{{job="{HUB_JOB}"}}) == 1', "5m",
         "Nobody can tell whether a fire at {{ $labels.shard }} of {{ $labels.namespace }} would be",
         "The shard is to send synthetic fires, and the hub tells nothing of them: EmberEyeCanaryNotAlarmed cannot "
         "fire. The hub is of an older version, or the shard does not reach it.",
@@ -312,7 +324,7 @@ ALERTS = (
     # --- operator
     Alert(
         "EmberEyeOperatorAbsent", "critical", "release",
-        f'max by (namespace, job) (up{{job="{OPERATOR_JOB}"}}) == 0 or absent(up{{job="{OPERATOR_JOB}"}})', "2m",
+        f'max by ({RELEASE}) (up{{job="{OPERATOR_JOB}"}}) == 0 or absent(up{{job="{OPERATOR_JOB}"}})', "2m",
         "Fleets are not looked after: the operator is absent",
         "Prometheus cannot scrape an operator. Everything goes on as it is, but nothing is replaced or scaled, and "
         "alerts on fleets, EmberEyeDevicesDark among them, cannot fire.",
@@ -320,7 +332,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeNoLeader", "critical", "release",
-        "max by (namespace, job) (embereye_operator_leading) == 0", "1m",
+        f"max by ({RELEASE}) (embereye_operator_leading) == 0", "1m",
         "Fleets are not looked after: no operator leads",
         "Operators run, and none holds the Lease: nothing is replaced or scaled, and alerts on fleets cannot fire.",
         BY_OPERATOR,
@@ -366,8 +378,8 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeWebhookFailing", "warning", "release",
-        "max by (namespace, pod, instance, webhook) (embereye_hub_webhook_failing) == 1 or "
-        "max by (namespace, pod, instance, webhook) (embereye_hub_webhook_dead_letters) > 0", "5m",
+        f"max by ({HUB}, webhook) (embereye_hub_webhook_failing) == 1 or "
+        f"max by ({HUB}, webhook) (embereye_hub_webhook_dead_letters) > 0", "5m",
         "The webhook {{ $labels.webhook }} does not deliver",
         "Events wait, or were given up: `embereye webhooks list` says why. Alarms reach the console and the feeds all "
         "the same.",
@@ -375,7 +387,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeHubBusFailing", "warning", "release",
-        "max by (namespace, pod, instance) (embereye_hub_bus_failing) == 1", "1m",
+        f"max by ({HUB}) (embereye_hub_bus_failing) == 1", "1m",
         "NATS takes no evidence of {{ $labels.pod }}",
         "Evidence is acknowledged by the database alone, as without NATS. Where that, or the hub that owns it, goes as "
         "well, shards keep what they see.",
@@ -383,7 +395,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeMqttDisconnected", "warning", "release",
-        "max by (namespace, pod, instance) (embereye_hub_mqtt_connected) == 0", "5m",
+        f"max by ({HUB}) (embereye_hub_mqtt_connected) == 0", "5m",
         "The MQTT broker is not told of alarms",
         "The hub cannot keep the broker up to date: its log says why. Alarms reach the console, the feeds and webhooks "
         "all the same.",
@@ -391,8 +403,8 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeControlDeadlinesMissed", "warning", "release",
-        "sum by (namespace, pod, instance) (rate(embereye_hub_control_missed_total[5m])) / "
-        "(sum by (namespace, pod, instance) (rate(embereye_hub_control_states_total[5m])) > 0) > 0.01", "5m",
+        f"sum by ({HUB}) (rate(embereye_hub_control_missed_total[5m])) / "
+        f"(sum by ({HUB}) (rate(embereye_hub_control_states_total[5m])) > 0) > 0.01", "5m",
         "Controllers of actuators miss their deadline",
         "{{ $value | humanizePercentage }} of the States of actuators were not answered in time. The Command before "
         "holds meanwhile, and safe values where none comes any more.",
@@ -406,7 +418,7 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeClockSkew", "warning", "release",
-        "max by (namespace, pod, instance) (embereye_hub_shard_clocks_wrong) > 0", "5m",
+        f"max by ({HUB}) (embereye_hub_shard_clocks_wrong) > 0", "5m",
         "Clocks differ from the hub's",
         "Shards whose clocks differ from the hub's by more than 2 s: {{ $value }}. Their times are corrected; those on "
         "pictures and in logs are not. The hub's log names them.",

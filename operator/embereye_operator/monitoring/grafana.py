@@ -17,15 +17,16 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from embereye_operator.monitoring.alerts import BY_NAME
-from embereye_operator.monitoring.panels import Dashboard, F, Panel
+from embereye_operator.monitoring.alerts import BY_NAME, FLEET
+from embereye_operator.monitoring.panels import C, Dashboard, F, Panel
 from embereye_operator.monitoring.rules import runbook
 
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 HEIGHT = {"stat": 5, "timeseries": 8, "table": 8}
 VARIABLES = {
-    "namespace": ("namespace", "Namespace", "label_values(embereye_fleet_shards, namespace)"),
-    "fleet": ("fleet", "Fleet", 'label_values(embereye_fleet_shards{namespace=~"$namespace"}, fleet)'),
+    "cluster": ("cluster", "Cluster", "label_values(embereye_fleet_shards, cluster)"),
+    "namespace": ("namespace", "Namespace", f"label_values(embereye_fleet_shards{{{C}}}, namespace)"),
+    "fleet": ("fleet", "Fleet", f'label_values(embereye_fleet_shards{{{C},namespace=~"$namespace"}}, fleet)'),
     "sensor shard": ("shard", "Shard", f'label_values(embereye_shard_epoch{{{F},kind="sensors"}}, shard)'),
     "camera shard": ("shard", "Shard", f'label_values(embereye_shard_epoch{{{F},kind="cameras"}}, shard)'),
 }
@@ -59,7 +60,7 @@ def _dashboard(source: Dashboard) -> dashboard.Dashboard:
               .as_dropdown(True).keep_time(True).include_vars(True))
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )  # fmt: skip
-    for name in source.variables:
+    for name in ("cluster", *source.variables):
         builder = builder.with_variable(_variable(*VARIABLES[name]))
     if source.scaling:
         builder = builder.annotation(
@@ -68,7 +69,7 @@ def _dashboard(source: Dashboard) -> dashboard.Dashboard:
             .datasource(SOURCE)
             .enable(True)
             .icon_color("purple")
-            .expr(f"max by (namespace, kind, fleet) (changes(embereye_fleet_shards{{{F}}}[1m])) > 0")
+            .expr(f"max by ({FLEET}) (changes(embereye_fleet_shards{{{F}}}[2m])) > 0")
         )
     numbers = itertools.count(1)
     for row in source.rows:

@@ -3,15 +3,22 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from embereye_operator.monitoring.alerts import DARK, OBJECTIVE
+from embereye_operator.monitoring.alerts import DARK, OBJECTIVE, RELEASE
+from embereye_operator.monitoring.alerts import FLEET as BY_FLEET
 
-F = 'namespace=~"$namespace",fleet=~"$fleet"'  # what the variables of a dashboard select
+# What the variables of a dashboard select: of everything, and of what is a fleet's.
+C = 'cluster=~"$cluster"'
+F = f'{C},namespace=~"$namespace",fleet=~"$fleet"'
 SENSORS = f'{F},kind="sensors"'
 CAMERAS = f'{F},kind="cameras"'
 SENSOR_SHARDS = f'{SENSORS},shard=~"$shard"'
 CAMERA_SHARDS = f'{CAMERAS},shard=~"$shard"'
-BY_FLEET = "namespace, kind, fleet"
-FLEET_NAME, SHARD_NAME = "{{namespace}}/{{fleet}} {{kind}}", "{{shard}}"
+# Shards are called after their fleet, and devices as people like: each namespace may have the same.
+BY_SHARD = "cluster, namespace, shard"
+PLACE, PROCESS = "cluster, namespace", "cluster, namespace, job, shard, instance"
+FLEET_NAME, SHARD_NAME = "{{namespace}}/{{fleet}} {{kind}} {{cluster}}", "{{namespace}}/{{shard}} {{cluster}}"
+DEVICE_NAME = "{{namespace}} {{device}} {{zone}} {{cluster}}"
+CAMERA_NAME = "{{namespace}} {{camera}} {{zone}} {{cluster}}"
 RATE = "$__rate_interval"
 
 
@@ -64,7 +71,7 @@ def _fleet(metric: str, selector: str = F) -> str:
     return f"max by ({BY_FLEET}) (embereye_fleet_{metric}{{{selector}}})"
 
 
-def _rate(metric: str, selector: str, by: str = "shard") -> str:
+def _rate(metric: str, selector: str, by: str = BY_SHARD) -> str:
     return f"sum by ({by}) (rate({metric}{{{selector}}}[{RATE}]))"
 
 
@@ -89,9 +96,9 @@ OVERVIEW = Dashboard(
     (
         Row("Now", (
             Panel("Zones in alarm", "Zones whose alarm nobody has acknowledged yet, of the whole release.", "short",
-                  "EmberEyeHubDown", _one('sum(embereye_hub_zones{state="alarm"})'), "stat", 1, 1, 4),
+                  "EmberEyeHubDown", _one(f'sum(embereye_hub_zones{{{C},state="alarm"}})'), "stat", 1, 1, 4),
             Panel("Zones with a pre-alarm", "Zones with a first sign of fire.", "short", "EmberEyeHubDown",
-                  _one('sum(embereye_hub_zones{state="pre_alarm"})'), "stat", 1, None, 4),
+                  _one(f'sum(embereye_hub_zones{{{C},state="pre_alarm"}})'), "stat", 1, None, 4),
             Panel("Devices that are dark", "Declared devices that are not watched right now.", "short",
                   "EmberEyeDevicesDark", _one(f"sum({_fleet('devices')} - {_fleet('devices_covered')})"), "stat",
                   1, 1, 4),
@@ -102,7 +109,8 @@ OVERVIEW = Dashboard(
                   "percentunit", "EmberEyeFleetNotReady",
                   _one(f"sum({_fleet('ready_shards')}) / sum({_fleet('shards')})"), "stat", 1.0, 0.5, 4),
             Panel("Alerts", "EmberEye's alerts that fire.", "short", "EmberEyeFleetDegraded",
-                  _one('count(ALERTS{alertname=~"EmberEye.*",alertstate="firing"}) or vector(0)'), "stat", 1, 5, 4),
+                  _one(f'count(ALERTS{{{C},alertname=~"EmberEye.*",alertstate="firing"}}) or vector(0)'), "stat",
+                       1, 5, 4),
         )),
         Row("Fleets", (
             Panel("Dark devices by fleet", "A line above zero is a fleet with devices that nobody watches.", "short",
@@ -118,9 +126,9 @@ OVERVIEW = Dashboard(
         )),
         Row("What people are told", (
             Panel("Alarm events", "Events a minute that subscribers were told, by type.", "cpm", "EmberEyeHubDown",
-                  _one(f"sum by (type) (rate(embereye_hub_events_total[{RATE}])) * 60", "{{type}}"), width=12),
+                  _one(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
             Panel("Zones by state", "Of all zones of the release.", "short", "EmberEyeHubDown",
-                  _one("max by (state) (embereye_hub_zones)", "{{state}}"), width=12),
+                  _one(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
         )),
     ),
 )  # fmt: skip
@@ -132,15 +140,16 @@ SENSOR = Dashboard(
         Row("Coverage and load", (
             Panel("Devices owned and covered", "What a shard owns, and what of it is watched.", "short",
                   "EmberEyeDevicesDark",
-                  (Query(f"sum by (shard) (embereye_shard_devices{{{SENSOR_SHARDS}}})", "owned {{shard}}"),
-                   Query(f"sum by (shard) (embereye_shard_devices_covered{{{SENSOR_SHARDS}}})", "covered {{shard}}"))),
+                  (Query(f"sum by ({BY_SHARD}) (embereye_shard_devices{{{SENSOR_SHARDS}}})", f"owned {SHARD_NAME}"),
+                   Query(f"sum by ({BY_SHARD}) (embereye_shard_devices_covered{{{SENSOR_SHARDS}}})",
+                         f"covered {SHARD_NAME}"))),
             Panel("Processor", "Share of one core in use; a sensor shard has one event loop.", "percentunit",
                   "EmberEyeFleetAtMaximum",
-                  _one(f"max by (shard) (embereye_shard_utilization_ratio{{{SENSOR_SHARDS}}})", SHARD_NAME),
+                  _one(f"max by ({BY_SHARD}) (embereye_shard_utilization_ratio{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   warning=0.7, critical=0.9),
             Panel("Connections", "Open text connections and gRPC streams.", "short", "EmberEyeDevicesDark",
-                  (Query(f"sum by (shard) (embereye_sensor_connections{{{SENSOR_SHARDS}}})", "text {{shard}}"),
-                   Query(f"sum by (shard) (embereye_sensor_streams{{{SENSOR_SHARDS}}})", "gRPC {{shard}}"))),
+                  (Query(f"sum by ({BY_SHARD}) (embereye_sensor_connections{{{SENSOR_SHARDS}}})", f"text {SHARD_NAME}"),
+                   Query(f"sum by ({BY_SHARD}) (embereye_sensor_streams{{{SENSOR_SHARDS}}})", f"gRPC {SHARD_NAME}"))),
         )),
         Row("What becomes of packets", (
             Panel("Packets", "By what became of them: offered = analysed + shed + duplicate + rejected.", "cps",
@@ -168,24 +177,25 @@ SENSOR = Dashboard(
         Row("Measurements", (
             Panel("Hottest pixels", "The ten devices that see the hottest pixel. 57 °C is the usual alarm threshold.",
                   "celsius", "EmberEyeDevicesDark",
-                  _one(f"topk(10, max by (device, zone) (embereye_sensor_temperature_max_celsius{{{SENSOR_SHARDS}}}))",
-                       "{{device}} {{zone}}"), warning=47, critical=57),
+                  _one(f"topk(10, max by ({PLACE}, device, zone) "
+                       f"(embereye_sensor_temperature_max_celsius{{{SENSOR_SHARDS}}}))",
+                       DEVICE_NAME), warning=47, critical=57),
             Panel("Gas", "The ten highest values, ppm CO₂-equivalent.", "ppm", "EmberEyeDevicesDark",
-                  _one(f"topk(10, max by (device, zone) (embereye_sensor_gas_ppm{{{SENSOR_SHARDS}}}))",
-                       "{{device}} {{zone}}"), warning=2000, critical=5000),
+                  _one(f"topk(10, max by ({PLACE}, device, zone) (embereye_sensor_gas_ppm{{{SENSOR_SHARDS}}}))",
+                       DEVICE_NAME), warning=2000, critical=5000),
             Panel("Silence", "The ten devices that were heard the longest time ago.", "s", "EmberEyeDevicesDark",
-                  _one(f"topk(10, max by (device, zone) (embereye_sensor_age_seconds{{{SENSOR_SHARDS}}}))",
-                       "{{device}} {{zone}}"), warning=2, critical=5),
+                  _one(f"topk(10, max by ({PLACE}, device, zone) (embereye_sensor_age_seconds{{{SENSOR_SHARDS}}}))",
+                       DEVICE_NAME), warning=2, critical=5),
         )),
         Row("Reports to the hub", (
             Panel("Hub reached", "1 while the shard has its stream to the hub.", "short", "EmberEyeHubNotReached",
-                  _one(f"min by (shard) (embereye_shard_hub_connected{{{SENSOR_SHARDS}}})", SHARD_NAME), "stat",
+                  _one(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{SENSOR_SHARDS}}})", SHARD_NAME), "stat",
                   1, 0.5),
             Panel("Reports waiting", "Not acknowledged yet; 20,000 fit.", "short", "EmberEyeSpoolFilling",
-                  _one(f"max by (shard) (embereye_shard_evidence_spooled{{{SENSOR_SHARDS}}})", SHARD_NAME),
+                  _one(f"max by ({BY_SHARD}) (embereye_shard_evidence_spooled{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   warning=1000, critical=10000),
             Panel("Reports lost", "Given up because the spool was full.", "short", "EmberEyeEvidenceLost",
-                  _one(f"max by (shard) (embereye_shard_evidence_dropped_total{{{SENSOR_SHARDS}}})", SHARD_NAME),
+                  _one(f"max by ({BY_SHARD}) (embereye_shard_evidence_dropped_total{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   "stat", 1, 1),
         )),
     ),
@@ -200,26 +210,29 @@ CAMERA = Dashboard(
                   _one(f"sum by (state) (embereye_camera_sources{{{CAMERA_SHARDS}}})", "{{state}}")),
             Panel("Decoders at work", "Cores that decoding and detection take, and decoders there are.", "short",
                   "EmberEyeDecodingSaturated",
-                  (Query(_rate("embereye_camera_analysis_cpu_seconds_total", CAMERA_SHARDS), "cores {{shard}}"),
-                   Query(f"sum by (shard) (embereye_camera_decoders{{{CAMERA_SHARDS}}})", "decoders {{shard}}"))),
+                  (Query(_rate("embereye_camera_analysis_cpu_seconds_total", CAMERA_SHARDS), f"cores {SHARD_NAME}"),
+                   Query(f"sum by ({BY_SHARD}) (embereye_camera_decoders{{{CAMERA_SHARDS}}})",
+                         f"decoders {SHARD_NAME}"))),
             Panel("Time to spare", "Share of their time that decoders and event loop are busy; beside a neighbour "
                   "waiting"
                   " for a processor counts.", "percentunit", "EmberEyeCamerasShedding",
-                  (Query(f"max by (shard) (embereye_camera_decoders_busy_ratio{{{CAMERA_SHARDS}}})",
-                         "decoders {{shard}}"),
-                   Query(f"max by (shard) (embereye_camera_loop_busy_ratio{{{CAMERA_SHARDS}}})", "loop {{shard}}"))),
+                  (Query(f"max by ({BY_SHARD}) (embereye_camera_decoders_busy_ratio{{{CAMERA_SHARDS}}})",
+                         f"decoders {SHARD_NAME}"),
+                   Query(f"max by ({BY_SHARD}) (embereye_camera_loop_busy_ratio{{{CAMERA_SHARDS}}})",
+                         f"loop {SHARD_NAME}"))),
             Panel("Cameras slowed", "Looked at less often than they are to be.", "short", "EmberEyeCamerasShedding",
-                  _one(f"max by (shard) (embereye_camera_slowed{{{CAMERA_SHARDS}}})", SHARD_NAME)),
+                  _one(f"max by ({BY_SHARD}) (embereye_camera_slowed{{{CAMERA_SHARDS}}})", SHARD_NAME)),
             Panel("Cameras refused", "Not looked at at all for want of decoding.", "short",
                   "EmberEyeDecodingSaturated",
-                  _one(f"max by (shard) (embereye_camera_refused{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat", 1, 1, 4),
+                  _one(f"max by ({BY_SHARD}) (embereye_camera_refused{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
+                       1, 1, 4),
             Panel("Suspects", "Cameras that suspect fire right now.", "short", "EmberEyeHubDown",
                   _one(f"sum(embereye_camera_suspects{{{CAMERA_SHARDS}}})"), "stat", 1, None, 4),
         )),
         Row("Frames", (
             Panel("Received and analysed", "Frames a second.", "cps", "EmberEyeCamerasShedding",
-                  (Query(_rate("embereye_camera_frames_offered_total", CAMERA_SHARDS), "received {{shard}}"),
-                   Query(_rate("embereye_camera_frames_analysed_total", CAMERA_SHARDS), "analysed {{shard}}"))),
+                  (Query(_rate("embereye_camera_frames_offered_total", CAMERA_SHARDS), f"received {SHARD_NAME}"),
+                   Query(_rate("embereye_camera_frames_analysed_total", CAMERA_SHARDS), f"analysed {SHARD_NAME}"))),
             Panel("Given up", "By reason. `above target rate` is as asked for; overload and superseded are not.",
                   "cps", "EmberEyeCamerasShedding",
                   _one(_rate("embereye_camera_frames_shed_total", CAMERA_SHARDS, "reason"), "{{reason}}"),
@@ -228,16 +241,18 @@ CAMERA = Dashboard(
                   _one(_rate("embereye_camera_frames_rejected_total", CAMERA_SHARDS, "reason"), "{{reason}}"),
                   needs="a camera that sends broken frames"),
             Panel("Frames in the pool", "Waiting for a decoder, and in work.", "short", "EmberEyeFramesOld",
-                  (Query(f"sum by (shard) (embereye_camera_frames_waiting{{{CAMERA_SHARDS}}})", "waiting {{shard}}"),
-                   Query(f"sum by (shard) (embereye_camera_frames_in_work{{{CAMERA_SHARDS}}})", "in work {{shard}}"))),
+                  (Query(f"sum by ({BY_SHARD}) (embereye_camera_frames_waiting{{{CAMERA_SHARDS}}})",
+                         f"waiting {SHARD_NAME}"),
+                   Query(f"sum by ({BY_SHARD}) (embereye_camera_frames_in_work{{{CAMERA_SHARDS}}})",
+                         f"in work {SHARD_NAME}"))),
             Panel("Lowest rates", "The ten cameras that are looked at least often.", "hertz",
                   "EmberEyeCamerasShedding",
-                  _one("bottomk(10, max by (camera, zone) "
-                       f'(embereye_camera_rate_hertz{{{CAMERA_SHARDS},bound="in_force"}}))', "{{camera}} {{zone}}")),
+                  _one(f"bottomk(10, max by ({PLACE}, camera, zone) "
+                       f'(embereye_camera_rate_hertz{{{CAMERA_SHARDS},bound="in_force"}}))', CAMERA_NAME)),
             Panel("Most frames given up", "The ten cameras that lose most.", "cps", "EmberEyeCamerasShedding",
-                  _one("topk(10, sum by (camera, zone) "
+                  _one(f"topk(10, sum by ({PLACE}, camera, zone) "
                        f"(rate(embereye_camera_device_shed_total{{{CAMERA_SHARDS}}}[{RATE}])))",
-                       "{{camera}} {{zone}}")),
+                       CAMERA_NAME)),
         )),
         Row("Time", (
             Panel("Arrival to decision", "How long frames take through decoding and detection.", "s",
@@ -252,21 +267,21 @@ CAMERA = Dashboard(
         Row("What fails", (
             Panel("Cameras degraded", "In which less is detected than was asked for.", "short",
                   "EmberEyeCameraDegraded",
-                  _one(f"max by (shard) (embereye_camera_degraded{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat", 1, 1),
+                  _one(f"max by ({BY_SHARD}) (embereye_camera_degraded{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat", 1, 1),
             Panel("Detector failures", "Frames on which a detector failed, a second.", "cps",
                   "EmberEyeAnalysisFailing", _one(_rate("embereye_camera_analysis_failures_total", CAMERA_SHARDS),
                                                   SHARD_NAME), warning=0.01, critical=1),
             Panel("Decoders replaced", "Since the shard started.", "short", "EmberEyeDecodersDying",
-                  _one(f"max by (shard) (embereye_camera_decoders_died_total{{{CAMERA_SHARDS}}})", SHARD_NAME),
+                  _one(f"max by ({BY_SHARD}) (embereye_camera_decoders_died_total{{{CAMERA_SHARDS}}})", SHARD_NAME),
                   "stat", 1, 5),
             Panel("Clips waiting", "Pictures of alarms that the hub has not got.", "short", "EmberEyeClipsFailing",
-                  _one(f"max by (shard) (embereye_camera_clips_waiting{{{CAMERA_SHARDS}}})", SHARD_NAME), warning=10,
-                  critical=100),
+                  _one(f"max by ({BY_SHARD}) (embereye_camera_clips_waiting{{{CAMERA_SHARDS}}})", SHARD_NAME),
+                  warning=10, critical=100),
             Panel("Model", "Cores that the fleet's own model takes.", "short", "EmberEyeCameraDegraded",
                   _one(_rate("embereye_camera_model_cpu_seconds_total", CAMERA_SHARDS), SHARD_NAME),
                   needs="spec.detection.model"),
             Panel("Hub reached", "1 while the shard has its stream to the hub.", "short", "EmberEyeHubNotReached",
-                  _one(f"min by (shard) (embereye_shard_hub_connected{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
+                  _one(f"min by ({BY_SHARD}) (embereye_shard_hub_connected{{{CAMERA_SHARDS}}})", SHARD_NAME), "stat",
                   1, 0.5),
         )),
     ),
@@ -339,25 +354,25 @@ ALARMS = Dashboard(
                   _one(f"{_fleet('devices')} - {_fleet('devices_covered')}", FLEET_NAME), width=12, warning=1,
                   critical=1),
             Panel("Dark, says the hub", "Devices whose fault is open, of the whole release.", "short",
-                  "EmberEyeDevicesDark", _one("max(embereye_hub_devices_dark)", "dark"), width=12,
+                  "EmberEyeDevicesDark", _one(f"sum(embereye_hub_devices_dark{{{C}}})", "dark"), width=12,
                   warning=1, critical=1),
         )),
         Row("Alarms", (
             Panel("Zones by state", "Of all zones of the release.", "short", "EmberEyeHubDown",
-                  _one("max by (state) (embereye_hub_zones)", "{{state}}"), width=12),
+                  _one(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
             Panel("Events", "A minute, by type.", "cpm", "EmberEyeHubDown",
-                  _one(f"sum by (type) (rate(embereye_hub_events_total[{RATE}])) * 60", "{{type}}"), width=12),
+                  _one(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
             Panel("Reports received", "Evidence that shards sent, a second; duplicates are resends.", "cps",
                   "EmberEyeEvidenceWaiting",
-                  (Query(f"sum(rate(embereye_hub_evidence_received_total[{RATE}]))", "received"),
-                   Query(f"sum(rate(embereye_hub_evidence_duplicate_total[{RATE}]))", "duplicate"),
-                   Query(f"sum(rate(embereye_hub_evidence_refused_total[{RATE}]))", "refused"))),
+                  (Query(f"sum(rate(embereye_hub_evidence_received_total{{{C}}}[{RATE}]))", "received"),
+                   Query(f"sum(rate(embereye_hub_evidence_duplicate_total{{{C}}}[{RATE}]))", "duplicate"),
+                   Query(f"sum(rate(embereye_hub_evidence_refused_total{{{C}}}[{RATE}]))", "refused"))),
             Panel("Reports waiting in shards", "Since when the hub has acknowledged none, where some wait.", "s",
                   "EmberEyeEvidenceWaiting",
-                  _one(f"max by (shard) (embereye_shard_evidence_waiting_seconds{{{F}}})", SHARD_NAME), warning=5,
+                  _one(f"max by ({BY_SHARD}) (embereye_shard_evidence_waiting_seconds{{{F}}})", SHARD_NAME), warning=5,
                   critical=30),
             Panel("Subscribers", "Of alarm feeds. Where there are none, nobody is told live.", "short",
-                  "EmberEyeHubDown", _one("max(embereye_hub_subscribers)", "subscribers")),
+                  "EmberEyeHubDown", _one(f"sum(embereye_hub_subscribers{{{C}}})", "subscribers")),
         )),
         Row("Canaries: synthetic fires through each shard's own path", (
             Panel("Canaries not alarmed", "Shards of which no synthetic fire was an alarm in time lately.", "short",
@@ -370,7 +385,8 @@ ALARMS = Dashboard(
                        SHARD_NAME)),
             Panel("From first sign to alarm", "Of synthetic fires. A camera's includes the seconds in which flames "
                   "have to persist.", "s", "EmberEyeCanaryNotAlarmed",
-                  _quantiles("embereye_canary_delay_seconds", 'kind=~"sensors|cameras"', "kind"), needs="canaries"),
+                  _quantiles("embereye_canary_delay_seconds", f'{C},kind=~"sensors|cameras"', "kind"),
+                  needs="canaries"),
         )),
     ),
 )  # fmt: skip
@@ -380,8 +396,8 @@ OPERATION = Dashboard(
     (
         Row("Operator", (
             Panel("Operators", "That answer, and that lead; exactly one leads.", "short", "EmberEyeNoLeader",
-                  (Query('sum(up{job="embereye-operator"})', "answer"),
-                   Query("sum(embereye_operator_leading)", "lead")), "stat"),
+                  (Query(f'sum(up{{{C},job="embereye-operator"}})', "answer"),
+                   Query(f"sum(embereye_operator_leading{{{C}}})", "lead")), "stat"),
             Panel("Passes", "Reconcile passes a second.", "cps", "EmberEyeFleetNotReconciled",
                   _one(f"sum by ({BY_FLEET}) (rate(embereye_operator_passes_total{{{F}}}[{RATE}]))", FLEET_NAME)),
             Panel("Passes that failed", "A second.", "cps", "EmberEyePassesFailing",
@@ -395,56 +411,58 @@ OPERATION = Dashboard(
                   critical=300),
             Panel("Event loop lag", "How late the operator's event loop comes back to what is due.", "s",
                   "EmberEyeEventLoopSlow",
-                  _quantiles("embereye_event_loop_lag_seconds", 'job="embereye-operator"'), warning=0.1, critical=0.25),
+                  _quantiles("embereye_event_loop_lag_seconds", f'{C},job="embereye-operator"'), warning=0.1,
+                  critical=0.25),
         )),
         Row("Hub", (
-            Panel("Hub", "1 where it answers.", "short", "EmberEyeHubDown", _one('max(up{job="embereye-hub"})'),
+            Panel("Hub", "1 where it answers, and of several where each does.", "short", "EmberEyeHubDown",
+                  _one(f'min(max by ({RELEASE}) (up{{{C},job="embereye-hub"}}))'),
                   "stat", 1, 0.5, 4),
             Panel("Database", "1 while it cannot be written.", "short", "EmberEyeHubStoreFailing",
-                  _one("max(embereye_hub_store_failing)"), "stat", 1, 1, 4),
+                  _one(f"max(embereye_hub_store_failing{{{C}}})"), "stat", 1, 1, 4),
             Panel("Time to make a batch durable", "Mean; evidence is acknowledged after it.", "s",
                   "EmberEyeHubStoreFailing",
-                  _one(f"sum(rate(embereye_hub_commit_seconds_sum[{RATE}])) / "
-                       f"(sum(rate(embereye_hub_commit_seconds_count[{RATE}])) > 0)", "mean"), warning=0.05,
+                  _one(f"sum(rate(embereye_hub_commit_seconds_sum{{{C}}}[{RATE}])) / "
+                       f"(sum(rate(embereye_hub_commit_seconds_count{{{C}}}[{RATE}])) > 0)", "mean"), warning=0.05,
                   critical=0.5,
                   needs="evidence"),
             Panel("Feed", "Subscribers, and how many events the slowest is behind.", "short", "EmberEyeHubDown",
-                  (Query("max(embereye_hub_subscribers)", "subscribers"),
-                   Query("max(embereye_hub_subscriber_lag_events)", "behind"))),
+                  (Query(f"sum(embereye_hub_subscribers{{{C}}})", "subscribers"),
+                   Query(f"max(embereye_hub_subscriber_lag_events{{{C}}})", "behind"))),
             Panel("Shards connected", "That send evidence and coverage.", "short", "EmberEyeHubNotReached",
-                  _one("max(embereye_hub_shard_streams)", "shards")),
+                  _one(f"sum(embereye_hub_shard_streams{{{C}}})", "shards")),
             Panel("Clocks that differ", "Of shards, by more than 2 s.", "short", "EmberEyeClockSkew",
-                  _one("max(embereye_hub_shard_clocks_wrong)"), "stat", 1, 1),
+                  _one(f"sum(embereye_hub_shard_clocks_wrong{{{C}}})"), "stat", 1, 1),
             Panel("Clips", "Room that clips take.", "bytes", "EmberEyeClipsFailing",
-                  _one("max(embereye_hub_clips_bytes)", "clips")),
+                  _one(f"sum(embereye_hub_clips_bytes{{{C}}})", "clips")),
             Panel("Webhooks behind", "Events that a webhook has not delivered.", "short", "EmberEyeWebhookFailing",
-                  _one("max by (webhook) (embereye_hub_webhook_behind_events)", "{{webhook}}"), warning=10,
+                  _one(f"max by (webhook) (embereye_hub_webhook_behind_events{{{C}}})", "{{webhook}}"), warning=10,
                   critical=100, needs="a webhook"),
             Panel("Dead letters", "Events that a webhook gave up.", "short", "EmberEyeWebhookFailing",
-                  _one("max by (webhook) (embereye_hub_webhook_dead_letters)", "{{webhook}}"), "stat", 1, 1,
+                  _one(f"sum by (webhook) (embereye_hub_webhook_dead_letters{{{C}}})", "{{webhook}}"), "stat", 1, 1,
                   needs="a webhook"),
             Panel("Evidence in NATS", "Reports in the stream that the hub has not read.", "short",
-                  "EmberEyeHubBusFailing", _one("max(embereye_hub_bus_waiting_reports)", "waiting"), warning=100,
-                  critical=10_000, needs="hub.nats"),
+                  "EmberEyeHubBusFailing", _one(f"max(embereye_hub_bus_waiting_reports{{{C}}})", "waiting"),
+                  warning=100, critical=10_000, needs="hub.nats"),
             Panel("MQTT broker", "Topics that are not as they are to be.", "short", "EmberEyeMqttDisconnected",
-                  _one("max(embereye_hub_mqtt_behind_topics)", "behind"), warning=10, critical=100,
+                  _one(f"max(embereye_hub_mqtt_behind_topics{{{C}}})", "behind"), warning=10, critical=100,
                   needs="an MQTT broker"),
             Panel("Control deadlines", "Share of actuators' States that were not answered in time.", "percentunit",
                   "EmberEyeControlDeadlinesMissed",
-                  _one(f"sum(rate(embereye_hub_control_missed_total[{RATE}])) / "
-                       f"(sum(rate(embereye_hub_control_states_total[{RATE}])) > 0)", "missed"), warning=0.001,
+                  _one(f"sum(rate(embereye_hub_control_missed_total{{{C}}}[{RATE}])) / "
+                       f"(sum(rate(embereye_hub_control_states_total{{{C}}}[{RATE}])) > 0)", "missed"), warning=0.001,
                   critical=0.01, needs="an actuator"),
         )),
         Row("Processes", (
             Panel("Memory", "Resident, by process.", "bytes", "EmberEyeEventLoopSlow",
-                  _one('max by (job, shard, instance) (process_resident_memory_bytes{job=~"embereye-.*"})',
+                  _one(f'max by ({PROCESS}) (process_resident_memory_bytes{{{C},job=~"embereye-.*"}})',
                        "{{job}} {{shard}}")),
             Panel("Threads and descriptors", "By process.", "short", "EmberEyeEventLoopSlow",
-                  (Query("max by (job, shard, instance) (embereye_threads)", "threads {{job}} {{shard}}"),
-                   Query('max by (job, shard, instance) (process_open_fds{job=~"embereye-.*"})',
+                  (Query(f"max by ({PROCESS}) (embereye_threads{{{C}}})", "threads {{job}} {{shard}}"),
+                   Query(f'max by ({PROCESS}) (process_open_fds{{{C},job=~"embereye-.*"}})',
                          "descriptors {{job}} {{shard}}"))),
             Panel("Versions", "Processes by version.", "short", "EmberEyeFleetDegraded",
-                  _one("count by (version) (embereye_build_info)", "{{version}}")),
+                  _one(f"count by (version) (embereye_build_info{{{C}}})", "{{version}}")),
         )),
     ),
 )  # fmt: skip
@@ -472,18 +490,19 @@ CAPACITY = Dashboard(
         Row("Cost", (
             Panel("Cost of an item", "Processor time of a shard for one reading, packet or frame.", "s",
                   "EmberEyeFleetAtMaximum",
-                  _one(f"max by (shard) (embereye_shard_item_cost_seconds{{{F}}})", SHARD_NAME), width=12),
+                  _one(f"max by ({BY_SHARD}) (embereye_shard_item_cost_seconds{{{F}}})", SHARD_NAME), width=12),
             Panel("Cores in use", "Of all shards of a fleet.", "short", "EmberEyeFleetAtMaximum",
                   _one(f"sum by ({BY_FLEET}) (embereye_shard_utilization_ratio{{{F}}})", FLEET_NAME), width=12),
         )),
         Row("Days to the limit", (
             Panel("Hub's disk is full in", "By the trend of the last day; clips stop growing at their own limit.", "d",
                   "EmberEyeDiskFilling",
-                  _one("min(embereye_hub_disk_free_bytes / (-deriv(embereye_hub_disk_free_bytes[1d]) > 0)) / 86400",
+                  _one(f"min(embereye_hub_disk_free_bytes{{{C}}} / "
+                       f"(-deriv(embereye_hub_disk_free_bytes{{{C}}}[1d]) > 0)) / 86400",
                        "days"), "stat", 30, 7, needs="a disk that fills"),
             Panel("Room on disks", "Share that is free.", "percentunit", "EmberEyeDiskFilling",
-                  (Query("min(embereye_hub_disk_free_bytes / embereye_hub_disk_size_bytes)", "hub"),
-                   Query(f"min by (shard) (embereye_shard_disk_free_bytes{{{F}}} / "
+                  (Query(f"min(embereye_hub_disk_free_bytes{{{C}}} / embereye_hub_disk_size_bytes{{{C}}})", "hub"),
+                   Query(f"min by ({BY_SHARD}) (embereye_shard_disk_free_bytes{{{F}}} / "
                          f"embereye_shard_disk_size_bytes{{{F}}})", SHARD_NAME)), warning=0.3, critical=0.15),
             Panel("All shards are in use in", "Days, by the trend of required shards over the last week.", "d",
                   "EmberEyeFleetAtMaximum",

@@ -7,6 +7,7 @@ and to be looked at after a change of a dashboard. `make pictures` draws those o
 import argparse
 import json
 import math
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -54,7 +55,7 @@ def named(series: dict[str, Any], legend: str | None) -> str:
         return ", ".join(labels.values())
     for name, value in labels.items():
         legend = legend.replace("{{" + name + "}}", value)
-    return legend
+    return re.sub(r"{{\w+}}", "", legend).strip()
 
 
 def text(x: float, y: float, words: str, size: int = 11, colour: str = "#24292e", *, middle: bool = False) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness.need import GRAFANA_TYPES, GRAFANA_TYPES_FOLDER
+from harness.need import GRAFANA_TYPES, GRAFANA_TYPES_FOLDER, PROMETHEUS
 
 from embereye_operator.monitoring.alerts import ALERTS, BY_NAME, RECORDINGS, Alert, expression
 from embereye_operator.monitoring.grafana import render, uid
@@ -71,10 +71,50 @@ def test_variables_of_expressions_are_declared(source: Dashboard) -> None:
     assert {"datasource", "namespace", "fleet"} <= declared
 
 
+@every_dashboard
+def test_nothing_of_another_cluster_or_namespace_is_added_to_or_hidden_by_what_is_called_the_same(
+    source: Dashboard,
+) -> None:
+    for panel in (panel for row in source.rows for panel in row.panels):
+        for query in panel.queries:
+            selected = re.findall(r"\b(?:embereye[a-z_:]+|process_[a-z_]+|up|ALERTS)\b(\{[^}]*\}|)", query.expression)
+            assert selected, panel.title
+            assert all(selector.startswith('{cluster=~"$cluster"') for selector in selected), query.expression
+            for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", query.expression):
+                if {"fleet", "shard", "device", "camera", "instance"} & set(labels.split(", ")):
+                    assert labels.startswith("cluster, namespace, "), query.expression
+    assert json.loads(render(source))["templating"]["list"][1]["name"] == "cluster"
+
+
 def test_scaling_marks_changes_of_the_number_of_shards() -> None:
     (source,) = [source for source in DASHBOARDS if source.scaling]
     (annotation,) = json.loads(render(source))["annotations"]["list"]
     assert "changes(embereye_fleet_shards" in annotation["expr"]
+
+
+@pytest.mark.needs(PROMETHEUS)
+@pytest.mark.parametrize("seconds", [15, 30, 60])
+def test_a_change_is_marked_whenever_it_is_and_however_often_prometheus_looks(seconds: int, tmp_path: Path) -> None:
+    """Grafana asks for annotations once for each minute."""
+    (source,) = [source for source in DASHBOARDS if source.scaling]
+    (annotation,) = json.loads(render(source))["annotations"]["list"]
+    expression = annotation["expr"]
+    for name in ("cluster", "namespace", "fleet"):
+        expression = expression.replace(f"${name}", ".*")
+    tests = []
+    for change in range(307, 367, seconds):
+        shards = [str(1 + (at >= change)) if at % seconds == 7 else "_" for at in range(600)]
+        tests.append({
+            "interval": "1s",
+            "input_series": [{"series": 'embereye_fleet_shards{fleet="hall"}', "values": " ".join(shards)}],
+            "promql_expr_test": [{"expr": f"count(max_over_time(({expression})[8m:1m]))", "eval_time": "10m",
+                                  "exp_samples": [{"labels": "{}", "value": 1}]}],
+        })  # fmt: skip
+    (tmp_path / "tests.yaml").write_text(json.dumps({"rule_files": [], "tests": tests}))
+    result = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
 
 
 def test_dashboards_render_writes_everything_for_those_without_the_chart(tmp_path: Path) -> None:

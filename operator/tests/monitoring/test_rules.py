@@ -149,6 +149,13 @@ def fault(
     return Fault(name or alert, world, frozenset({alert, *also}), **times)
 
 
+def created(minute: int) -> dict[str, Values]:
+    """A fleet that is there from `minute` on, and whose devices are watched a minute later."""
+    return series(f"fleet_devices{{{FLEET}", lambda m: None if m < minute else 1000) | series(
+        f"fleet_devices_covered{{{FLEET}", lambda m: None if m < minute else 0 if m == minute else 1000
+    )
+
+
 def slower(values: Values, factor: float) -> Values:
     return lambda minute: factor * (values(minute) or 0)
 
@@ -219,12 +226,18 @@ FAULTS = (
     Fault("a fleet that wants no alerts has none",
           series(f"fleet_devices_covered{{{FLEET}", gauge(0)) | series(f"hub_connected{{{SENSOR}", gauge(0))
           | series(f"alerts_enabled{{{FLEET}", gauge(0)), before=0),
+    Fault("a fleet that wants no alerts has none about its processes either",
+          histogram(LAG, SENSOR, LAGS, 2) | series(f"shard_disk_free_bytes{{{SENSOR}", gauge(1e9))
+          | series(f"certificate_expiration_timestamp_seconds{{{SENSOR}", gauge(120_000))
+          | series("camera_clips_failing", gauge(1)) | series("alerts_enabled", gauge(0)), before=0),
     Fault("a paused fleet is not scaled",
           series(f"required_shards{{{FLEET}", gauge(3)) | series(f"fleet_paused{{{FLEET}", gauge(1)), before=0),
     Fault("a fleet without canaries misses none",
           series(f"canary_overdue{{{FLEET}", gauge(None)) | series(f"canary_interval_seconds{{{SENSOR}", gauge(0))),
     Fault("a canary that comes once too late",
           series(f"canary_overdue{{{FLEET}", lambda m: 1 if m % 10 == 0 else 0)),
+    Fault("a fleet that was just created", created(10), before=0, during=14),
+    Fault("a fleet that was created half an hour ago", created(10), before=0, during=36),
     Fault("a roll of a minute",
           series(f"fleet_shards{{{FLEET}", lambda m: 2 if m % 10 == 0 else 1)),
 )  # fmt: skip
@@ -276,6 +289,38 @@ def promtool_test(fault: Fault) -> dict[str, Any]:
 def test_a_fault_fires_its_alerts_and_nothing_else_and_they_resolve(fault: Fault, tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
     tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [promtool_test(fault)]}
+    (tmp_path / "tests.yaml").write_text(json.dumps(tests))
+    result = subprocess.run(
+        ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+
+
+# Of what only `absent` can tell nothing is left to say of which cluster it is.
+UNTOLD = {"the hub is not there", "no operator"}
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    "fault",
+    [fault for fault in FAULTS if fault.fires and fault.name not in UNTOLD and fault.during < 60],
+    ids=lambda fault: fault.name,
+)
+def test_a_cluster_in_which_all_is_well_hides_no_fault_of_another(fault: Fault, tmp_path: Path) -> None:
+    """As Thanos, Mimir and Grafana see several, by the label `cluster`; each with the same names."""
+    well = Fault("", {}, before=fault.before, during=fault.during, after=fault.after)
+    test = promtool_test(fault)
+    test["input_series"] = [
+        {**row, "series": row["series"].replace("{", f'{{cluster="{name}",', 1)}
+        for name, world in (("north", fault), ("south", well))
+        for row in input_series(world)
+    ]
+    for asked in test["promql_expr_test"]:
+        asked["expr"] = 'count by (alertname, cluster) (ALERTS{alertstate="firing"})'
+        for sample in asked["exp_samples"]:
+            sample["labels"] = sample["labels"].replace("{", '{cluster="north",')
+    (tmp_path / "rules.yaml").write_text(RULES.read_text())
+    tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "30s", "tests": [test]}
     (tmp_path / "tests.yaml").write_text(json.dumps(tests))
     result = subprocess.run(
         ["promtool", "test", "rules", "tests.yaml"], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -39,6 +39,13 @@ def frame_metrics(totals: Totals) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "embereye_camera_analysis_failures", "Frames on which a detector failed.", value=totals.failures
     )
+    if totals.model_runs is not None:
+        yield CounterMetricFamily(
+            "embereye_camera_model_runs", "Pictures that the model looked at.", value=totals.model_runs
+        )
+        yield CounterMetricFamily(
+            "embereye_camera_model_cpu_seconds", "CPU time of the model.", value=totals.model_seconds
+        )
 
 
 def _by_reason(name: str, text: str, counts: Mapping[str, int]) -> Metric:
@@ -60,7 +67,7 @@ def latency_metrics(delays: LatencyHistogram, ages: LatencyHistogram) -> Iterato
 
 
 def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[Metric]:
-    """How many cameras are in which condition at `now_ns`, and what their model took."""
+    """How many cameras are in which condition at `now_ns`."""
     sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
     states = Counter(camera.status.source_state.partition(":")[0].partition(";")[0] for camera in cameras)
     for state, count in sorted(states.items()):
@@ -87,14 +94,6 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
         value=sum(camera.arrivals.mailbox.rate_controller.limited for camera in cameras),
     )
     yield from _each(cameras)
-    models = [camera.analyser.model for camera in cameras if camera.analyser.model]
-    if models:
-        yield CounterMetricFamily(
-            "embereye_camera_model_runs", "Pictures that the model looked at.", value=sum(of.runs for of in models)
-        )
-        yield CounterMetricFamily(
-            "embereye_camera_model_cpu_seconds", "CPU time of the model.", value=sum(of.cpu_seconds for of in models)
-        )
 
 
 def _each(cameras: Collection[CameraDevice]) -> Iterator[Metric]:

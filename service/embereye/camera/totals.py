@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embereye.camera.device.camera import CameraDevice
 from embereye.shard.ledger import Ledger
@@ -17,6 +17,8 @@ class Totals:
     cpu_seconds: float = 0.0  # of decoding and detection
     failures: int = 0  # of the analysis
     unread: float = 0.0  # frames left with their senders, as far as can be told
+    model_runs: int | None = None  # pictures that the fleet's own model looked at; None: there has been none
+    model_seconds: float = 0.0  # CPU time of it
 
     def add(self, camera: CameraDevice) -> None:
         """Add what `camera` has counted."""
@@ -28,6 +30,9 @@ class Totals:
         self.cpu_seconds += cost.cpu_seconds
         self.failures += cost.failures
         self.unread += camera.arrivals.backpressure.unread
+        if model := camera.analyser.model:
+            self.model_runs = (self.model_runs or 0) + model.runs
+            self.model_seconds += model.cpu_seconds
 
     def retire(self, camera: CameraDevice) -> evidence_pb2.Ledger:
         """Add a `camera` that is handed over; returns its final ledger.
@@ -50,7 +55,7 @@ class Totals:
             shed=Counter(self.ledger.shed),
             rejected=Counter(self.ledger.rejected),
         )
-        together = Totals(ledger, self.cpu_seconds, self.failures, self.unread)
+        together = replace(self, ledger=ledger)
         for camera in cameras:
             together.add(camera)
         return together

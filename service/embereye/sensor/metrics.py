@@ -1,7 +1,8 @@
 """A sensor shard's metrics, read from plain slots at scrape time."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from embereye.process.timing.clock import now_ns
 from embereye.sensor.archive import Archive
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.device.status import measurements
+from embereye.shard.ledger import Ledger
 from embereye.shard.series import DEVICE_SERIES, over_limit
 
 # name of a measurement → metric, help, factor to the base unit
@@ -68,25 +70,42 @@ def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     yield _labelled("embereye_sensor_garbage", "Lines that were no message.", counts.garbage)
 
 
-def device_metrics(devices: Collection[SensorDevice]) -> Iterator[Metric]:
-    """Ledgers over all devices, and a gauge of each measurement of each device."""
-    shed: Counter[str] = Counter()
-    rejected: Counter[str] = Counter()
-    packets: Counter[str] = Counter()
-    takeovers = 0
-    for device in devices:
-        ledger = device.arrivals.ledger
-        packets["offered"] += ledger.offered
-        packets["analysed"] += ledger.analysed
-        packets["duplicate"] += ledger.duplicate
-        takeovers += ledger.takeovers
-        shed.update(ledger.shed)
-        rejected.update(ledger.rejected)
-    packets["shed"], packets["rejected"] = shed.total(), rejected.total()
+@dataclass
+class Totals:
+    """What ledgers of a shard's devices add up to, those of devices that left included: counters never fall."""
+
+    packets: Counter[str] = field(default_factory=Counter)  # by what became of them, but for those below
+    shed: Counter[str] = field(default_factory=Counter)
+    rejected: Counter[str] = field(default_factory=Counter)
+    takeovers: int = 0
+
+    def add(self, ledger: Ledger) -> None:
+        """Add what `ledger` says."""
+        self.packets["offered"] += ledger.offered
+        self.packets["analysed"] += ledger.analysed
+        self.packets["duplicate"] += ledger.duplicate
+        self.shed.update(ledger.shed)
+        self.rejected.update(ledger.rejected)
+        self.takeovers += ledger.takeovers
+
+    def plus(self, ledgers: Iterable[Ledger]) -> "Totals":
+        """These totals and `ledgers`, as a copy."""
+        together = Totals(Counter(self.packets), Counter(self.shed), Counter(self.rejected), self.takeovers)
+        for ledger in ledgers:
+            together.add(ledger)
+        return together
+
+
+def device_metrics(devices: Collection[SensorDevice], departed: Totals) -> Iterator[Metric]:
+    """Ledgers over all devices and those that have `departed`, and a gauge of each measurement of each device."""
+    totals = departed.plus(device.arrivals.ledger for device in devices)
+    packets = Counter({**totals.packets, "shed": totals.shed.total(), "rejected": totals.rejected.total()})
     yield _labelled("embereye_sensor_packets", "Packets by what became of them.", packets, "outcome")
-    yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", shed)
-    yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", rejected)
-    yield counter("embereye_sensor_takeovers", "Times that a newer connection began to speak for a device.", takeovers)
+    yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", totals.shed)
+    yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", totals.rejected)
+    yield counter(
+        "embereye_sensor_takeovers", "Times that a newer connection began to speak for a device.", totals.takeovers
+    )
     gauges = {
         name: ManySeries(f"embereye_sensor_{metric}", text, "gauge", ("device", "zone"))
         for name, (metric, text, _) in GAUGES.items()

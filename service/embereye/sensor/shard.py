@@ -26,7 +26,7 @@ from embereye.sensor.device.status import device_status
 from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.commands import CommandService
 from embereye.sensor.grpc.ingest import Ingest
-from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
+from embereye.sensor.metrics import ShardCounts, Totals, device_metrics, shard_metrics
 from embereye.sensor.recorder import LineRecorder
 from embereye.sensor.relay import Relays
 from embereye.sensor.relay_service import RelayService
@@ -71,6 +71,7 @@ class SensorShard:
         self.bands = BandTable()
         self.batcher = TickBatcher(self.bands, self._observe)
         self._canary = SensorCanary(self.bands)
+        self._totals = Totals()  # of devices that left
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
         self.clear: ClearBands | None = None  # None: there is no assignment yet
@@ -199,6 +200,7 @@ class SensorShard:
             if self._context is not None:
                 self._context.closed(name, arrivals.ledger.message())
             self._departed += arrivals.quiet_lines
+            self._totals.add(arrivals.ledger)
             device.release()
         self._devices = {
             name: self._configured(self._devices.get(name) or self._undeclared.pop(name, None), spec)
@@ -325,7 +327,7 @@ class SensorShard:
     def metrics(self) -> Iterator[Metric]:
         """Counters over all devices and gauges of each, read from plain slots at scrape time."""
         yield from shard_metrics(self._counts())
-        yield from device_metrics(self._devices.values())
+        yield from device_metrics(self._devices.values(), self._totals)
         if self._recorder:
             yield from self._recorder.metrics()
 

@@ -171,6 +171,29 @@ async def test_assignments_that_follow_one_another_take_no_more_memory_than_one(
     assert resident_mb(os.getpid()) - before < 32
 
 
+async def test_no_counter_falls_as_devices_go_to_other_shards(start: Start) -> None:
+    """Prometheus would take it for a restart, and what is left for new."""
+    running = await start()
+    running.own("s-01", "s-02")
+    _, writer = await connect(running)
+    for name in (b"s-01", b"s-02"):
+        writer.write(b"#Sensor%s:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n" % name)
+    await until(lambda: running.status("s-01").covered and running.status("s-02").covered)
+    assert running.status("s-02").ledger.analysed
+
+    def counted() -> dict[str, float]:
+        return {
+            f"{sample.name} {sample.labels}": sample.value
+            for metric in running.shard.metrics() if metric.type == "counter" for sample in metric.samples
+        }  # fmt: skip
+
+    before = counted()
+    running.own("s-01", epoch=2, elsewhere={"s-02": "other"})
+    after = counted()
+    assert {name for name, value in before.items() if after.get(name, 0) < value} == set()
+    writer.close()
+
+
 async def test_garbage_costs_only_itself(start: Start) -> None:
     running = await start()
     running.own("s-01")
