@@ -11,6 +11,7 @@ RECOVERY_POINT = 6  # type of supplemental information
 SEI_MESSAGES = 32  # looked at in one NAL unit
 _FULL_BYTES = re.compile(rb"\xff*")
 _PREFIXES = frozenset({SEI, 9, 15, 16, 17, 18})  # 9: the delimiter
+_ENDS = frozenset({10, 11})  # of a sequence, of the stream; a single byte
 _UNUSED = frozenset({14, 20, 21})  # scalable and multiview extensions
 _CHROMA_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _CHROMA_STEP = {0: (1, 1), 1: (2, 2), 2: (2, 1), 3: (1, 1)}  # pixels of cropping, across and down
@@ -24,9 +25,13 @@ class H264:
 
     def inspect(self, nal: bytes) -> NalUnit:
         """What `nal` is; VideoError where it is nothing that may be decoded."""
-        if len(nal) < 2 or nal[0] & 0x80:
+        if not nal or nal[0] & 0x80:
             raise VideoError("no H.264 NAL unit")
         kind, reference = nal[0] & 0x1F, nal[0] >> 5 != 0
+        if kind in _ENDS:
+            return NalUnit(NalKind.OTHER)
+        if len(nal) < 2:
+            raise VideoError("no H.264 NAL unit")
         if kind in {NON_IDR, IDR}:
             return _slice(begins=nal[1] >= 0x80, key=kind == IDR, reference=reference)
         if kind in PARTITIONS:

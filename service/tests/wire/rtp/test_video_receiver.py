@@ -258,6 +258,42 @@ def test_packets_of_other_kinds_are_counted():
     assert "packetization-mode" in ours.counts.problem
 
 
+def followed(groups, payloads):
+    """The packets of `groups`, those of each followed by others with `payloads`."""
+    numbers = itertools.count(3)
+    groups = [[*group, *(group[-1][:12] + payload for payload in payloads)] for group in groups]
+    return [[packet[:2] + struct.pack(">H", next(numbers)) + packet[4:] for packet in group] for group in groups]
+
+
+NOTHING = {
+    "H264": [b"", b"\x1e\x80\x01", b"\x1f\x80", b"\0\x80\0\x02"],  # types 30, 31 and 0, which RFC 6184 has ignored
+    "H265": [b"", b"\x66\x01\x80", b"\x7e\x01"],  # types 51 and 63
+}
+ENDS = {"H264": [b"\x0a", b"\x0b"], "H265": [b"\x48\x01", b"\x4a\x01"]}  # of a sequence, of the stream
+
+
+@BOTH
+@pytest.mark.parametrize("marked", [True, False])
+def test_packets_that_hold_nothing_for_us_and_ends_of_sequences_damage_no_picture(encoding, marked):
+    sent = coded(encoding, 16)
+    groups = followed(packets(encoding, sent, marker=marked), NOTHING[encoding] + ENDS[encoding])
+    ours = receiver(encoding)
+    found = [*fed(ours, *groups), *ours.poll(DEADLINE_NS)]
+    assert len(found) == 16
+    assert not any(unit.damaged for unit in found)
+    assert not ours.counts.malformed
+
+
+@BOTH
+@pytest.mark.parametrize("padding", [b"\0\0", b"\0\0\0\0\0", b"\0"])
+def test_padding_behind_joined_nal_units_is_left_out(encoding, padding):
+    sent = coded(encoding, 8)
+    groups = packets(encoding, sent, limit=60_000)
+    groups[0][0] += padding
+    found = fed(receiver(encoding), *groups)
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+
+
 def test_an_endless_picture_is_given_up():
     ours = receiver("H264")
     fed(ours, *packets("H264", coded("H264", 1)))
