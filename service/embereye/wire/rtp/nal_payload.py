@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from embereye.units import counted
 from embereye.wire.rtp.payload_header import PayloadError
+from embereye.wire.video.nal import begins_with_start_code
 
 MAX_PAYLOAD = 1_400  # bytes of a payload that fits into one packet of Ethernet
 FU_START, FU_END = 0x80, 0x40
@@ -62,7 +63,7 @@ class H264Format:
         if not payload:
             return ()
         kind = payload[0] & 0x1F
-        if 1 <= kind <= 23:
+        if 1 <= kind <= 23 or begins_with_start_code(payload):
             return (NalPart(bytes(payload)),)
         if kind in _IGNORED:
             return ()

@@ -11,7 +11,7 @@ from embereye.wire.rtp.reorder import WINDOW, ReorderBuffer
 from embereye.wire.video.access_unit import MAX_UNIT, AccessUnit, Assembler
 from embereye.wire.video.h264 import H264
 from embereye.wire.video.h265 import H265
-from embereye.wire.video.nal import Codec
+from embereye.wire.video.nal import Codec, taken_apart
 
 CODECS: dict[str, tuple[Codec, NalFormat]] = {"H264": (H264(), H264Format()), "H265": (H265(), H265Format())}
 
@@ -183,9 +183,10 @@ class VideoReceiver:
             self._count(self._assembler.note_loss(packet.timestamp), found)
             return
         for part in parts:
-            if (nal := self._whole(part)) is None:
+            if (whole := self._whole(part)) is None:
                 continue
-            self._count(self._assembler.add(nal, packet.timestamp), found)
+            for nal in taken_apart(whole):
+                self._count(self._assembler.add(nal, packet.timestamp), found)
         if packet.marker and not self._assembler.split_pictures:
             self._drop_fragments()
             self._count(self._assembler.finish(), found)

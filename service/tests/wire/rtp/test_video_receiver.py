@@ -294,6 +294,17 @@ def test_padding_behind_joined_nal_units_is_left_out(encoding, padding):
     assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
 
 
+@BOTH
+@pytest.mark.parametrize(("limit", "first"), [(60, b""), (60_000, b""), (60_000, b"\0\0\1"), (60_000, b"\0\0\0\1")])
+def test_nal_units_that_a_sender_took_for_one_are_taken_apart(encoding, limit, first):
+    sent = coded(encoding, 16)
+    glued = [(timestamp, (first + b"\0\0\0\1".join(nals),)) for timestamp, nals in sent]
+    found = fed(receiver(encoding), *packets(encoding, glued, limit=limit))
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    assert [unit.key for unit in found] == [True, *[False] * 7] * 2
+    assert not any(unit.damaged for unit in found)
+
+
 def test_an_endless_picture_is_given_up():
     ours = receiver("H264")
     fed(ours, *packets("H264", coded("H264", 1)))
