@@ -88,6 +88,17 @@ def test_parameter_sets_that_only_the_sdp_names_stand_before_every_key_frame(enc
     assert not without  # nothing that decoding could begin at
 
 
+@pytest.mark.parametrize(("encoding", "named"), [("H264", 0), ("H264", 1), ("H265", 0), ("H265", 1), ("H265", 2)])
+def test_a_parameter_set_that_the_sdp_alone_names_stands_with_those_that_are_sent(encoding, named):
+    sent = coded(encoding, 16)
+    only = sent[0][1][named]
+    bare = [(timestamp, tuple(nal for nal in nals if nal != only)) for timestamp, nals in sent]
+    found = fed(receiver(encoding, sets=[only]), *packets(encoding, bare))
+    assert not any(unit.damaged for unit in found)
+    assert len(decoded(encoding, found)) == 16
+    assert only in nals_of(found[8])
+
+
 @BOTH
 def test_what_began_before_we_listened_is_left_out(encoding):
     found = fed(receiver(encoding), *packets(encoding, coded(encoding, 24))[3:])
