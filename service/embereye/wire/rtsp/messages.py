@@ -7,6 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from embereye.wire.video.nal import taken_apart
 
 MAX_HEADERS = 16 * 1024  # bytes of one message's headers
 MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
@@ -15,6 +18,7 @@ PLI, FIR = "PLI", "FIR"
 DEFAULT_TIMEOUT = 60.0  # seconds that a session lives without a sign of life (RFC 2326, 12.37)
 _STATUS = re.compile(r"RTSP/\d\.\d (\d{3})(?: (.*))?$")
 _REQUEST = re.compile(r"([A-Z_]{3,20}) (\S+) RTSP/\d\.\d$")
+_TWICE = re.compile(r"^rtsps?://(?=rtsps?://)", re.IGNORECASE)
 _DIMENSIONS = re.compile(r"(\d{1,5})[,x-](\d{1,5})$")
 
 
@@ -224,12 +228,12 @@ class Track:
     @property
     def parameter_sets(self) -> list[bytes]:
         """The parameter sets of H.264 or H.265 that it names; those that are no base64 are left out."""
-        found = []
+        found: list[bytes] = []
         for name in ("sprop-vps", "sprop-sps", "sprop-pps", "sprop-parameter-sets"):
             for text in filter(None, self.parameters.get(name, "").split(",")):
                 with contextlib.suppress(binascii.Error, ValueError):
-                    found.append(base64.b64decode(text + "=" * (-len(text) % 4)))
-        return found
+                    found += taken_apart(base64.b64decode(text + "=" * (-len(text) % 4)))
+        return [nal for nal in found if nal]
 
 
 @dataclass
@@ -251,29 +255,33 @@ def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
         kind, _, value = line.strip().partition("=")
         if kind == "m":
             media, *words = value.split()[:20] or [""]
-            formats = [int(word) for word in words[2:] if word.isdigit() and int(word) < 128]
+            formats = [int(word) for word in words[2:] if word.isdecimal() and int(word) < 128]
             sections.append(_Section(media.lower(), formats, "".join(words[1:2]).upper()))
         elif kind == "a":
             name, _, text = value.partition(":")
             (sections[-1] if sections else whole).attributes.setdefault(name.lower(), []).append(text.strip())
     session = resolve(base, next(iter(whole.values("control")), "*"))
+    for section in sections:  # parameters that stand with another medium, which is wrong
+        whole.attributes.setdefault("fmtp", []).extend(section.values("fmtp"))
     tracks = [track for section in sections for track in _tracks(section, session, whole)]
     return tracks, session
 
 
 def _tracks(section: _Section, base: str, whole: _Section) -> list[Track]:
-    names = {26: "JPEG"}
+    names: dict[int, str] = {}
     for text in section.values("rtpmap"):
         number, _, encoding = text.partition(" ")
-        if number.isdigit():
+        if number.isdecimal() and int(number) < 128:
             names[int(number)] = encoding.partition("/")[0].strip().upper()
+    formats = section.formats or list(names)  # some cameras name none in the medium's line
+    names.setdefault(26, "JPEG")
     control = resolve(base, next(iter(section.values("control")), "*"))
     size = _size(section) or _size(whole) or (0, 0)
     profile = section.profile if section.profile.endswith("AVPF") else "RTP/AVP"
     return [
-        Track(section.media, number, names.get(number, ""), control, size, _parameters(section, number),
-              _key_request(section, number), profile)
-        for number in section.formats
+        Track(section.media, number, names.get(number, ""), control, size,
+              _parameters(section, number) or _parameters(whole, number), _key_request(section, number), profile)
+        for number in formats
     ]  # fmt: skip
 
 
@@ -307,10 +315,27 @@ def _size(section: _Section) -> tuple[int, int] | None:
     return None
 
 
+def base_of(said: str, asked: str) -> str:
+    """What relative URLs of a description begin with: the base that a server has `said`, else the URL that was `asked`.
+
+    Cameras leave out the scheme, or all that stands before the path, or write the scheme twice.
+    """
+    if said.startswith("/"):
+        own = urlsplit(asked)
+        return f"{own.scheme}://{own.netloc}{said}"
+    said = _TWICE.sub("", said)
+    try:
+        parts = urlsplit(said)
+        whole = parts.scheme in {"rtsp", "rtsps"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    return said if whole else asked
+
+
 def resolve(base: str, control: str) -> str:
     """The URL of a control attribute: appended to `base` as all servers mean it, not resolved as RFC 3986 has it."""
     if control in {"", "*"}:
         return base
     if re.match(r"rtsps?://", control, re.IGNORECASE):
         return control
-    return f"{base}{'' if base.endswith('/') else '/'}{control}"
+    return f"{base}{'' if base.endswith('/') or control[0] in '/?' else '/'}{control}"

@@ -26,6 +26,7 @@ from embereye.wire.rtsp.messages import (
     RtspError,
     Track,
     Transport,
+    base_of,
     interleaved,
     printable,
     read_description,
@@ -115,8 +116,8 @@ class RtspSession:
         if 300 <= answer.status < 400:
             return self._moved(answer.header("location"))
         self._check("DESCRIBE", answer)
-        base = answer.header("content-base") or answer.header("content-location") or self._url
-        tracks, self._control = read_description(answer.body, base)
+        said = answer.header("content-base") or answer.header("content-location")
+        tracks, self._control = read_description(answer.body, base_of(said, self._url))
         known = [track for track in tracks if track.encoding in self._formats]
         if known:
             self.track = min(known, key=lambda track: self._formats.index(track.encoding))
