@@ -53,10 +53,7 @@ def parse_packet(data: memoryview) -> Packet:
         extension_data = bytes(data[start + 4 : end])
         start = end
     if lead & 0x2000:
-        padding = data[size - 1]
-        if not padding:
-            raise RtpError("0 bytes of padding, at least 1")
-        size -= padding
+        size -= data[size - 1]  # 0 bytes are too few, but what cameras say that have none
     if start > size:
         raise RtpError("its header and padding are longer than itself")
     return Packet(

@@ -296,6 +296,15 @@ def test_packets_that_hold_nothing_for_us_and_ends_of_sequences_damage_no_pictur
 
 
 @BOTH
+def test_packets_that_announce_padding_and_have_none_are_read(encoding):
+    sent = coded(encoding, 8)
+    groups = [[b"\xa0" + packet[1:] + b"\0" for packet in group] for group in packets(encoding, sent, limit=60_000)]
+    found = fed(receiver(encoding), *groups)
+    assert [len(nals_of(unit)) for unit in found] == [len(nals) for _, nals in sent]
+    assert not any(unit.damaged for unit in found)
+
+
+@BOTH
 @pytest.mark.parametrize("padding", [b"\0\0", b"\0\0\0\0\0", b"\0"])
 def test_padding_behind_joined_nal_units_is_left_out(encoding, padding):
     sent = coded(encoding, 8)
