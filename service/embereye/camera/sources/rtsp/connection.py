@@ -155,7 +155,7 @@ class RtspConnection(asyncio.Protocol):
                 self._handle_packet(item, now)
             elif item.status == 0:
                 self.write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, item.sequence)}\r\n\r\n".encode())
-            elif (waiting := self._answers.pop(item.sequence, None)) and not waiting.done():
+            elif (waiting := self._asked_for(item)) and not waiting.done():
                 waiting.set_result(item)
         if (pause := read_pause(time.thread_time() - began)) and self._transport and not self.failure:
             resume = self._resume_reading
@@ -165,6 +165,12 @@ class RtspConnection(asyncio.Protocol):
             else:
                 self._transport.pause_reading()
             asyncio.get_running_loop().call_later(pause, resume)
+
+    def _asked_for(self, answer: Message) -> asyncio.Future[Message] | None:
+        """What waits for `answer`. Some cameras leave out CSeq, or write another number than they were sent."""
+        if not 1 <= answer.sequence <= self._sequence and len(self._answers) == 1:
+            return self._answers.popitem()[1]
+        return self._answers.pop(answer.sequence, None)
 
     def _resume_reading(self) -> None:
         if self._transport and not self._transport.is_closing() and self._poller is None:

@@ -141,6 +141,25 @@ async def test_what_a_camera_does_wrong_is_told_in_a_sentence(answers, text):
     assert not frames
 
 
+@pytest.mark.parametrize("number", [b"", b"CSeq: 0\r\n", b"CSeq: 4711\r\n"])
+async def test_an_answer_without_the_number_of_its_request_is_taken_for_the_one_that_waits(number):
+    answers = {
+        "OPTIONS": [b"RTSP/1.0 200 OK\r\n" + number + b"\r\n"],
+        "PLAY": [b"RTSP/1.0 453 No\r\n" + number + b"\r\n"],
+    }
+    async with RtspCamera(answers=answers).serving() as camera:
+        _, _, reason = await play(source(camera, dial=0.5))
+    assert reason.startswith("PLAY: 453 No")
+
+
+async def test_an_answer_that_comes_twice_is_not_taken_for_the_next_ones():
+    twice = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n" * 2
+    async with RtspCamera(answers={"OPTIONS": [twice]}).serving() as camera:
+        frames, _, reason = await play(source(camera))
+    assert frames
+    assert not reason
+
+
 async def test_a_camera_without_a_track_that_can_be_shown_says_what_it_has():
     sdp = "v=0\r\nm=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 VP8/90000\r\n"
     async with RtspCamera(sdp=sdp).serving() as camera:
