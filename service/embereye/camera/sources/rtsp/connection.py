@@ -46,6 +46,7 @@ class RtspConnection(asyncio.Protocol):
     ) -> None:  # fmt: skip
         self.failure = ""  # why the connection is over; empty: it is not
         self.session = ""  # the session's id, which is sent with every request once there is one
+        self.keepalive = "OPTIONS"  # the method of signs of life
         self._endpoint = endpoint
         self._dial = dial
         self._handle_packet = handle_packet
@@ -58,6 +59,7 @@ class RtspConnection(asyncio.Protocol):
         self._uses = 0  # of the challenge's nonce
         self._poller: SocketPoller | None = None  # that reads the socket in the transport's place
         self._descriptor = -1  # of the socket, while the poller has it
+        self._unanswered: asyncio.TimerHandle | None = None  # ends the wait for the answer to a sign of life
 
     @property
     def own_address(self) -> str:
@@ -183,6 +185,7 @@ class RtspConnection(asyncio.Protocol):
             if not waiting.done():
                 waiting.set_exception(RtspError(self.failure))
         self._answers.clear()
+        self._stop_waiting()
         self._stop_polling()
         if self._transport:
             self._transport.abort()
@@ -235,11 +238,16 @@ class RtspConnection(asyncio.Protocol):
         self.write(request(method, url, self._sequence, headers))
         return self._sequence
 
-    def send_keepalive(self, method: str, url: str) -> None:
-        """Send a sign of life without waiting for the answer; one that the session is unknown ends the connection."""
-        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    def send_keepalive(self, url: str) -> None:
+        """Send a sign of life without waiting for the answer; one that the session is unknown ends the connection.
+
+        Where the camera refuses it or does not answer in time, OPTIONS, which all cameras know, takes its place.
+        """
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Message] = loop.create_future()
 
         def check_answer(answered: asyncio.Future[Message]) -> None:
+            self._stop_waiting()
             if answered.cancelled() or answered.exception():
                 return
             answer = answered.result()
@@ -249,11 +257,24 @@ class RtspConnection(asyncio.Protocol):
                 challenge = strongest(answer.headers.get("www-authenticate", ()))
                 if challenge and challenge.nonce != (self._challenge and self._challenge.nonce):
                     self._challenge, self._uses = challenge, 0
-                    self.send_keepalive(method, url)
+                    self.send_keepalive(url)
+            elif answer.status >= 400:
+                self._keep_alive_otherwise(url)
 
         waiting.add_done_callback(check_answer)
         self._answers.clear()
-        self._answers[self._send(method, url, {})] = waiting
+        self._answers[self._send(self.keepalive, url, {})] = waiting
+        self._stop_waiting()
+        self._unanswered = loop.call_later(self._dial, self._keep_alive_otherwise, url)
+
+    def _keep_alive_otherwise(self, url: str) -> None:
+        if self.keepalive != "OPTIONS" and not self.failure:
+            self.keepalive = "OPTIONS"
+            self.send_keepalive(url)
+
+    def _stop_waiting(self) -> None:
+        if self._unanswered:
+            self._unanswered.cancel()
 
     def close(self, control: str) -> None:
         """End the session at the URL `control`, if there is one, and the connection, without waiting for an answer."""
@@ -262,6 +283,7 @@ class RtspConnection(asyncio.Protocol):
         self.failure = self.failure or "closed"
         for waiting in self._answers.values():
             waiting.cancel()
+        self._stop_waiting()
         self._drop_unread()
         self._stop_polling()
         if self._transport:

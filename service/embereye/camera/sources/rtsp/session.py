@@ -76,7 +76,6 @@ class RtspSession:
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
         self._stall = patience.stall
-        self._keepalive = "OPTIONS"
         self._timeout = DEFAULT_TIMEOUT
         self._stream: PictureStream | None = None
         self._asked_key = 0.0  # when a key frame was asked for, monotonic seconds
@@ -111,7 +110,7 @@ class RtspSession:
         await self._connection.connect()
         options = await self._connection.ask("OPTIONS", self._url)
         if "GET_PARAMETER" in options.header("public").upper():
-            self._keepalive = "GET_PARAMETER"
+            self._connection.keepalive = "GET_PARAMETER"
         answer = await self._connection.ask("DESCRIBE", self._url, {"Accept": "application/sdp"})
         if 300 <= answer.status < 400:
             return self._moved(answer.header("location"))
@@ -280,7 +279,7 @@ class RtspSession:
                 self._reports.send(data)
 
     def _send_keepalive(self) -> None:
-        self._connection.send_keepalive(self._keepalive, self._control)
+        self._connection.send_keepalive(self._control)
 
     def close(self) -> None:
         """End the session and close its sockets, without waiting for the camera's answer."""

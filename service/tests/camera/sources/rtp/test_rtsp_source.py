@@ -231,6 +231,17 @@ async def test_a_session_that_the_camera_has_forgotten_is_given_up():
     assert reason == "RTSP: it has forgotten the session"
 
 
+@pytest.mark.parametrize("answer", [b"", b"RTSP/1.0 405 Method Not Allowed\r\nCSeq: {CSEQ}\r\n\r\n"])
+async def test_a_camera_that_takes_no_sign_of_life_although_it_says_so_gets_the_other_one(answer):
+    async with RtspCamera(answers={"GET_PARAMETER": answer}, timeout=1).serving() as camera:
+        player = asyncio.ensure_future(source(camera, dial=0.2).play(lambda *_: None, lambda _: None))
+        await eventually(lambda: sum(item.reason == "OPTIONS" for item in camera.requests) >= 3)
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    assert [item.reason for item in camera.requests[4:7]] == ["GET_PARAMETER", "OPTIONS", "OPTIONS"]
+    assert camera.requests[5].header("session") == "4711"
+
+
 async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):
     def unknown(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
