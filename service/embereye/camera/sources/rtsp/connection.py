@@ -195,13 +195,16 @@ class RtspConnection(asyncio.Protocol):
         if self._transport and not self._transport.is_closing():
             self._transport.write(data)
 
-    async def ask(self, method: str, url: str, headers: dict[str, str] | None = None) -> Message:
+    async def ask(
+        self, method: str, url: str, headers: dict[str, str] | None = None, *, patience: float = 1.0
+    ) -> Message:
         """The answer to a request; credentials are sent where the camera demands them.
 
-        SourceError where no answer comes in time, RtspError where the connection breaks.
+        It may take `patience` times as long as others. SourceError where no answer comes in time, RtspError where the
+        connection breaks.
         """
         for attempt in range(ATTEMPTS):
-            answer = await self._exchange(method, url, headers or {})
+            answer = await self._exchange(method, url, headers or {}, patience * self._dial)
             if answer.status != 401:
                 return answer
             challenge = strongest(answer.headers.get("www-authenticate", ()))
@@ -211,16 +214,16 @@ class RtspConnection(asyncio.Protocol):
             self._challenge, self._uses = challenge, 0
         return answer
 
-    async def _exchange(self, method: str, url: str, headers: dict[str, str]) -> Message:
+    async def _exchange(self, method: str, url: str, headers: dict[str, str], seconds: float) -> Message:
         if self.failure:
             raise RtspError(self.failure)
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[self._send(method, url, headers)] = answer
         try:
-            async with asyncio.timeout(self._dial):
+            async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError as error:
-            raise SourceError(f"no answer to {method} within {self._dial:g} s") from error
+            raise SourceError(f"no answer to {method} within {seconds:g} s") from error
         finally:
             self._answers = {number: other for number, other in self._answers.items() if other is not answer}
 

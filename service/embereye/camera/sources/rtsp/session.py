@@ -37,6 +37,7 @@ from embereye.wire.rtsp.messages import (
 DIAL_SECONDS = 5.0  # to connect, and for each answer
 STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
 REPORT_SECONDS = 5.0  # between two receiver reports (RFC 3550, 6.2)
+STARTING = 3.0  # times as long as for other answers: go2rtc and MediaMTX describe a stream once it runs, in up to 10 s
 KEY_SECONDS = 0.5  # between two requests for a key frame, so that one is coded before another is asked for
 FORMATS = (
     "JPEG",
@@ -111,7 +112,7 @@ class RtspSession:
         options = await self._connection.ask("OPTIONS", self._url)
         if "GET_PARAMETER" in options.header("public").upper():
             self._connection.keepalive = "GET_PARAMETER"
-        answer = await self._connection.ask("DESCRIBE", self._url, {"Accept": "application/sdp"})
+        answer = await self._connection.ask("DESCRIBE", self._url, {"Accept": "application/sdp"}, patience=STARTING)
         if 300 <= answer.status < 400:
             return self._moved(answer.header("location"))
         self._check("DESCRIBE", answer)

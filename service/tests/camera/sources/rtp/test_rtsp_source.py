@@ -160,6 +160,17 @@ async def test_an_answer_that_comes_twice_is_not_taken_for_the_next_ones():
     assert not reason
 
 
+async def test_a_server_that_starts_its_stream_when_it_is_asked_has_longer_to_describe_it():
+    async with RtspCamera(answers={"DESCRIBE": [b""]}).serving() as camera:
+        player = asyncio.ensure_future(play(source(camera, dial=0.3)))
+        await eventually(lambda: camera.requests and camera.requests[-1].reason == "DESCRIBE")
+        await asyncio.sleep(0.6)
+        camera.writers[0].write(camera._answer(camera.requests[-1]))
+        frames, _, reason = await player
+    assert frames
+    assert not reason
+
+
 async def test_a_camera_without_a_track_that_can_be_shown_says_what_it_has():
     sdp = "v=0\r\nm=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 VP8/90000\r\n"
     async with RtspCamera(sdp=sdp).serving() as camera:
