@@ -243,6 +243,42 @@ def test_another_sender_takes_over_only_when_the_first_is_silent(encoding):
     assert trusted(found)[0].key
 
 
+def seconds(groups, ssrcs):
+    """The packets of `groups` with the SSRC of each second, eight pictures, and the time of each."""
+    for number, group in enumerate(groups):
+        ssrc = struct.pack(">I", ssrcs[number // 8])
+        yield number * 125 * MILLISECOND, [packet[:8] + ssrc + packet[12:] for packet in group]
+
+
+@BOTH
+@pytest.mark.parametrize("ssrcs", [(1, 2, 3, 4), (1, 2, 1, 2)])
+def test_a_sender_that_is_alone_and_calls_itself_otherwise_at_each_key_frame_is_followed_at_once(encoding, ssrcs):
+    ours, sent = receiver(encoding, window=0, alone=True), coded(encoding, 32)
+    found = [unit for now, group in seconds(packets(encoding, sent), ssrcs) for unit in fed(ours, group, now=now)]
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    assert not any(unit.damaged for unit in found)
+
+
+@BOTH
+def test_a_stray_packet_of_another_sender_changes_nothing(encoding):
+    ours, sent = receiver(encoding, window=0, alone=True), packets(encoding, coded(encoding, 16), limit=60)
+    stray = sent[3][0][:8] + struct.pack(">I", 8) + sent[3][0][12:]
+    sent[2].insert(1, stray)
+    sent[5].insert(0, stray)
+    found = fed(ours, *sent)
+    assert len(trusted(found)) == 16
+
+
+@BOTH
+def test_of_two_streams_that_come_over_one_connection_one_is_followed(encoding):
+    ours, sent = receiver(encoding, window=0, alone=True), packets(encoding, coded(encoding, 32))
+    found = []
+    for first, second in zip(seconds(sent, (1,) * 4), seconds(sent, (2,) * 4), strict=True):
+        found += [*fed(ours, first[1], now=first[0]), *fed(ours, second[1], now=second[0])]
+    assert ours.ssrc == 2
+    assert len(trusted(found)) >= 31
+
+
 @BOTH
 def test_a_sender_that_starts_over_is_followed_from_its_next_key_frame(encoding):
     ours, sent = receiver(encoding), coded(encoding, 16)

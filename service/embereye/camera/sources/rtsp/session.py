@@ -182,7 +182,7 @@ class RtspSession:
             )
         return VideoStream(
             self._offer, self._set_state, encoding=track.encoding, payload_type=track.payload_type,
-            sets=track.parameter_sets, deadline_ns=deadline_ns, window=WINDOW if udp else 0,
+            sets=track.parameter_sets, deadline_ns=deadline_ns, window=WINDOW if udp else 0, alone=not udp,
         )  # fmt: skip
 
     def _pair(self) -> tuple[socket.socket, socket.socket]:
