@@ -14,11 +14,18 @@ from embereye.wire.video.nal import taken_apart
 MAX_HEADERS = 16 * 1024  # bytes of one message's headers
 MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
 MAX_GARBAGE = 64 * 1024  # bytes skipped in search of the next message
+LOW_CHANNELS = 32  # that cameras use; they have a few media, and two channels for each
 PLI, FIR = "PLI", "FIR"
 DEFAULT_TIMEOUT = 60.0  # seconds that a session lives without a sign of life (RFC 2326, 12.37)
 _STATUS = re.compile(r"RTSP/\d\.\d (\d{3})(?: (.*))?$")
 _REQUEST = re.compile(r"([A-Z_]{3,20}) (\S+) RTSP/\d\.\d$")
 _TWICE = re.compile(r"^rtsps?://(?=rtsps?://)", re.IGNORECASE)
+_METHODS = (
+    b"OPTIONS", b"DESCRIBE", b"ANNOUNCE", b"SETUP", b"PLAY", b"PLAY_NOTIFY", b"PAUSE", b"RECORD", b"TEARDOWN",
+    b"REDIRECT", b"GET_PARAMETER", b"SET_PARAMETER",
+)  # fmt: skip
+_BEGINNINGS = (b"RTSP/", b"HTTP/", *(method + b" " for method in _METHODS))  # of messages
+_LONGEST = max(map(len, _BEGINNINGS))
 _DIMENSIONS = re.compile(r"(\d{1,5})[,x-](\d{1,5})$")
 
 
@@ -79,12 +86,12 @@ class RtspParser:
         """What `data` completes. Packets are left where they lie: they are good until its memory is used again."""
         buffer = self._buffer
         found: list[Message | Interleaved] = []
-        if self._head is None and not self._searched:  # nearly always there is nothing but packets
+        if self._head is None and not self._searched and not self._garbage:  # nearly always there are packets alone
             data = self._packets(data, found)
         buffer += data
         start, size = 0, len(buffer)
         while start < size:
-            if self._head is None and buffer[start] == 0x24:
+            if self._head is None and buffer[start] == 0x24 and self._plausible(start):
                 end = start + 4 + (int.from_bytes(buffer[start + 2 : start + 4]) if start + 4 <= size else size)
                 if end > size:
                     break
@@ -97,6 +104,10 @@ class RtspParser:
             start = end
         del buffer[:start]
         return found
+
+    def _plausible(self, start: int) -> bool:
+        """Whether a packet begins at `start`: behind junk, of which a byte may look like it, on a low channel alone."""
+        return not self._garbage or len(self._buffer) < start + 2 or self._buffer[start + 1] < LOW_CHANNELS
 
     def _packets(self, data: bytes | memoryview, found: list[Message | Interleaved]) -> memoryview:
         """Add the packets that `data` begins with, behind what is buffered; returns what is left of both."""
@@ -124,9 +135,7 @@ class RtspParser:
             found.append(replace(head, body=bytes(self._buffer[start:end])))
             return end
         buffer = self._buffer
-        if buffer[start] in b"\r\n":
-            return self._skip(start, 1)
-        if not (0x41 <= buffer[start] <= 0x5A):  # no upper-case letter: some servers send junk between packets
+        if not _begins(buffer, start):  # some servers send junk between packets
             return self._skip(start, 1)
         end = buffer.find(b"\r\n\r\n", start + max(0, self._searched - 3), start + MAX_HEADERS)
         if end < 0:
@@ -146,9 +155,18 @@ class RtspParser:
 
     def _skip(self, start: int, count: int) -> int:
         self._garbage += count
+        self._searched = 0
         if self._garbage > MAX_GARBAGE:
             raise RtspError(f"no RTSP in {MAX_GARBAGE} bytes")
         return start + count
+
+
+def _begins(buffer: bytearray, start: int) -> bool:
+    """Whether a message begins at `start`, as far as can be told."""
+    if not (0x41 <= buffer[start] <= 0x5A):  # an upper-case letter
+        return False
+    word = bytes(buffer[start : start + _LONGEST])
+    return word.startswith(_BEGINNINGS) or any(beginning.startswith(word) for beginning in _BEGINNINGS)
 
 
 def _head(text: str) -> Message:

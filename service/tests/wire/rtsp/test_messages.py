@@ -43,6 +43,21 @@ def test_answers_requests_and_packets_are_told_apart_however_they_are_split(size
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "junk", [b"JUNK", b"A", b"X" * 30, b"GET \r\n", b"RTP/1 ", b"$\xf3\xff\xff", b"R$\x80\xff\xf0TEN \0"]
+)
+def test_junk_between_packets_costs_no_packet_whatever_it_begins_with(junk, size):
+    packet, parser, found = interleaved(0, bytes(50)), RtspParser(), []
+    stream = packet + b"\0" + junk + packet + b"\0" + junk + ANSWER + packet + packet
+    for start in range(0, len(stream), size):
+        found += [
+            bytes(item.data) if isinstance(item, Interleaved) else item.sequence
+            for item in parser.feed(stream[start : start + size])
+        ]
+    assert found == [bytes(50), bytes(50), 3, bytes(50), bytes(50)]
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [

@@ -127,7 +127,7 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
         ({"SETUP": b""}, "no answer to SETUP within 0.3 s"),
         ({"PLAY": PLAYING + b"$\x00\xff\xffhalf a packet"}, "it plays, but no packet came within 0.3 s; trying UDP"),
         ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"\x01" * 70_000}, "RTSP: no RTSP in 65536 bytes"),
-        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"A" * 70_000}, "RTSP: its headers do not end within 16384 bytes"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02abRTSP/1.0 " + b"A" * 70_000}, "RTSP: its headers do not end within 16384"),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: http://else/\r\n\r\n"},
          'redirected to "http://else", which cannot be followed'),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: rtsp://a:b@[\r\n\r\n"}, 'redirected to "rtsp://…"'),
