@@ -5,11 +5,13 @@ from typing import NamedTuple, Protocol
 
 from embereye.units import counted
 from embereye.wire.rtp.payload_header import PayloadError
+from embereye.wire.video.nal import begins_with_start_code
 
 MAX_PAYLOAD = 1_400  # bytes of a payload that fits into one packet of Ethernet
 FU_START, FU_END = 0x80, 0x40
 STAP_A, FU_A = 24, 28  # RFC 6184
-AP, FU = 48, 49  # RFC 7798
+AP, FU, PACI = 48, 49, 50  # RFC 7798
+_IGNORED = frozenset({0, 30, 31})  # RFC 6184, 5.2; cameras have data of their own in them
 
 
 class NalPart(NamedTuple):
@@ -34,7 +36,10 @@ class NalFormat(Protocol):
         ...
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
-        """The NAL units in a packet's `payload`; PayloadError where it is none that is understood."""
+        """The NAL units in a packet's `payload`; PayloadError where it is none that is understood.
+
+        Packets without a payload, which keep a way open, and types that receivers are to ignore, hold none.
+        """
         ...
 
     def payloads(self, nals: Iterable[bytes], limit: int = MAX_PAYLOAD) -> Iterator[bytes]:
@@ -55,11 +60,15 @@ class H264Format:
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in `payload`; PayloadError where it is none that is understood."""
-        if len(payload) < 2:
-            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, H.264 has 2 at least")
+        if not payload:
+            return ()
         kind = payload[0] & 0x1F
-        if 1 <= kind <= 23:
+        if 1 <= kind <= 23 or begins_with_start_code(payload):
             return (NalPart(bytes(payload)),)
+        if kind in _IGNORED:
+            return ()
+        if len(payload) < 2:
+            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, type {kind} has 2 at least")
         if kind == STAP_A:
             return _aggregated(payload, 1)
         if kind == FU_A:
@@ -96,11 +105,15 @@ class H265Format:
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
         """The NAL units in `payload`; PayloadError where it is none that is understood."""
-        if len(payload) < 3:
-            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, H.265 has 3 at least")
+        if not payload:
+            return ()
         kind = payload[0] >> 1 & 0x3F
         if kind < AP:
             return (NalPart(bytes(payload)),)
+        if kind > PACI:
+            return ()
+        if len(payload) < 3:
+            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, type {kind} has 3 at least")
         if kind == AP:
             return _aggregated(payload, 2)
         if kind == FU:
@@ -126,7 +139,7 @@ class H265Format:
 
 def _aggregated(payload: memoryview, start: int) -> Sequence[NalPart]:
     parts = []
-    while start < len(payload):
+    while any(payload[start:]):  # some senders have padding behind the last one
         size = int.from_bytes(payload[start : start + 2])
         end = start + 2 + size
         if not size or end > len(payload):

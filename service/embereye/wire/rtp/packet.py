@@ -53,10 +53,7 @@ def parse_packet(data: memoryview) -> Packet:
         extension_data = bytes(data[start + 4 : end])
         start = end
     if lead & 0x2000:
-        padding = data[size - 1]
-        if not padding:
-            raise RtpError("0 bytes of padding, at least 1")
-        size -= padding
+        size -= data[size - 1]  # 0 bytes are too few, but what cameras say that have none
     if start > size:
         raise RtpError("its header and padding are longer than itself")
     return Packet(
@@ -213,28 +210,61 @@ class CaptureClock:
     """Turns a sender's timestamps into our time: even steps, as the camera took them, however jittered they arrive.
 
     The packet that travelled for the shortest time gives the offset between the two clocks. The offset may grow by
-    DRIFT, which is more than two crystals differ. A jump of more than JUMP_NS means a new clock.
+    DRIFT, which is more than two crystals differ. A jump of more than JUMP_NS means a new clock, or one that runs too
+    slow: cameras that send fewer pictures in the dark go on counting as if they sent all. Where it comes to two such
+    jumps by the same speed, time goes by that speed, for as long as it does.
     """
 
     DRIFT = 0.0005
     JUMP_NS = 1_000_000_000
+    MEASURED_NS = 5_000_000_000  # between two looks at the speed of a clock that runs too slow
+    SLOW = 0.95  # of VIDEO_HZ, below which a clock runs too slow
+    ALIKE = 0.1  # of VIDEO_HZ: speeds that differ by less are the same
 
     def __init__(self) -> None:
         self._timestamp = 0
         self._ticks = 0  # since the first frame
+        self._media = 0  # nanoseconds since then, by the sender's clock
         self._distance = 0  # nanoseconds
         self._now = 0
+        self._speed = 1.0  # of the sender's clock, by VIDEO_HZ
+        self._suspected = -1.0  # the speed at the latest jump
+        self._since = 0, 0  # ticks and time since when its speed is measured
 
     def capture_ns(self, timestamp: int, now_ns: int) -> int:
         """When the frame of `timestamp` was taken, that has arrived at `now_ns` (Unix epoch)."""
         step = (timestamp - self._timestamp) & _MASK
-        self._ticks += step - (_MASK + 1 if step > _MASK // 2 else 0)
+        step -= _MASK + 1 if step > _MASK // 2 else 0
         self._timestamp = timestamp
-        media = self._ticks * 1_000_000_000 // VIDEO_HZ
-        distance = now_ns - media
+        self._ticks += step
+        if self._speed == 1.0:
+            self._media += step * 1_000_000_000 // VIDEO_HZ
+        elif self._speed > 0.01:
+            self._media += int(step * 1_000_000_000 / VIDEO_HZ / self._speed)
+        else:  # it stands still
+            self._media += now_ns - self._now
+        distance = now_ns - self._media
         allowed = self._distance + int((now_ns - self._now) * self.DRIFT)
         if not self._now or abs(distance - self._distance) > self.JUMP_NS:
+            self._suspect(now_ns, gradual=bool(self._now) and abs(step) < VIDEO_HZ // 2)
             allowed = distance
+        elif self._speed != 1.0 and now_ns - self._since[1] > self.MEASURED_NS:
+            speed = self._measure(now_ns)
+            self._speed = speed if abs(speed - self._speed) < self.ALIKE and speed < self.SLOW else 1.0
         self._now = now_ns
         self._distance = min(distance, allowed)
-        return media + self._distance
+        return self._media + self._distance
+
+    def _suspect(self, now_ns: int, *, gradual: bool) -> None:
+        """Measure the speed after a jump; `gradual`: it came about by and by, not by one timestamp."""
+        speed = self._measure(now_ns)
+        if not gradual:
+            speed = -1.0
+        known = gradual and abs(speed - self._suspected) < self.ALIKE and -self.ALIKE < speed < self.SLOW
+        self._speed, self._suspected = max(0.0, speed) if known else 1.0, speed
+
+    def _measure(self, now_ns: int) -> float:
+        """The speed of the sender's clock since it was measured last."""
+        ticks, since = self._since
+        passed, self._since = self._ticks - ticks, (self._ticks, now_ns)
+        return passed * 1_000_000_000 / VIDEO_HZ / max(1, now_ns - since)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from embereye.wire.rtp.depacketize import DEADLINE_NS, Probation
+from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS, Probation
 from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat, NalPart
 from embereye.wire.rtp.packet import FIXED, Arrival, Packet, PacketReception, RtpError, is_rtcp, parse_packet
 from embereye.wire.rtp.payload_header import PayloadError
@@ -11,7 +11,7 @@ from embereye.wire.rtp.reorder import WINDOW, ReorderBuffer
 from embereye.wire.video.access_unit import MAX_UNIT, AccessUnit, Assembler
 from embereye.wire.video.h264 import H264
 from embereye.wire.video.h265 import H265
-from embereye.wire.video.nal import Codec
+from embereye.wire.video.nal import Codec, taken_apart
 
 CODECS: dict[str, tuple[Codec, NalFormat]] = {"H264": (H264(), H264Format()), "H265": (H265(), H265Format())}
 
@@ -32,12 +32,12 @@ class VideoReceiver:
     """Accepts the packets of one sender. No input makes it raise.
 
     `encoding` is H264 or H265, `sets` the parameter sets of the SDP. A gap in the sequence numbers is a loss once
-    `window` packets wait behind it or `deadline_ns` are over.
+    `window` packets wait behind it or `deadline_ns` are over. `alone` means that nobody else can send by this way.
     """
 
     def __init__(
         self, encoding: str, payload_type: int, sets: Iterable[bytes] = (), deadline_ns: int = DEADLINE_NS,
-        window: int = WINDOW,
+        window: int = WINDOW, *, alone: bool = False,
     ) -> None:  # fmt: skip
         codec, self._format = CODECS[encoding]
         self.counts = VideoCounts()
@@ -49,6 +49,9 @@ class VideoReceiver:
         self._ordered: ReorderBuffer[Packet] = ReorderBuffer(deadline_ns, window)
         self._deadline_ns = deadline_ns
         self._probation = Probation()
+        self._alone = alone
+        self._successor: Packet | None = None  # the first packet of who may be listened to next
+        self._left = -1, 0  # the SSRC that was listened to before the present one, and when it was heard last
         self._heard_ns = 0
         self._fragments: list[bytes] = []  # of the NAL unit that is arriving
         self._held = 0  # bytes of them
@@ -130,14 +133,22 @@ class VideoReceiver:
             others = self.counts.other_payload
             others[packet.payload_type] = others.get(packet.payload_type, 0) + 1
             return []
+        if packet.ssrc == self.ssrc:
+            self._successor = None
+            return self._accept(packet, now_ns)
+        if self.ssrc >= 0 and not self._succeeds(packet, now_ns):
+            return []
+        found = self._start_over()
+        self.ssrc = packet.ssrc
+        self.reception = PacketReception()
+        if self._successor:
+            found += self._accept(self._successor, now_ns)
+            self._successor = None
+        return found + self._accept(packet, now_ns)
+
+    def _accept(self, packet: Packet, now_ns: int) -> list[AccessUnit]:
+        """The access units that `packet` of the present sender completes."""
         found: list[AccessUnit] = []
-        if packet.ssrc != self.ssrc:
-            if self.ssrc >= 0 and not self._probation.passes(packet, now_ns - self._heard_ns):
-                self.counts.strangers += 1
-                return []
-            found += self._start_over()
-            self.ssrc = packet.ssrc
-            self.reception = PacketReception()
         arrival = self.reception.count_packet(packet.sequence)
         if arrival is Arrival.STRAY:
             return found
@@ -158,6 +169,26 @@ class VideoReceiver:
         for each, lost in self._ordered.put(number, packet, now_ns):
             self._unpack(each, found, lost=lost)
         return found
+
+    def _succeeds(self, packet: Packet, now_ns: int) -> bool:
+        """Whether `packet` comes from whom to listen to from now on, in place of the present sender."""
+        silent_ns = now_ns - self._heard_ns
+        if not self._alone:
+            passes = self._probation.passes(packet, silent_ns)
+            self.counts.strangers += not passes
+            return passes
+        # Some cameras take another SSRC at every key frame. One that was left and goes on is of another stream: servers
+        # that send one over a connection that it does not belong to are in use.
+        left, heard_ns = self._left
+        if packet.ssrc == left and now_ns - heard_ns < TAKEOVER_NS and silent_ns < TAKEOVER_NS:
+            self._left = left, now_ns
+            return False
+        first = self._successor
+        if first is None or (packet.ssrc, packet.sequence) != (first.ssrc, first.sequence + 1 & 0xFFFF):
+            self._successor = _owned(packet)  # perhaps a stray one
+            return False
+        self._left = self.ssrc, self._heard_ns
+        return True
 
     def _start_over(self) -> list[AccessUnit]:
         """Give up what is arriving: another sender, or one that has begun anew, continues none of it."""
@@ -183,9 +214,10 @@ class VideoReceiver:
             self._count(self._assembler.note_loss(packet.timestamp), found)
             return
         for part in parts:
-            if (nal := self._whole(part)) is None:
+            if (whole := self._whole(part)) is None:
                 continue
-            self._count(self._assembler.add(nal, packet.timestamp), found)
+            for nal in taken_apart(whole):
+                self._count(self._assembler.add(nal, packet.timestamp), found)
         if packet.marker and not self._assembler.split_pictures:
             self._drop_fragments()
             self._count(self._assembler.finish(), found)

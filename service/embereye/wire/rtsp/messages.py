@@ -7,14 +7,25 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from embereye.wire.video.nal import taken_apart
 
 MAX_HEADERS = 16 * 1024  # bytes of one message's headers
 MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
 MAX_GARBAGE = 64 * 1024  # bytes skipped in search of the next message
+LOW_CHANNELS = 32  # that cameras use; they have a few media, and two channels for each
 PLI, FIR = "PLI", "FIR"
 DEFAULT_TIMEOUT = 60.0  # seconds that a session lives without a sign of life (RFC 2326, 12.37)
 _STATUS = re.compile(r"RTSP/\d\.\d (\d{3})(?: (.*))?$")
 _REQUEST = re.compile(r"([A-Z_]{3,20}) (\S+) RTSP/\d\.\d$")
+_TWICE = re.compile(r"^rtsps?://(?=rtsps?://)", re.IGNORECASE)
+_METHODS = (
+    b"OPTIONS", b"DESCRIBE", b"ANNOUNCE", b"SETUP", b"PLAY", b"PLAY_NOTIFY", b"PAUSE", b"RECORD", b"TEARDOWN",
+    b"REDIRECT", b"GET_PARAMETER", b"SET_PARAMETER",
+)  # fmt: skip
+_BEGINNINGS = (b"RTSP/", b"HTTP/", *(method + b" " for method in _METHODS))  # of messages
+_LONGEST = max(map(len, _BEGINNINGS))
 _DIMENSIONS = re.compile(r"(\d{1,5})[,x-](\d{1,5})$")
 
 
@@ -75,12 +86,12 @@ class RtspParser:
         """What `data` completes. Packets are left where they lie: they are good until its memory is used again."""
         buffer = self._buffer
         found: list[Message | Interleaved] = []
-        if self._head is None and not self._searched:  # nearly always there is nothing but packets
+        if self._head is None and not self._searched and not self._garbage:  # nearly always there are packets alone
             data = self._packets(data, found)
         buffer += data
         start, size = 0, len(buffer)
         while start < size:
-            if self._head is None and buffer[start] == 0x24:
+            if self._head is None and buffer[start] == 0x24 and self._plausible(start):
                 end = start + 4 + (int.from_bytes(buffer[start + 2 : start + 4]) if start + 4 <= size else size)
                 if end > size:
                     break
@@ -93,6 +104,10 @@ class RtspParser:
             start = end
         del buffer[:start]
         return found
+
+    def _plausible(self, start: int) -> bool:
+        """Whether a packet begins at `start`: behind junk, of which a byte may look like it, on a low channel alone."""
+        return not self._garbage or len(self._buffer) < start + 2 or self._buffer[start + 1] < LOW_CHANNELS
 
     def _packets(self, data: bytes | memoryview, found: list[Message | Interleaved]) -> memoryview:
         """Add the packets that `data` begins with, behind what is buffered; returns what is left of both."""
@@ -120,9 +135,7 @@ class RtspParser:
             found.append(replace(head, body=bytes(self._buffer[start:end])))
             return end
         buffer = self._buffer
-        if buffer[start] in b"\r\n":
-            return self._skip(start, 1)
-        if not (0x41 <= buffer[start] <= 0x5A):  # no upper-case letter: some servers send junk between packets
+        if not _begins(buffer, start):  # some servers send junk between packets
             return self._skip(start, 1)
         end = buffer.find(b"\r\n\r\n", start + max(0, self._searched - 3), start + MAX_HEADERS)
         if end < 0:
@@ -142,9 +155,18 @@ class RtspParser:
 
     def _skip(self, start: int, count: int) -> int:
         self._garbage += count
+        self._searched = 0
         if self._garbage > MAX_GARBAGE:
             raise RtspError(f"no RTSP in {MAX_GARBAGE} bytes")
         return start + count
+
+
+def _begins(buffer: bytearray, start: int) -> bool:
+    """Whether a message begins at `start`, as far as can be told."""
+    if not (0x41 <= buffer[start] <= 0x5A):  # an upper-case letter
+        return False
+    word = bytes(buffer[start : start + _LONGEST])
+    return word.startswith(_BEGINNINGS) or any(beginning.startswith(word) for beginning in _BEGINNINGS)
 
 
 def _head(text: str) -> Message:
@@ -224,12 +246,12 @@ class Track:
     @property
     def parameter_sets(self) -> list[bytes]:
         """The parameter sets of H.264 or H.265 that it names; those that are no base64 are left out."""
-        found = []
+        found: list[bytes] = []
         for name in ("sprop-vps", "sprop-sps", "sprop-pps", "sprop-parameter-sets"):
             for text in filter(None, self.parameters.get(name, "").split(",")):
                 with contextlib.suppress(binascii.Error, ValueError):
-                    found.append(base64.b64decode(text + "=" * (-len(text) % 4)))
-        return found
+                    found += taken_apart(base64.b64decode(text + "=" * (-len(text) % 4)))
+        return [nal for nal in found if nal]
 
 
 @dataclass
@@ -251,29 +273,33 @@ def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
         kind, _, value = line.strip().partition("=")
         if kind == "m":
             media, *words = value.split()[:20] or [""]
-            formats = [int(word) for word in words[2:] if word.isdigit() and int(word) < 128]
+            formats = [int(word) for word in words[2:] if word.isdecimal() and int(word) < 128]
             sections.append(_Section(media.lower(), formats, "".join(words[1:2]).upper()))
         elif kind == "a":
             name, _, text = value.partition(":")
             (sections[-1] if sections else whole).attributes.setdefault(name.lower(), []).append(text.strip())
     session = resolve(base, next(iter(whole.values("control")), "*"))
+    for section in sections:  # parameters that stand with another medium, which is wrong
+        whole.attributes.setdefault("fmtp", []).extend(section.values("fmtp"))
     tracks = [track for section in sections for track in _tracks(section, session, whole)]
     return tracks, session
 
 
 def _tracks(section: _Section, base: str, whole: _Section) -> list[Track]:
-    names = {26: "JPEG"}
+    names: dict[int, str] = {}
     for text in section.values("rtpmap"):
         number, _, encoding = text.partition(" ")
-        if number.isdigit():
+        if number.isdecimal() and int(number) < 128:
             names[int(number)] = encoding.partition("/")[0].strip().upper()
+    formats = section.formats or list(names)  # some cameras name none in the medium's line
+    names.setdefault(26, "JPEG")
     control = resolve(base, next(iter(section.values("control")), "*"))
     size = _size(section) or _size(whole) or (0, 0)
     profile = section.profile if section.profile.endswith("AVPF") else "RTP/AVP"
     return [
-        Track(section.media, number, names.get(number, ""), control, size, _parameters(section, number),
-              _key_request(section, number), profile)
-        for number in section.formats
+        Track(section.media, number, names.get(number, ""), control, size,
+              _parameters(section, number) or _parameters(whole, number), _key_request(section, number), profile)
+        for number in formats
     ]  # fmt: skip
 
 
@@ -307,10 +333,27 @@ def _size(section: _Section) -> tuple[int, int] | None:
     return None
 
 
+def base_of(said: str, asked: str) -> str:
+    """What relative URLs of a description begin with: the base that a server has `said`, else the URL that was `asked`.
+
+    Cameras leave out the scheme, or all that stands before the path, or write the scheme twice.
+    """
+    if said.startswith("/"):
+        own = urlsplit(asked)
+        return f"{own.scheme}://{own.netloc}{said}"
+    said = _TWICE.sub("", said)
+    try:
+        parts = urlsplit(said)
+        whole = parts.scheme in {"rtsp", "rtsps"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    return said if whole else asked
+
+
 def resolve(base: str, control: str) -> str:
     """The URL of a control attribute: appended to `base` as all servers mean it, not resolved as RFC 3986 has it."""
     if control in {"", "*"}:
         return base
     if re.match(r"rtsps?://", control, re.IGNORECASE):
         return control
-    return f"{base}{'' if base.endswith('/') else '/'}{control}"
+    return f"{base}{'' if base.endswith('/') or control[0] in '/?' else '/'}{control}"

@@ -36,7 +36,7 @@ class _Arriving:
     nals: list[bytes]
     held: int = 0
     slices: int = 0
-    sets: int = 0
+    sets: int = 0  # the types of the parameter sets in it, a bit for each
     key: bool = False
     closed: bool = False
     intra: bool = False  # its slices refer to no other picture
@@ -122,7 +122,7 @@ class Assembler:
             unit.reference |= found.reference or found.layer < self._layers
             unit.intra = (unit.intra or unit.slices == 1) and bool(unit.sets) and self._codec.intra(nal)
         elif found.kind is NalKind.PARAMETERS:
-            unit.sets += 1
+            unit.sets |= 1 << found.parameter[0]
             self._note_set(found, nal)
         unit.recovery = max(unit.recovery, found.recovery)
         unit.held += len(nal) + len(START_CODE)
@@ -211,7 +211,7 @@ class Assembler:
                 # Pictures that are shown later may still be followed by earlier ones, but not behind the next key.
                 self._leading = self._leading if not key else None
         nals = unit.nals
-        if key and not unit.sets:
+        if key and not all(unit.sets >> kind & 1 for kind, _ in self._sets):
             nals = [*(nal for _, nal in sorted(self._sets.items())), *nals]
         data = START_CODE + START_CODE.join(nals) if nals else b""
         return AccessUnit(data, unit.timestamp, self._size, key, unit.reference, damaged, refreshes, self._codec.name)

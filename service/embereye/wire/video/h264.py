@@ -1,16 +1,18 @@
 """H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4)."""
 
+import contextlib
 import re
 from functools import cache
 
-from embereye.wire.video.bits import BitReader, BitsError
+from embereye.wire.video.bits import BitReader, BitsError, without_emulation_prevention
 from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
 
 NON_IDR, PARTITIONS, IDR, SEI, SPS, PPS = 1, (2, 3, 4), 5, 6, 7, 8
 RECOVERY_POINT = 6  # type of supplemental information
-SEI_MESSAGES = 32  # looked at in one NAL unit
+SEI_MESSAGES, SEI_BYTES = 32, 4_096  # looked at in one NAL unit
 _FULL_BYTES = re.compile(rb"\xff*")
 _PREFIXES = frozenset({SEI, 9, 15, 16, 17, 18})  # 9: the delimiter
+_ENDS = frozenset({10, 11})  # of a sequence, of the stream; a single byte
 _UNUSED = frozenset({14, 20, 21})  # scalable and multiview extensions
 _CHROMA_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _CHROMA_STEP = {0: (1, 1), 1: (2, 2), 2: (2, 1), 3: (1, 1)}  # pixels of cropping, across and down
@@ -24,9 +26,13 @@ class H264:
 
     def inspect(self, nal: bytes) -> NalUnit:
         """What `nal` is; VideoError where it is nothing that may be decoded."""
-        if len(nal) < 2 or nal[0] & 0x80:
+        if not nal or nal[0] & 0x80:
             raise VideoError("no H.264 NAL unit")
         kind, reference = nal[0] & 0x1F, nal[0] >> 5 != 0
+        if kind in _ENDS:
+            return NalUnit(NalKind.OTHER)
+        if len(nal) < 2:
+            raise VideoError("no H.264 NAL unit")
         if kind in {NON_IDR, IDR}:
             return _slice(begins=nal[1] >= 0x80, key=kind == IDR, reference=reference)
         if kind in PARTITIONS:
@@ -61,12 +67,15 @@ def _slice(*, begins: bool, key: bool, reference: bool) -> NalUnit:
 
 def _recovery(nal: bytes) -> int:
     """The count of a recovery point (annex D.1.8) in supplemental information; -1: there is none."""
+    nal = without_emulation_prevention(nal[:SEI_BYTES])
     at = 1
     for _ in range(SEI_MESSAGES):
         kind, at = _sei_number(nal, at)
         size, at = _sei_number(nal, at)
         if kind == RECOVERY_POINT:
-            return BitReader(nal[at : at + size + 1]).unsigned()
+            with contextlib.suppress(BitsError):  # what a camera says of its own is not always as long as it says
+                return BitReader(nal[at : at + size + 1]).unsigned()
+            return -1
         at += size
         if at + 2 >= len(nal):
             break

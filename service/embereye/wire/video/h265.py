@@ -5,6 +5,7 @@ from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
 
 LAST_SLICE, FIRST_KEY, LAST_KEY, CRA = 31, 16, 23, 21
 VPS, SPS, PPS, DELIMITER, SEI = 32, 33, 34, 35, 39
+_ENDS = frozenset({36, 37})  # of a sequence, of the stream; a header alone
 SUBLAYER_SLICES = 14  # the types up to here: the even ones are referred to by no picture of their layer
 _PREFIXES = frozenset({DELIMITER, SEI, *range(41, 45), *range(48, 56)})
 _CHROMA_STEP = {0: (1, 1), 1: (2, 2), 2: (2, 1), 3: (1, 1)}  # pixels of the conformance window, across and down
@@ -17,9 +18,11 @@ class H265:
 
     def inspect(self, nal: bytes) -> NalUnit:
         """What `nal` is; VideoError where it is nothing that may be decoded."""
-        if len(nal) < 3 or nal[0] & 0x80 or not nal[1] & 7:
+        if len(nal) < 2 or nal[0] & 0x80 or not nal[1] & 7:
             raise VideoError("no H.265 NAL unit")
         kind, layer = nal[0] >> 1 & 0x3F, (nal[1] & 7) - 1
+        if len(nal) < 3 and kind not in _ENDS:
+            raise VideoError("no H.265 NAL unit")
         if nal[0] & 1 or nal[1] >> 3:
             return NalUnit(NalKind.UNUSED)  # of another view, or of a finer picture
         if kind <= LAST_SLICE:

@@ -1,6 +1,6 @@
 """What a NAL unit is for, whichever codec it is of."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
@@ -8,6 +8,7 @@ from typing import Protocol
 from embereye.wire.jpeg.header import MAX_PIXELS, MAX_SIDE
 
 START_CODE = b"\0\0\0\1"
+SEARCHED = 512  # bytes of a NAL unit in which a start code is looked for; parameter sets of cameras have a hundred
 
 
 class VideoError(ValueError):
@@ -58,6 +59,21 @@ def checked_size(width: int, height: int) -> tuple[int, int]:
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
         raise VideoError(f"{width}x{height} pixels, at most {MAX_SIDE} a side and {MAX_PIXELS} in all")
     return width, height
+
+
+def begins_with_start_code(data: bytes | memoryview) -> bool:
+    """Whether a start code stands before `data`, where a NAL unit without one is expected."""
+    return bytes(data[:4]).startswith((b"\0\0\1", START_CODE))
+
+
+def taken_apart(nal: bytes) -> Iterable[bytes]:
+    """The NAL units in what a sender took for one: some join a parameter set and all that follows it by start codes.
+
+    No NAL unit holds a start code. It is looked for where it ends a parameter set, as to search slices takes time.
+    """
+    if nal.find(b"\0\0\1", 0, SEARCHED) < 0:
+        return (nal,)
+    return nal_units(nal if begins_with_start_code(nal) else START_CODE + nal)
 
 
 def nal_units(data: bytes) -> Iterator[bytes]:

@@ -135,6 +135,14 @@ async def test_a_server_that_is_no_camera_is_told_in_one_sentence(answer, text):
     assert not frames
 
 
+async def test_an_address_of_single_pictures_is_told_as_such():
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n" % len(A)
+    async with camera(head + A) as address:
+        frames, _, reason = await play(address)
+    assert frames == [A]
+    assert reason == 'the server sends "image/jpeg", one picture each time, not multipart/x-mixed-replace'
+
+
 async def test_a_server_that_never_answers_is_given_up():
     async with camera(hold=True) as address:
         _, _, reason = await play(address, dial=0.2)

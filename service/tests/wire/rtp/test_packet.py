@@ -90,6 +90,35 @@ def test_a_sender_whose_clock_runs_slow_or_jumps_is_followed():
     assert clock.capture_ns(5, now + 100 * MILLISECOND) == now + 100 * MILLISECOND
 
 
+def played(clock, frames, begin=1_700_000_000_000 * MILLISECOND):
+    """How late each of `frames`, (timestamp, time of arrival) in milliseconds, is said to be, and the steps."""
+    times = [(clock.capture_ns(90 * stamp & 0xFFFF_FFFF, begin + at * MILLISECOND), at) for stamp, at in frames]
+    lags = [at - (time - begin) // MILLISECOND for time, at in times]
+    return lags, [(later[0] - earlier[0]) / MILLISECOND for earlier, later in itertools.pairwise(times)]
+
+
+@pytest.mark.parametrize("said", [40, 63, 10, 0])
+def test_a_sender_that_says_less_time_between_pictures_than_passes_is_found_out(said):
+    lags, steps = played(CaptureClock(), [(said * n, 80 * n) for n in range(600)])
+    assert max(lags[150:]) < 120
+    assert 75 < min(steps[150:]) <= max(steps[150:]) < 85
+
+
+def test_a_sender_that_is_right_again_is_believed_again():
+    slow, right = [(40 * n, 80 * n) for n in range(300)], [(12_000 + 40 * n, 24_000 + 40 * n) for n in range(600)]
+    chance = random.Random(1)
+    lags, steps = played(CaptureClock(), slow + [(stamp, at + chance.randint(0, 20)) for stamp, at in right])
+    assert max(lags[-300:]) < 40
+    assert max(abs(step - 40) for step in steps[-300:]) < 3
+
+
+def test_pauses_on_the_way_are_no_fault_of_the_senders_clock():
+    chance = random.Random(1)
+    waits = [1_500 - 40 * (n % 500) if n % 500 < 37 else chance.randint(0, 20) for n in range(3_000)]
+    _, steps = played(CaptureClock(), [(40 * n, 40 * n + wait) for n, wait in enumerate(waits)])
+    assert max(abs(step - 40) for step in steps[2_600:2_990]) < 3
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_packet_or_none(data):
     with suppress(RtpError):

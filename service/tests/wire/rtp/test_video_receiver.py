@@ -88,6 +88,17 @@ def test_parameter_sets_that_only_the_sdp_names_stand_before_every_key_frame(enc
     assert not without  # nothing that decoding could begin at
 
 
+@pytest.mark.parametrize(("encoding", "named"), [("H264", 0), ("H264", 1), ("H265", 0), ("H265", 1), ("H265", 2)])
+def test_a_parameter_set_that_the_sdp_alone_names_stands_with_those_that_are_sent(encoding, named):
+    sent = coded(encoding, 16)
+    only = sent[0][1][named]
+    bare = [(timestamp, tuple(nal for nal in nals if nal != only)) for timestamp, nals in sent]
+    found = fed(receiver(encoding, sets=[only]), *packets(encoding, bare))
+    assert not any(unit.damaged for unit in found)
+    assert len(decoded(encoding, found)) == 16
+    assert only in nals_of(found[8])
+
+
 @BOTH
 def test_what_began_before_we_listened_is_left_out(encoding):
     found = fed(receiver(encoding), *packets(encoding, coded(encoding, 24))[3:])
@@ -232,6 +243,42 @@ def test_another_sender_takes_over_only_when_the_first_is_silent(encoding):
     assert trusted(found)[0].key
 
 
+def seconds(groups, ssrcs):
+    """The packets of `groups` with the SSRC of each second, eight pictures, and the time of each."""
+    for number, group in enumerate(groups):
+        ssrc = struct.pack(">I", ssrcs[number // 8])
+        yield number * 125 * MILLISECOND, [packet[:8] + ssrc + packet[12:] for packet in group]
+
+
+@BOTH
+@pytest.mark.parametrize("ssrcs", [(1, 2, 3, 4), (1, 2, 1, 2)])
+def test_a_sender_that_is_alone_and_calls_itself_otherwise_at_each_key_frame_is_followed_at_once(encoding, ssrcs):
+    ours, sent = receiver(encoding, window=0, alone=True), coded(encoding, 32)
+    found = [unit for now, group in seconds(packets(encoding, sent), ssrcs) for unit in fed(ours, group, now=now)]
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    assert not any(unit.damaged for unit in found)
+
+
+@BOTH
+def test_a_stray_packet_of_another_sender_changes_nothing(encoding):
+    ours, sent = receiver(encoding, window=0, alone=True), packets(encoding, coded(encoding, 16), limit=60)
+    stray = sent[3][0][:8] + struct.pack(">I", 8) + sent[3][0][12:]
+    sent[2].insert(1, stray)
+    sent[5].insert(0, stray)
+    found = fed(ours, *sent)
+    assert len(trusted(found)) == 16
+
+
+@BOTH
+def test_of_two_streams_that_come_over_one_connection_one_is_followed(encoding):
+    ours, sent = receiver(encoding, window=0, alone=True), packets(encoding, coded(encoding, 32))
+    found = []
+    for first, second in zip(seconds(sent, (1,) * 4), seconds(sent, (2,) * 4), strict=True):
+        found += [*fed(ours, first[1], now=first[0]), *fed(ours, second[1], now=second[0])]
+    assert ours.ssrc == 2
+    assert len(trusted(found)) >= 31
+
+
 @BOTH
 def test_a_sender_that_starts_over_is_followed_from_its_next_key_frame(encoding):
     ours, sent = receiver(encoding), coded(encoding, 16)
@@ -256,6 +303,62 @@ def test_packets_of_other_kinds_are_counted():
     assert ours.counts.other_payload == {26: 1}
     assert ours.counts.malformed == 2
     assert "packetization-mode" in ours.counts.problem
+
+
+def followed(groups, payloads):
+    """The packets of `groups`, those of each followed by others with `payloads`."""
+    numbers = itertools.count(3)
+    groups = [[*group, *(group[-1][:12] + payload for payload in payloads)] for group in groups]
+    return [[packet[:2] + struct.pack(">H", next(numbers)) + packet[4:] for packet in group] for group in groups]
+
+
+NOTHING = {
+    "H264": [b"", b"\x1e\x80\x01", b"\x1f\x80", b"\0\x80\0\x02"],  # types 30, 31 and 0, which RFC 6184 has ignored
+    "H265": [b"", b"\x66\x01\x80", b"\x7e\x01"],  # types 51 and 63
+}
+ENDS = {"H264": [b"\x0a", b"\x0b"], "H265": [b"\x48\x01", b"\x4a\x01"]}  # of a sequence, of the stream
+
+
+@BOTH
+@pytest.mark.parametrize("marked", [True, False])
+def test_packets_that_hold_nothing_for_us_and_ends_of_sequences_damage_no_picture(encoding, marked):
+    sent = coded(encoding, 16)
+    groups = followed(packets(encoding, sent, marker=marked), NOTHING[encoding] + ENDS[encoding])
+    ours = receiver(encoding)
+    found = [*fed(ours, *groups), *ours.poll(DEADLINE_NS)]
+    assert len(found) == 16
+    assert not any(unit.damaged for unit in found)
+    assert not ours.counts.malformed
+
+
+@BOTH
+def test_packets_that_announce_padding_and_have_none_are_read(encoding):
+    sent = coded(encoding, 8)
+    groups = [[b"\xa0" + packet[1:] + b"\0" for packet in group] for group in packets(encoding, sent, limit=60_000)]
+    found = fed(receiver(encoding), *groups)
+    assert [len(nals_of(unit)) for unit in found] == [len(nals) for _, nals in sent]
+    assert not any(unit.damaged for unit in found)
+
+
+@BOTH
+@pytest.mark.parametrize("padding", [b"\0\0", b"\0\0\0\0\0", b"\0"])
+def test_padding_behind_joined_nal_units_is_left_out(encoding, padding):
+    sent = coded(encoding, 8)
+    groups = packets(encoding, sent, limit=60_000)
+    groups[0][0] += padding
+    found = fed(receiver(encoding), *groups)
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+
+
+@BOTH
+@pytest.mark.parametrize(("limit", "first"), [(60, b""), (60_000, b""), (60_000, b"\0\0\1"), (60_000, b"\0\0\0\1")])
+def test_nal_units_that_a_sender_took_for_one_are_taken_apart(encoding, limit, first):
+    sent = coded(encoding, 16)
+    glued = [(timestamp, (first + b"\0\0\0\1".join(nals),)) for timestamp, nals in sent]
+    found = fed(receiver(encoding), *packets(encoding, glued, limit=limit))
+    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    assert [unit.key for unit in found] == [True, *[False] * 7] * 2
+    assert not any(unit.damaged for unit in found)
 
 
 def test_an_endless_picture_is_given_up():

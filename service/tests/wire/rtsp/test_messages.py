@@ -1,3 +1,4 @@
+import base64
 from contextlib import suppress
 
 import pytest
@@ -9,6 +10,7 @@ from embereye.wire.rtsp.messages import (
     Interleaved,
     RtspError,
     RtspParser,
+    base_of,
     interleaved,
     read_description,
     read_session,
@@ -39,6 +41,21 @@ def test_answers_requests_and_packets_are_told_apart_however_they_are_split(size
     assert [(answer.status, answer.sequence, answer.body) for answer in answers] == [
         (200, 3, b"v=0\n"), (200, 3, b"v=0\n"), (0, 8, b""),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "junk", [b"JUNK", b"A", b"X" * 30, b"GET \r\n", b"RTP/1 ", b"$\xf3\xff\xff", b"R$\x80\xff\xf0TEN \0"]
+)
+def test_junk_between_packets_costs_no_packet_whatever_it_begins_with(junk, size):
+    packet, parser, found = interleaved(0, bytes(50)), RtspParser(), []
+    stream = packet + b"\0" + junk + packet + b"\0" + junk + ANSWER + packet + packet
+    for start in range(0, len(stream), size):
+        found += [
+            bytes(item.data) if isinstance(item, Interleaved) else item.sequence
+            for item in parser.feed(stream[start : start + size])
+        ]
+    assert found == [bytes(50), bytes(50), 3, bytes(50), bytes(50)]
 
 
 @pytest.mark.parametrize(
@@ -91,6 +108,41 @@ def test_a_description_gives_tracks_with_their_urls_formats_and_sizes():
 )
 def test_a_control_url_is_appended_or_stands_for_itself(control, url):
     assert resolve("rtsp://c/a/", control) == url
+
+
+@pytest.mark.parametrize("control", ["?ctype=video", "/track1"])
+def test_no_slash_is_put_before_a_control_url_that_needs_none(control):
+    assert resolve("rtsp://c/a", control) == f"rtsp://c/a{control}"
+
+
+@pytest.mark.parametrize(
+    ("said", "url"),
+    [
+        ("rtsp://10.0.0.9:8554/b/", "rtsp://10.0.0.9:8554/b/"),
+        ("/b/", "rtsp://c:5554/b/"),
+        ("/", "rtsp://c:5554/"),
+        ("10.0.0.9:554/b/", "rtsp://c:5554/a?x=1"),
+        ("b/", "rtsp://c:5554/a?x=1"),
+        ("", "rtsp://c:5554/a?x=1"),
+        ("rtsp://[", "rtsp://c:5554/a?x=1"),
+        ("rtsp://rtsp://cam.lan:554/b/", "rtsp://cam.lan:554/b/"),
+    ],
+)
+def test_a_base_that_is_no_whole_url_is_understood_or_left_out(said, url):
+    assert base_of(said, "rtsp://c:5554/a?x=1") == url
+
+
+def test_formats_and_parameters_that_stand_in_the_wrong_place_are_found():
+    sdp = b"m=video 0 RTP/AVP smart/1/90000\r\na=rtpmap:96 H264/90000\r\nm=audio 0 RTP/AVP 8\r\n"
+    (video, _), _ = read_description(sdp + b"a=fmtp:96 sprop-parameter-sets=Z0I=\r\n", "rtsp://c/")
+    assert (video.encoding, video.payload_type, video.parameter_sets) == ("H264", 96, [b"gB"])
+
+
+def test_parameter_sets_go_without_the_start_codes_that_some_cameras_put_before_them():
+    sets = ",".join(base64.b64encode(code + b"gB").decode() for code in (b"", b"\0\0\1", b"\0\0\0\1"))
+    sdp = f"m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 sprop-parameter-sets={sets},%,\r\n"
+    ((video,), _) = read_description(sdp.encode(), "rtsp://c/")
+    assert video.parameter_sets == [b"gB"] * 3
 
 
 def test_transports_and_sessions_are_read():
@@ -158,5 +210,7 @@ def test_any_header_or_description_is_read_without_an_exception(text):
     strongest([text, f"Digest {text}"])
     read_transport(text)
     read_session(text)
+    base_of(text, "rtsp://c/")
     read_description(("m=video 0 RTP/AVP 26\na=" + text).encode(), "rtsp://c/")
     read_description(text.encode(), "rtsp://c/")
+    read_description("m=video 0 RTP/AVP ²\na=rtpmap:² H264/90000".encode(), "rtsp://c/")

@@ -1,5 +1,6 @@
 import contextlib
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -62,6 +63,14 @@ def test_a_recovery_point_says_after_how_many_pictures_all_is_well():
     counts = [found.recovery for nals in units for found in nals if found.recovery >= 0]
     assert counts
     assert all(count > 0 for count in counts)
+
+
+@pytest.mark.parametrize("end", [b"\x06\x01\x80\x80", b"\x06\x7f\0\x80", b"\x06\xff\xff\xff"])
+def test_what_a_camera_says_of_its_own_is_no_recovery_point_and_no_damage(end):
+    own = bytes(40) + end  # three bytes of zero and more are sent with others between them
+    sent = re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", b"\x06\x05" + bytes([len(own)]) + own + b"\x80")
+    assert CODECS["H264"].inspect(sent).recovery == -1
+    assert CODECS["H264"].inspect(b"\x06\x05\x03abc" + end).kind is NalKind.PREFIX  # of a length that is not true
 
 
 def test_slices_and_parameter_sets_of_both_codecs_are_told_apart():

@@ -54,6 +54,10 @@ class HttpSource:
         if content_type.lower().startswith(_REFUSED_TYPES):
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
         await offer_pictures(response, offer, set_state, self._poller, stall=self._stall)
+        if content_type.lower().startswith("image/"):
+            raise SourceError(
+                f'the server sends "{content_type}", one picture each time, not multipart/x-mixed-replace'
+            )
 
 
 async def get(

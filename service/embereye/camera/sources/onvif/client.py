@@ -140,6 +140,15 @@ class OnvifClient:
 
     async def _exchange(self, address: str, body: str, *, open_to_all: bool) -> tuple[int, list[str], Element | None]:
         """Status, challenges and answer; None: it is no XML."""
+        try:
+            return await self._post(address, body, open_to_all=open_to_all)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            # Some cameras close a connection once they have answered and do not say so; nothing asked for here acts.
+            return await self._post(address, body, open_to_all=open_to_all)
+
+    async def _post(self, address: str, body: str, *, open_to_all: bool) -> tuple[int, list[str], Element | None]:
         headers, header = {"Content-Type": soap.CONTENT_TYPE, "Accept-Encoding": "identity"}, ""
         if self._user and not open_to_all:
             if self._challenge:

@@ -188,9 +188,9 @@ class VideoStream(PictureStream):
 
     def __init__(
         self, offer: Offer, set_state: SetState, *, encoding: str, payload_type: int, sets: Sequence[bytes],
-        deadline_ns: int = DEADLINE_NS, window: int = WINDOW,
+        deadline_ns: int = DEADLINE_NS, window: int = WINDOW, alone: bool = False,
     ) -> None:  # fmt: skip
-        receiver = VideoReceiver(encoding, payload_type, sets, deadline_ns, window)
+        receiver = VideoReceiver(encoding, payload_type, sets, deadline_ns, window, alone=alone)
         super().__init__(receiver, set_state, payload_type=payload_type, encoding=f"{encoding[0]}.{encoding[1:]}")
         self._offer = offer
         self.damaged = False  # the latest picture cannot be trusted, nor can those after it: a key frame would help

@@ -46,6 +46,7 @@ class RtspConnection(asyncio.Protocol):
     ) -> None:  # fmt: skip
         self.failure = ""  # why the connection is over; empty: it is not
         self.session = ""  # the session's id, which is sent with every request once there is one
+        self.keepalive = "OPTIONS"  # the method of signs of life
         self._endpoint = endpoint
         self._dial = dial
         self._handle_packet = handle_packet
@@ -58,6 +59,7 @@ class RtspConnection(asyncio.Protocol):
         self._uses = 0  # of the challenge's nonce
         self._poller: SocketPoller | None = None  # that reads the socket in the transport's place
         self._descriptor = -1  # of the socket, while the poller has it
+        self._unanswered: asyncio.TimerHandle | None = None  # ends the wait for the answer to a sign of life
 
     @property
     def own_address(self) -> str:
@@ -155,7 +157,7 @@ class RtspConnection(asyncio.Protocol):
                 self._handle_packet(item, now)
             elif item.status == 0:
                 self.write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, item.sequence)}\r\n\r\n".encode())
-            elif (waiting := self._answers.pop(item.sequence, None)) and not waiting.done():
+            elif (waiting := self._asked_for(item)) and not waiting.done():
                 waiting.set_result(item)
         if (pause := read_pause(time.thread_time() - began)) and self._transport and not self.failure:
             resume = self._resume_reading
@@ -165,6 +167,12 @@ class RtspConnection(asyncio.Protocol):
             else:
                 self._transport.pause_reading()
             asyncio.get_running_loop().call_later(pause, resume)
+
+    def _asked_for(self, answer: Message) -> asyncio.Future[Message] | None:
+        """What waits for `answer`. Some cameras leave out CSeq, or write another number than they were sent."""
+        if not 1 <= answer.sequence <= self._sequence and len(self._answers) == 1:
+            return self._answers.popitem()[1]
+        return self._answers.pop(answer.sequence, None)
 
     def _resume_reading(self) -> None:
         if self._transport and not self._transport.is_closing() and self._poller is None:
@@ -177,6 +185,7 @@ class RtspConnection(asyncio.Protocol):
             if not waiting.done():
                 waiting.set_exception(RtspError(self.failure))
         self._answers.clear()
+        self._stop_waiting()
         self._stop_polling()
         if self._transport:
             self._transport.abort()
@@ -186,13 +195,16 @@ class RtspConnection(asyncio.Protocol):
         if self._transport and not self._transport.is_closing():
             self._transport.write(data)
 
-    async def ask(self, method: str, url: str, headers: dict[str, str] | None = None) -> Message:
+    async def ask(
+        self, method: str, url: str, headers: dict[str, str] | None = None, *, patience: float = 1.0
+    ) -> Message:
         """The answer to a request; credentials are sent where the camera demands them.
 
-        SourceError where no answer comes in time, RtspError where the connection breaks.
+        It may take `patience` times as long as others. SourceError where no answer comes in time, RtspError where the
+        connection breaks.
         """
         for attempt in range(ATTEMPTS):
-            answer = await self._exchange(method, url, headers or {})
+            answer = await self._exchange(method, url, headers or {}, patience * self._dial)
             if answer.status != 401:
                 return answer
             challenge = strongest(answer.headers.get("www-authenticate", ()))
@@ -202,16 +214,16 @@ class RtspConnection(asyncio.Protocol):
             self._challenge, self._uses = challenge, 0
         return answer
 
-    async def _exchange(self, method: str, url: str, headers: dict[str, str]) -> Message:
+    async def _exchange(self, method: str, url: str, headers: dict[str, str], seconds: float) -> Message:
         if self.failure:
             raise RtspError(self.failure)
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers[self._send(method, url, headers)] = answer
         try:
-            async with asyncio.timeout(self._dial):
+            async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError as error:
-            raise SourceError(f"no answer to {method} within {self._dial:g} s") from error
+            raise SourceError(f"no answer to {method} within {seconds:g} s") from error
         finally:
             self._answers = {number: other for number, other in self._answers.items() if other is not answer}
 
@@ -229,11 +241,16 @@ class RtspConnection(asyncio.Protocol):
         self.write(request(method, url, self._sequence, headers))
         return self._sequence
 
-    def send_keepalive(self, method: str, url: str) -> None:
-        """Send a sign of life without waiting for the answer; one that the session is unknown ends the connection."""
-        waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    def send_keepalive(self, url: str) -> None:
+        """Send a sign of life without waiting for the answer; one that the session is unknown ends the connection.
+
+        Where the camera refuses it or does not answer in time, OPTIONS, which all cameras know, takes its place.
+        """
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Message] = loop.create_future()
 
         def check_answer(answered: asyncio.Future[Message]) -> None:
+            self._stop_waiting()
             if answered.cancelled() or answered.exception():
                 return
             answer = answered.result()
@@ -243,11 +260,24 @@ class RtspConnection(asyncio.Protocol):
                 challenge = strongest(answer.headers.get("www-authenticate", ()))
                 if challenge and challenge.nonce != (self._challenge and self._challenge.nonce):
                     self._challenge, self._uses = challenge, 0
-                    self.send_keepalive(method, url)
+                    self.send_keepalive(url)
+            elif answer.status >= 400:
+                self._keep_alive_otherwise(url)
 
         waiting.add_done_callback(check_answer)
         self._answers.clear()
-        self._answers[self._send(method, url, {})] = waiting
+        self._answers[self._send(self.keepalive, url, {})] = waiting
+        self._stop_waiting()
+        self._unanswered = loop.call_later(self._dial, self._keep_alive_otherwise, url)
+
+    def _keep_alive_otherwise(self, url: str) -> None:
+        if self.keepalive != "OPTIONS" and not self.failure:
+            self.keepalive = "OPTIONS"
+            self.send_keepalive(url)
+
+    def _stop_waiting(self) -> None:
+        if self._unanswered:
+            self._unanswered.cancel()
 
     def close(self, control: str) -> None:
         """End the session at the URL `control`, if there is one, and the connection, without waiting for an answer."""
@@ -256,6 +286,7 @@ class RtspConnection(asyncio.Protocol):
         self.failure = self.failure or "closed"
         for waiting in self._answers.values():
             waiting.cancel()
+        self._stop_waiting()
         self._drop_unread()
         self._stop_polling()
         if self._transport:

@@ -26,6 +26,7 @@ from embereye.wire.rtsp.messages import (
     RtspError,
     Track,
     Transport,
+    base_of,
     interleaved,
     printable,
     read_description,
@@ -36,6 +37,7 @@ from embereye.wire.rtsp.messages import (
 DIAL_SECONDS = 5.0  # to connect, and for each answer
 STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
 REPORT_SECONDS = 5.0  # between two receiver reports (RFC 3550, 6.2)
+STARTING = 3.0  # times as long as for other answers: go2rtc and MediaMTX describe a stream once it runs, in up to 10 s
 KEY_SECONDS = 0.5  # between two requests for a key frame, so that one is coded before another is asked for
 FORMATS = (
     "JPEG",
@@ -75,7 +77,6 @@ class RtspSession:
         self._url = self._control = endpoint.url
         self._offer, self._set_state, self._poller = offer, set_state, poller
         self._stall = patience.stall
-        self._keepalive = "OPTIONS"
         self._timeout = DEFAULT_TIMEOUT
         self._stream: PictureStream | None = None
         self._asked_key = 0.0  # when a key frame was asked for, monotonic seconds
@@ -110,13 +111,13 @@ class RtspSession:
         await self._connection.connect()
         options = await self._connection.ask("OPTIONS", self._url)
         if "GET_PARAMETER" in options.header("public").upper():
-            self._keepalive = "GET_PARAMETER"
-        answer = await self._connection.ask("DESCRIBE", self._url, {"Accept": "application/sdp"})
+            self._connection.keepalive = "GET_PARAMETER"
+        answer = await self._connection.ask("DESCRIBE", self._url, {"Accept": "application/sdp"}, patience=STARTING)
         if 300 <= answer.status < 400:
             return self._moved(answer.header("location"))
         self._check("DESCRIBE", answer)
-        base = answer.header("content-base") or answer.header("content-location") or self._url
-        tracks, self._control = read_description(answer.body, base)
+        said = answer.header("content-base") or answer.header("content-location")
+        tracks, self._control = read_description(answer.body, base_of(said, self._url))
         known = [track for track in tracks if track.encoding in self._formats]
         if known:
             self.track = min(known, key=lambda track: self._formats.index(track.encoding))
@@ -181,7 +182,7 @@ class RtspSession:
             )
         return VideoStream(
             self._offer, self._set_state, encoding=track.encoding, payload_type=track.payload_type,
-            sets=track.parameter_sets, deadline_ns=deadline_ns, window=WINDOW if udp else 0,
+            sets=track.parameter_sets, deadline_ns=deadline_ns, window=WINDOW if udp else 0, alone=not udp,
         )  # fmt: skip
 
     def _pair(self) -> tuple[socket.socket, socket.socket]:
@@ -279,7 +280,7 @@ class RtspSession:
                 self._reports.send(data)
 
     def _send_keepalive(self) -> None:
-        self._connection.send_keepalive(self._keepalive, self._control)
+        self._connection.send_keepalive(self._control)
 
     def close(self) -> None:
         """End the session and close its sockets, without waiting for the camera's answer."""

@@ -146,6 +146,39 @@ async def test_http_digest_is_used_where_the_camera_asks_for_it():
     assert reason == "ONVIF: HTTP 401: check the credentials"
 
 
+@contextlib.asynccontextmanager
+async def closing(port):
+    """The port of a server that answers one request of each connection from `port`, and closes it at the next."""
+
+    async def serve(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = await reader.readexactly(int(re.search(rb"Content-Length: (\d+)", head)[1]))
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+            back.write(head + body)
+            answer = await there.readuntil(b"\r\n\r\n")
+            writer.write(answer + await there.readexactly(int(re.search(rb"Content-Length: (\d+)", answer)[1])))
+            back.close()
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_camera_that_closes_its_connections_without_saying_so_is_asked_again():
+    async with camera() as served, closing(served.port) as port:
+        units, _, reason = await play(opened(port, user="me", password="secret"))
+    assert not reason
+    assert units
+
+
+async def test_a_camera_that_closes_every_connection_is_told():
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        reason = (await play(opened(server.sockets[0].getsockname()[1])))[2]
+    assert reason.startswith("HTTP: ")
+
+
 async def test_a_camera_that_asks_for_the_password_in_the_open_does_not_get_it():
     said = []
 

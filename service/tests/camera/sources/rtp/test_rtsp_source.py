@@ -127,7 +127,7 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
         ({"SETUP": b""}, "no answer to SETUP within 0.3 s"),
         ({"PLAY": PLAYING + b"$\x00\xff\xffhalf a packet"}, "it plays, but no packet came within 0.3 s; trying UDP"),
         ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"\x01" * 70_000}, "RTSP: no RTSP in 65536 bytes"),
-        ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"A" * 70_000}, "RTSP: its headers do not end within 16384 bytes"),
+        ({"PLAY": PLAYING + b"$\x00\x00\x02abRTSP/1.0 " + b"A" * 70_000}, "RTSP: its headers do not end within 16384"),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: http://else/\r\n\r\n"},
          'redirected to "http://else", which cannot be followed'),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: rtsp://a:b@[\r\n\r\n"}, 'redirected to "rtsp://…"'),
@@ -139,6 +139,36 @@ async def test_what_a_camera_does_wrong_is_told_in_a_sentence(answers, text):
     assert text in reason
     assert "secret" not in reason
     assert not frames
+
+
+@pytest.mark.parametrize("number", [b"", b"CSeq: 0\r\n", b"CSeq: 4711\r\n"])
+async def test_an_answer_without_the_number_of_its_request_is_taken_for_the_one_that_waits(number):
+    answers = {
+        "OPTIONS": [b"RTSP/1.0 200 OK\r\n" + number + b"\r\n"],
+        "PLAY": [b"RTSP/1.0 453 No\r\n" + number + b"\r\n"],
+    }
+    async with RtspCamera(answers=answers).serving() as camera:
+        _, _, reason = await play(source(camera, dial=0.5))
+    assert reason.startswith("PLAY: 453 No")
+
+
+async def test_an_answer_that_comes_twice_is_not_taken_for_the_next_ones():
+    twice = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n" * 2
+    async with RtspCamera(answers={"OPTIONS": [twice]}).serving() as camera:
+        frames, _, reason = await play(source(camera))
+    assert frames
+    assert not reason
+
+
+async def test_a_server_that_starts_its_stream_when_it_is_asked_has_longer_to_describe_it():
+    async with RtspCamera(answers={"DESCRIBE": [b""]}).serving() as camera:
+        player = asyncio.ensure_future(play(source(camera, dial=0.3)))
+        await eventually(lambda: camera.requests and camera.requests[-1].reason == "DESCRIBE")
+        await asyncio.sleep(0.6)
+        camera.writers[0].write(camera._answer(camera.requests[-1]))
+        frames, _, reason = await player
+    assert frames
+    assert not reason
 
 
 async def test_a_camera_without_a_track_that_can_be_shown_says_what_it_has():
@@ -210,6 +240,17 @@ async def test_a_session_that_the_camera_has_forgotten_is_given_up():
     async with RtspCamera(answers=answers, timeout=1).serving() as camera:
         _, _, reason = await play(source(camera), pictures=10**6)
     assert reason == "RTSP: it has forgotten the session"
+
+
+@pytest.mark.parametrize("answer", [b"", b"RTSP/1.0 405 Method Not Allowed\r\nCSeq: {CSEQ}\r\n\r\n"])
+async def test_a_camera_that_takes_no_sign_of_life_although_it_says_so_gets_the_other_one(answer):
+    async with RtspCamera(answers={"GET_PARAMETER": answer}, timeout=1).serving() as camera:
+        player = asyncio.ensure_future(source(camera, dial=0.2).play(lambda *_: None, lambda _: None))
+        await eventually(lambda: sum(item.reason == "OPTIONS" for item in camera.requests) >= 3)
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    assert [item.reason for item in camera.requests[4:7]] == ["GET_PARAMETER", "OPTIONS", "OPTIONS"]
+    assert camera.requests[5].header("session") == "4711"
 
 
 async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):
