@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 from typing import Protocol
 
 from embereye.wire.jpeg.header import MAX_PIXELS, MAX_SIDE
 
 START_CODE = b"\0\0\0\1"
+JOINED = 2_100  # NAL units taken apart at most, a picture in slices among them; a malicious sender joins a million
 SEARCHED = 512  # bytes of a NAL unit in which a start code is looked for; parameter sets of cameras have a hundred
 
 
@@ -73,7 +75,7 @@ def taken_apart(nal: bytes) -> Iterable[bytes]:
     """
     if nal.find(b"\0\0\1", 0, SEARCHED) < 0:
         return (nal,)
-    return nal_units(nal if begins_with_start_code(nal) else START_CODE + nal)
+    return islice(nal_units(nal if begins_with_start_code(nal) else START_CODE + nal), JOINED)
 
 
 def nal_units(data: bytes) -> Iterator[bytes]:

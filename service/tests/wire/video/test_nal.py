@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from embereye.wire.video.bits import BitReader, BitsError, without_emulation_prevention
 from embereye.wire.video.h264 import H264
 from embereye.wire.video.h265 import H265
-from embereye.wire.video.nal import Codec, NalKind, VideoError, nal_units
+from embereye.wire.video.nal import JOINED, Codec, NalKind, VideoError, nal_units, taken_apart
 
 from .coded import coded
 
@@ -166,3 +166,7 @@ def test_a_number_of_endless_bytes_is_not_counted_one_by_one():
     assert H264().inspect(Counted(message)) == H264().inspect(message)
     assert Counted.reads < 1_000
     assert H264().inspect(b"\x06\xff\x01\x00\x06\x01\x88\x80").recovery == 0  # behind a message of type 256
+
+
+def test_of_nal_units_that_are_joined_by_the_million_few_are_taken_apart():
+    assert len(list(taken_apart(b"\x67abc" + b"\0\0\1\x09" * 1_000_000))) == JOINED
