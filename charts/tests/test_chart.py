@@ -13,6 +13,7 @@ from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, operators_
 from harness.servers.apiserver import ApiError, ApiServer, path_of
 
 from embereye.hub.feeds.selection import read_selection
+from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
 from embereye_cli.processes.hub import add_arguments as add_hub_arguments
 from embereye_cli.processes.hub import broker_options, bus_options
@@ -367,6 +368,23 @@ def test_the_admins_token_is_in_a_secret_of_the_charts_or_of_ones_own() -> None:
         if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
     ]
     assert "--allowed-host=*.a.example" in arguments
+
+
+def test_the_hub_answers_to_every_name_of_its_service_that_its_certificate_says() -> None:
+    (arguments,) = [
+        m["spec"]["template"]["spec"]["containers"][0]["args"]
+        for m in render()
+        if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
+    ]
+    allowed = AllowedHosts(word.removeprefix("--allowed-host=") for word in arguments if "--allowed-host=" in word)
+    (operators,) = [
+        m["spec"]["template"]["spec"]["containers"][0]["args"]
+        for m in render("--set", "hub.tls.enabled=true")
+        if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator")
+    ]
+    (names,) = [word.removeprefix("--hub-names=") for word in operators if word.startswith("--hub-names=")]
+    assert "embereye-hub.embereye.svc.cluster.local" in names.split(",")
+    assert [name for name in names.split(",") if ":" not in name and not allowed.permit(name)] == []
 
 
 def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret() -> None:

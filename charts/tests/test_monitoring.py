@@ -14,7 +14,7 @@ from harness.need import PROMETHEUS
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
-from embereye_operator.monitoring.alerts import BY_NAME, RUNBOOKS
+from embereye_operator.monitoring.alerts import BY_NAME, RECORDINGS, RUNBOOKS
 from embereye_operator.monitoring.files import ROOT
 from embereye_operator.monitoring.rules import prometheus_rules
 
@@ -180,6 +180,26 @@ def test_runbooks_are_the_hubs_own_pages_under_the_name_that_browsers_know() -> 
 def test_an_alert_that_is_not_wanted_is_left_out() -> None:
     left = rules("--set", "monitoring.rules.disabled={EmberEyeCompacting,EmberEyeClockSkew}")
     assert set(BY_NAME) - set(left) == {"EmberEyeCompacting", "EmberEyeClockSkew"}
+
+
+def test_grafana_evaluates_what_prometheus_would() -> None:
+    values = (
+        "--set", "monitoring.grafanaAlerts.enabled=true", "--set", "monitoring.grafanaAlerts.datasourceUid=mimir",
+        "--set", "monitoring.rules.disabled={EmberEyeCompacting}", "--set", "monitoring.rules.labels.team=safety",
+        "--set-json", 'hubs={"north": {}}',
+    )  # fmt: skip
+    text = of_kind("ConfigMap", *values)["embereye-grafana-alerts"]["data"]["embereye-alerts.yaml"]
+    (group,) = yaml.safe_load(text)["groups"]
+    asked = {rule["title"]: rule for rule in group["rules"]}
+    told = rules(*values)
+    assert asked.keys() == told.keys() - {RECORDINGS[0].name}
+    for name, rule in asked.items():
+        value, _ = rule["data"]
+        assert value["datasourceUid"] == "mimir"
+        assert rule["labels"] == told[name]["labels"]
+        assert rule["annotations"]["runbook_url"] == told[name]["annotations"]["runbook_url"]
+        if RECORDINGS[0].name not in told[name]["expr"]:
+            assert value["model"]["expr"] == told[name]["expr"]
 
 
 def test_without_the_prometheus_operator_there_are_annotations_and_a_rule_file(tmp_path: Path) -> None:

@@ -182,6 +182,18 @@ capabilities:
 {{- end }}
 {{- end }}
 
+{{/* An expression that looks at operator and hub of any release, for this one. Arguments: root, expr */}}
+{{- define "embereye.ours" -}}
+{{- $expr := .expr }}
+{{- range $component := list "operator" "hub" }}
+{{- $all := printf "up{job=\"embereye-%s\"}" $component }}
+{{- $missed := include "embereye.absent" (dict "root" $.root "component" $component) }}
+{{- $ours := printf "up{job=\"embereye-%s\",namespace=%q}" $component $.root.Release.Namespace }}
+{{- $expr = $expr | replace (printf "absent(%s)" $all) $missed | replace $all $ours }}
+{{- end }}
+{{- $expr }}
+{{- end }}
+
 {{/* The rules of this release. Their texts are templates of Prometheus', so that they must not be executed here. */}}
 {{- define "embereye.rules" -}}
 {{- $rules := .Values.monitoring.rules }}
@@ -190,12 +202,7 @@ capabilities:
 {{- $kept := list }}
 {{- range $rule := $group.rules }}
 {{- if not (has $rule.alert $rules.disabled) }}
-{{- range $component := list "operator" "hub" }}
-{{- $all := printf "up{job=\"embereye-%s\"}" $component }}
-{{- $missed := include "embereye.absent" (dict "root" $ "component" $component) }}
-{{- $ours := printf "up{job=\"embereye-%s\",namespace=%q}" $component $.Release.Namespace }}
-{{- $_ := set $rule "expr" ($rule.expr | replace (printf "absent(%s)" $all) $missed | replace $all $ours) }}
-{{- end }}
+{{- $_ := set $rule "expr" (include "embereye.ours" (dict "root" $ "expr" $rule.expr)) }}
 {{- if $rule.alert }}
 {{- $_ := set $rule "labels" (merge $rule.labels ($rules.labels | default dict)) }}
 {{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (include "embereye.runbooks" $) $rule.alert) }}
@@ -208,6 +215,27 @@ capabilities:
 {{- end }}
 {{- end }}
 {{- toYaml (dict "groups" $groups) }}
+{{- end }}
+
+{{/* The same for Grafana. */}}
+{{- define "embereye.grafanaRules" -}}
+{{- $rules := .Values.monitoring.rules }}
+{{- $file := .Files.Get "files/rules/grafana.yaml" | fromYaml }}
+{{- range $group := $file.groups }}
+{{- $kept := list }}
+{{- range $rule := $group.rules }}
+{{- if not (has $rule.title $rules.disabled) }}
+{{- $_ := set $rule "labels" (merge $rule.labels ($rules.labels | default dict)) }}
+{{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (include "embereye.runbooks" $) $rule.title) }}
+{{- $asked := first $rule.data }}
+{{- $_ := set $asked "datasourceUid" $.Values.monitoring.grafanaAlerts.datasourceUid }}
+{{- $_ := set $asked.model "expr" (include "embereye.ours" (dict "root" $ "expr" $asked.model.expr)) }}
+{{- $kept = append $kept $rule }}
+{{- end }}
+{{- end }}
+{{- $_ := set $group "rules" $kept }}
+{{- end }}
+{{- toYaml $file }}
 {{- end }}
 
 {{/* For a Prometheus that looks for annotations. Arguments: root, port */}}

@@ -307,11 +307,12 @@ ALERTS = (
     ),
     Alert(
         "EmberEyeFleetAtMaximum", "warning", "fleet",
-        f"{_fleet('embereye_fleet_utilization_ratio')} > 0.9 and on ({FLEET}) "
+        f"{_fleet('embereye_fleet_utilization_ratio')} / {_fleet('embereye_fleet_shard_capacity_cores')} > 0.9 "
+        f"and on ({FLEET}) "
         f"{_fleet('embereye_fleet_required_shards')} >= on ({FLEET}) {_fleet('embereye_fleet_max_shards')}", "10m",
         f"{THE_FLEET} can grow no further",
-        "Its shards use {{ $value | humanizePercentage }} of a core on average, and there are as many as may be. Raise "
-        "spec.autoscaling.maxShards, or lower frame rates.",
+        "Its shards use {{ $value | humanizePercentage }} of what they can on average, and there are as many as may "
+        "be. Raise spec.autoscaling.maxShards, or lower frame rates.",
         BY_OPERATOR,
     ),
     Alert(

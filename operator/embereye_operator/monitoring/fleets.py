@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.manifests.container import shard_capacity
 from embereye_operator.monitoring.metrics import BY_NAME
 
 
@@ -48,6 +49,7 @@ GAUGES: dict[str, Callable[[FleetView], float | None]] = {
     "embereye_fleet_devices": lambda told: told.status.devices.declared,
     "embereye_fleet_devices_covered": lambda told: told.status.devices.covered,
     "embereye_fleet_utilization_ratio": lambda told: told.status.load.utilization if told.status.load else None,
+    "embereye_fleet_shard_capacity_cores": lambda told: shard_capacity(told.fleet),
     "embereye_fleet_target_utilization_ratio": lambda told: told.fleet.spec.autoscaling.target_utilization,
     "embereye_fleet_arrivals_per_second": lambda told: told.status.load.arrival_rate if told.status.load else None,
     "embereye_fleet_item_cost_seconds": lambda told: told.status.load.cost if told.status.load else None,

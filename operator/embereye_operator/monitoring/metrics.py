@@ -111,13 +111,21 @@ METRICS = (
         "When the number of shards was changed last.",
         (OPERATOR,),
     ),
+    Metric(
+        "embereye_fleet_shard_capacity_cores",
+        "gauge",
+        "cores",
+        FLEET,
+        "Cores that one shard can use, as scaling sees it.",
+        (OPERATOR,),
+    ),
     Metric("embereye_fleet_shards", "gauge", "", FLEET, "Shards that exist.", (OPERATOR,)),
     Metric(
         "embereye_fleet_target_utilization_ratio",
         "gauge",
         "ratio",
         FLEET,
-        "Share of one core that scaling aims at.",
+        "Share of what a shard can use that scaling aims at.",
         (OPERATOR,),
     ),
     Metric(

@@ -91,6 +91,9 @@ def _one(expression: str, legend: str = "") -> tuple[Query, ...]:
     return (Query(expression, legend),)
 
 
+# A shard's share of what it can use, which may be more than one core or less.
+USED = f"({_fleet('utilization_ratio')} / {_fleet('shard_capacity_cores')})"
+
 OVERVIEW = Dashboard(
     "fleet-overview", "EmberEye / Fleet overview", "Is everything watched, and what burns?", ("namespace", "fleet"),
     (
@@ -308,9 +311,9 @@ SCALING = Dashboard(
                   _one(_fleet("arrivals_per_second"), FLEET_NAME)),
             Panel("Cost of an item", "c: processor time, measured.", "s", "EmberEyeFleetAtMaximum",
                   _one(_fleet("item_cost_seconds"), FLEET_NAME)),
-            Panel("Utilization and its target", "Of one core, mean over the shards.", "percentunit",
+            Panel("Utilization and its target", "Of what a shard can use, mean over the shards.", "percentunit",
                   "EmberEyeFleetAtMaximum",
-                  (Query(_fleet("utilization_ratio"), FLEET_NAME),
+                  (Query(USED, FLEET_NAME),
                    Query(_fleet("target_utilization_ratio"), f"target {FLEET_NAME}")), critical=0.9, warning=0.8),
             Panel("Backlog", "Items that wait.", "short", "EmberEyeCompacting",
                   _one(_fleet("queue_depth"), FLEET_NAME)),
@@ -474,17 +477,17 @@ CAPACITY = Dashboard(
         Row("Headroom", (
             Panel("Headroom", "Share of what all shards could do, at target utilization, that is not used.",
                   "percentunit", "EmberEyeFleetAtMaximum",
-                  _one(f"1 - {_fleet('utilization_ratio')} / {_fleet('target_utilization_ratio')}", FLEET_NAME),
+                  _one(f"1 - {USED} / {_fleet('target_utilization_ratio')}", FLEET_NAME),
                   "stat", 0.3, 0.1),
             Panel("Headroom with all shards", "The same where the fleet had grown to its maximum.", "percentunit",
                   "EmberEyeFleetAtMaximum",
-                  _one(f"1 - ({_fleet('utilization_ratio')} * {_fleet('shards')}) / "
+                  _one(f"1 - ({USED} * {_fleet('shards')}) / "
                        f"({_fleet('target_utilization_ratio')} * {_fleet('max_shards')})", FLEET_NAME), "stat", 0.3,
                   0.1),
             Panel("More items a second until the maximum", "Before the fleet needs more shards than it may have.",
                   "cps", "EmberEyeFleetAtMaximum",
-                  _one(f"({_fleet('target_utilization_ratio')} * {_fleet('max_shards')} - "
-                       f"{_fleet('utilization_ratio')} * {_fleet('shards')}) / "
+                  _one(f"({_fleet('target_utilization_ratio')} * {_fleet('shard_capacity_cores')} * "
+                       f"{_fleet('max_shards')} - {_fleet('utilization_ratio')} * {_fleet('shards')}) / "
                        f"({_fleet('item_cost_seconds')} > 0)", FLEET_NAME), "stat"),
         )),
         Row("Cost", (

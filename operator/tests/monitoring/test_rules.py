@@ -68,6 +68,7 @@ def healthy() -> dict[str, Values]:
             f'embereye_fleet_paused{{{fleet},pod="operator-0"}}': gauge(0),
             f'embereye_fleet_alerts_enabled{{{fleet},pod="operator-0"}}': gauge(1),
             f'embereye_fleet_utilization_ratio{{{fleet},pod="operator-0"}}': gauge(0.4),
+            f'embereye_fleet_shard_capacity_cores{{{fleet},pod="operator-0"}}': gauge(1),
             f'embereye_fleet_pass_age_seconds{{{fleet},pod="operator-0"}}': gauge(2),
             f'embereye_operator_failures_total{{{fleet},pod="operator-0"}}': counter(0),
             f'embereye_fleet_condition{{{fleet},condition="Degraded",pod="operator-0"}}': gauge(0),
@@ -197,6 +198,9 @@ FAULTS = (
     fault("EmberEyeFleetAtMaximum",
           series(f"utilization_ratio{{{FLEET}", gauge(0.95)) | series(f"max_shards{{{FLEET}", gauge(1))
           | series(f"required_shards{{{FLEET}", gauge(3))),
+    fault("EmberEyeFleetAtMaximum",
+          series(f"utilization_ratio{{{FLEET}", gauge(0.47)) | series(f"shard_capacity_cores{{{FLEET}", gauge(0.5))
+          | series(f"max_shards{{{FLEET}", gauge(1)), name="shards that may use half a core are at their limit"),
     fault("EmberEyeScalingBlind", series(f'fleet_condition{{{FLEET},condition="MetricsAvailable"', gauge(0))),
     fault("EmberEyeOperatorAbsent", series(f"up{{{OPERATOR}", gauge(0)) | series(f"up{{{STANDBY}", gauge(0)),
           name="no operator answers"),
@@ -238,6 +242,9 @@ FAULTS = (
           series(f"canary_overdue{{{FLEET}", lambda m: 1 if m % 10 == 0 else 0)),
     Fault("a fleet that was just created", created(10), before=0, during=14),
     Fault("a fleet that was created half an hour ago", created(10), before=0, during=36),
+    Fault("as many shards of four cores as may be, which have room",
+          series(f"utilization_ratio{{{FLEET}", gauge(2.6)) | series(f"shard_capacity_cores{{{FLEET}", gauge(4))
+          | series(f"max_shards{{{FLEET}", gauge(1))),
     Fault("a roll of a minute",
           series(f"fleet_shards{{{FLEET}", lambda m: 2 if m % 10 == 0 else 1)),
 )  # fmt: skip
