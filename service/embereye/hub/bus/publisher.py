@@ -11,7 +11,7 @@ from embereye.hub.bus.connection import BusError, Connection, checked, sentence
 from embereye.hub.bus.options import BusOptions
 from embereye.hub.bus.outgoing import Outgoing
 from embereye.hub.bus.stream import MESSAGE_ID, message_id
-from embereye.process.timing.patience import LATE_SECONDS
+from embereye.process.timing.silence import LATE_SECONDS
 from embereye.units import MIB
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest
 

@@ -11,7 +11,7 @@ import aiohttp
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import Offer, SetState, read_pause
-from embereye.process.timing.patience import Patience
+from embereye.process.timing.silence import SilenceTimeout
 from embereye.wire.http.multipart import MAX_STEPS, MultipartParser
 
 
@@ -27,8 +27,8 @@ async def offer_pictures(
     set_state("connected, no picture yet")
     try:
         # A server that dribbles bytes without ending a picture is as silent as one that stops.
-        async with Patience(stall) as patience:
-            pictures = _Pictures(parser, offer, set_state, patience)
+        async with SilenceTimeout(stall) as silence:
+            pictures = _Pictures(parser, offer, set_state, silence)
             with _raw_body(response, pictures, poller) as ended:
                 if ended is None:
                     await _read_body(response, pictures)
@@ -40,13 +40,13 @@ async def offer_pictures(
 
 
 class _Pictures:
-    """Parses the body of a response and offers the pictures in it, each of which renews `patience`."""
+    """Parses the body of a response and offers the pictures in it, each of which ends `silence`."""
 
-    def __init__(self, parser: MultipartParser, offer: Offer, set_state: SetState, patience: Patience) -> None:
+    def __init__(self, parser: MultipartParser, offer: Offer, set_state: SetState, silence: SilenceTimeout) -> None:
         self._parser = parser
         self._offer = offer
         self._set_state = set_state
-        self._patience = patience
+        self._silence = silence
         self._streaming = False
 
     def feed(self, data: bytes | memoryview) -> float:
@@ -56,7 +56,7 @@ class _Pictures:
         if self._parser.astray:
             raise SourceError(f"no picture in {MAX_STEPS} lines of what it sends, which is no MJPEG")
         if parts:
-            self._patience.renew()
+            self._silence.renew()
         if parts and not self._streaming:
             self._streaming = True
             self._set_state("streaming")

@@ -15,7 +15,7 @@ from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream, Pictur
 from embereye.camera.sources.rtsp.connection import AGENT, DEFAULT_PORTS, Endpoint, RtspConnection
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.timing.aligned_sleep import aligned_sleep
-from embereye.process.timing.patience import LATE_SECONDS
+from embereye.process.timing.silence import LATE_SECONDS
 from embereye.wire.rtp.depacketize import DEADLINE_NS
 from embereye.wire.rtp.packet import full_intra_request, key_frame_request, parse_rtcp, receiver_report
 from embereye.wire.rtp.reorder import WINDOW

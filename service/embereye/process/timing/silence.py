@@ -7,7 +7,7 @@ from typing import Self
 LATE_SECONDS = 1.0  # that a timer is late, from which on its process is taken to have stood still
 
 
-class Patience:
+class SilenceTimeout:
     """`asyncio.timeout(seconds)` for who waits for what others send; `renew` begins it anew.
 
     So does a suspended machine or a stopped process as it goes on: what came meanwhile is there, but nobody has read

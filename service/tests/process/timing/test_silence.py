@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from embereye.process.timing import patience as module
-from embereye.process.timing.patience import Patience
+from embereye.process.timing import silence as module
+from embereye.process.timing.silence import SilenceTimeout
 
 
 @pytest.fixture(autouse=True)
@@ -16,23 +16,23 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_who_waits_for_too_long_gives_up() -> None:
     began = time.monotonic()
     with pytest.raises(TimeoutError):
-        async with Patience(0.1):
+        async with SilenceTimeout(0.1):
             await asyncio.sleep(10)
     assert 0.09 < time.monotonic() - began < 5
 
 
 async def test_what_comes_begins_it_anew() -> None:
-    async with Patience(0.3) as patience:
+    async with SilenceTimeout(0.3) as silence:
         for _ in range(5):
             await asyncio.sleep(0.1)
-            patience.renew()
+            silence.renew()
 
 
 async def test_what_came_while_the_process_stood_still_is_read() -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_connection(sock=ours)
-        async with Patience(0.1):
+        async with SilenceTimeout(0.1):
             reading = asyncio.ensure_future(reader.read(10))
             await asyncio.sleep(0)
             theirs.send(b"here")
@@ -43,7 +43,7 @@ async def test_what_came_while_the_process_stood_still_is_read() -> None:
 
 async def test_where_nothing_came_it_ends_in_time_all_the_same() -> None:
     async def stand_still() -> None:
-        async with Patience(0.1):
+        async with SilenceTimeout(0.1):
             await asyncio.sleep(0)
             time.sleep(0.5)  # noqa: ASYNC251 -- the process stands still
             await asyncio.sleep(10)
