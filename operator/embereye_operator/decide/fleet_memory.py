@@ -17,7 +17,7 @@ from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write
 
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
-ASKED = LOST // 2  # of silence, at most, between two passes: an operator that stood still has asked nobody meanwhile
+SEEN = LOST // 2  # of what is waited for, at most, between two passes: an operator that stood still has seen nothing
 REFUSED = 15 * SECOND  # between attempts at what a quota or a policy refuses, as long as nobody changes the fleet
 UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
 SAMPLE = 10 * SECOND  # between samples of a device's rate
@@ -47,9 +47,12 @@ class Refusal:
 
 @dataclass
 class FleetMemory:
-    """Of one fleet. Times are nanoseconds since the Unix epoch."""
+    """Of one fleet. Times are nanoseconds since the Unix epoch.
 
-    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has been asked and has not answered
+    Since when something has been waited for is later by all the time for which nobody looked.
+    """
+
+    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
     waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
     redeclared: dict[str, int] = field(default_factory=dict)  # device → the epoch that first declares it as it is
@@ -76,8 +79,8 @@ class FleetMemory:
 
     def heard(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
         """Take what the shards said, or that they did not."""
-        unasked, self._asked = max(0, now - self._asked - ASKED), now
-        self.silent = {shard: since + unasked for shard, since in self.silent.items()}
+        self._leave_out(now - self._asked)
+        self._asked = now
         for shard, status in statuses.items():
             if status is None:
                 self.silent.setdefault(shard, now)
@@ -88,6 +91,17 @@ class FleetMemory:
         for shard in [shard for shard in self.silent if shard not in statuses]:
             del self.silent[shard]
             self._coming.pop(shard, None)
+
+    def _leave_out(self, passed: int) -> None:
+        """Have nothing that is waited for be older by time that nobody has seen, of what `passed` since the last look.
+
+        Fleets at rest are looked at seldom, also where their loads differ.
+        """
+        unseen = max(0, passed - SEEN)
+        self.silent = {shard: since + unseen for shard, since in self.silent.items()}
+        self.waiting = {device: since + unseen for device, since in self.waiting.items()}
+        self.leaving = {shard: since + unseen for shard, since in self.leaving.items()}
+        self.uneven += max(0, passed - UNEVEN // 2) if self.uneven else 0
 
     def made(self, shards: Collection[str], now: int) -> None:
         """Note that `shards` have just been made: what they take to answer is what the next ones will take."""
