@@ -204,11 +204,18 @@ class ActiveController:
         self._send = send
         self._owed = self.synchronised  # a State, as soon as there is one that it has not seen
         self._seen = -1  # tick of the latest State that it was sent
+        self._told = owner.steady()  # when it was
         self._faulty = ""
 
     def command_arrived(self, command: Command) -> None:
-        """Put `command` in force, and answer it with a State: with the next one, or free-running with the latest."""
-        self.actuator.command_arrived(command)
+        """Put `command` in force, and answer it with a State: with the next one, or free-running with the latest.
+
+        Synchronised, one that comes later than the timeout after the State that it was decided on is not put in force:
+        somebody stood still meanwhile, the hub or the controller, and what was right then may be dangerous now.
+        """
+        late = self.synchronised and self._seen >= 0 and self._owner.steady() - self._told > self.timeout_ns
+        if not late:
+            self.actuator.command_arrived(command)
         if not self.synchronised:
             self._tell()
             return
@@ -238,7 +245,7 @@ class ActiveController:
         elif state.fault:
             state.fault = ""
         self._owed = False
-        self._seen = state.tick
+        self._seen, self._told = state.tick, self._owner.steady()
         self._send(told)
 
 

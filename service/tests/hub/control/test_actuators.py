@@ -128,6 +128,27 @@ def test_a_command_from_before_the_machine_was_suspended_is_not_in_force(monkeyp
     assert head.last.command == Command(values=SAFE, safe=True, sequence=1, tick=2)
 
 
+def test_a_command_that_was_decided_too_long_ago_is_not_in_force_and_its_controller_decides_anew() -> None:
+    site = Site()
+    head, follower = site.head(), site.controller(timeout_ns=SECOND)
+    head.state()
+    follower.command(0.5, 1, tick=1)
+    head.state()
+    for _ in range(5):  # hub or controller stand still: the command waits to be read, or to be sent
+        site.wait(2 * SECOND)
+        head.state()
+    follower.command(0.75, 1, tick=2)
+    assert follower.last.state.tick == head.ticks
+    head.state()
+    site.wait(PERIOD)
+    assert head.last.command == Command(values=SAFE, safe=True, sequence=1, tick=head.ticks)
+    follower.command(1.0, 1, tick=head.ticks - 1)
+    head.state()
+    site.wait(PERIOD)
+    assert list(head.last.command.values) == [1.0, 1.0]
+    assert follower.ended == []
+
+
 def test_free_running_either_side_gets_the_latest_of_the_other_at_once() -> None:
     site = Site()
     head, follower = site.head(), site.controller(Controller.MODE_FREE_RUNNING)
