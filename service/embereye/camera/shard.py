@@ -37,6 +37,7 @@ from embereye.process.grpc_server import Service
 from embereye.process.heap import collect_garbage, freeze_heap, keep_freed_memory
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
+from embereye.process.timing.running import Running
 from embereye.shard.access import DeviceAccess
 from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes
@@ -51,7 +52,6 @@ from embereye.v1.types_pb2 import Device
 TICK = 0.25  # seconds between two checks of coverage
 ADAPT_TICKS = 2  # ticks between two looks at whether the pool keeps up
 SAMPLE_TICKS = 3  # ticks between two samples of load
-STILL_NS = SECOND + SECOND // 2  # between two ticks, after which this process is taken to have stood still
 CLEAR = Level.CLEAR  # looked up once: a lookup costs more than all the rest of a comparison
 DIALS = 8  # sources that are being connected at the same time
 DRAIN_SECONDS = 1.0  # for frames in work
@@ -88,8 +88,7 @@ class CameraShard:
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
-        self._ticked_ns = 0  # when it was last looked whether this process runs
-        self._running_ns = 0  # since when it has, without standing still
+        self._running = Running()
 
     def services(self) -> Iterable[Service]:
         """The gRPC services of a camera shard."""
@@ -288,7 +287,7 @@ class CameraShard:
         ticks = 0
         while True:
             now = now_ns()
-            self._runs_since(now)
+            self._running.since(now)
             covered = {name: not camera.reason(now) for name, camera in self._cameras.items()}
             if covered != self._covered and self._context:
                 self._context.coverage_changed()
@@ -305,13 +304,6 @@ class CameraShard:
                 self._sample_load()
             ticks += 1
             await aligned_sleep(TICK)
-
-    def _runs_since(self, now: int) -> int:
-        """Since when this process has run without standing still: what waits has had no other chance of a turn."""
-        if now - self._ticked_ns > STILL_NS:
-            self._running_ns = now
-        self._ticked_ns = now
-        return self._running_ns
 
     def _decide_admission(self, now: int) -> None:
         demands = [_demand(name, camera) for name, camera in self._cameras.items()]
@@ -361,7 +353,7 @@ class CameraShard:
     def load(self) -> Load:
         """What was measured over the last seconds."""
         now = now_ns()
-        since = self._runs_since(now)
+        since = self._running.since(now)  # what waits has had no chance of a turn before
         mailboxes = [camera.arrivals.mailbox for camera in self._cameras.values()]
         waiting = [frame for mailbox in mailboxes if (frame := mailbox.waiting)]
         return self._meter.load(
