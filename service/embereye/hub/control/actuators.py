@@ -10,6 +10,7 @@ from operator import le
 
 from embereye.hub.access.roles import Principal
 from embereye.process.timing.clock import lease_ns
+from embereye.process.timing.running import Running
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ZoneState
 from embereye.v1.control_pb2 import Command, Controller, ControlResponse, Handshake, Output, State
@@ -258,6 +259,7 @@ class Actuators:
     worst: Callable[[], ZoneState.ValueType] = lambda: ZoneState.ZONE_STATE_NORMAL
     counts: ControlCounts = field(default_factory=ControlCounts)
     _actuators: dict[str, ConnectedActuator] = field(default_factory=dict)
+    _running: Running = field(default_factory=Running)
 
     def __len__(self) -> int:
         return len(self._actuators)
@@ -279,7 +281,9 @@ class Actuators:
         """Count an actuator in; TakenError where one of that name is connected and heard."""
         other = self._actuators.get(handshake.name)
         if other is not None:
-            if not other.silent(self.steady()):
+            now = self.steady()
+            # What came while the hub stood still has yet to be read.
+            if now - max(other.heard, self._running.since(now)) <= other.timeout_ns:
                 raise TakenError(f'an actuator "{handshake.name}" is connected already, by {other.who.name}')
             self.disconnect(other)
             other.end(f"{handshake.name} has come back by another connection")
@@ -319,6 +323,7 @@ class Actuators:
     def look(self) -> None:
         """Notice who is silent. What is in force does not wait for it."""
         now = self.steady()
+        self._running.since(now)
         for actuator in self._actuators.values():
             controller = actuator.controller
             if controller is None:

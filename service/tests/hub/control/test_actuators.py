@@ -329,6 +329,7 @@ def test_one_actuator_has_one_controller_and_a_name_one_actuator() -> None:
 def test_an_actuator_that_comes_back_takes_the_place_of_its_dead_connection() -> None:
     site = Site()
     old, follower = site.head(), site.controller()
+    site.actuators.look()
     site.wait(SECOND + 1)
     site.head()
     assert old.ended == ["head has come back by another connection"]
@@ -337,6 +338,19 @@ def test_an_actuator_that_comes_back_takes_the_place_of_its_dead_connection() ->
     follower.session.close()
     assert len(site.actuators) == 1
     site.controller()
+
+
+def test_an_actuator_keeps_its_place_although_the_hub_stood_still() -> None:
+    site = Site()
+    site.head()
+    site.actuators.look()
+    site.wait(10 * SECOND)
+    with pytest.raises(RefusedError, match='an actuator "head" is connected already, by ada'):
+        site.head()
+    for _ in range(20):
+        site.wait(SECOND // 10)
+        site.actuators.look()
+    site.head()
 
 
 def _edited(**fields: Any) -> Handshake:
