@@ -17,7 +17,7 @@ from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write
 
 LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
-ABSENCE = 6 * SECOND  # between two passes: the operator itself stood still, and with it maybe the shards
+ABSENCE = 6 * SECOND  # between two passes: the operator itself stood still, and with it maybe all others
 REFUSED = 15 * SECOND  # between attempts at what a quota or a policy refuses, as long as nobody changes the fleet
 UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
 SAMPLE = 10 * SECOND  # between samples of a device's rate
@@ -47,7 +47,10 @@ class Refusal:
 
 @dataclass
 class FleetMemory:
-    """Of one fleet. Times are nanoseconds since the Unix epoch."""
+    """Of one fleet. Times are nanoseconds since the Unix epoch.
+
+    Since when something has been waited for is later by most of the time for which nobody looked.
+    """
 
     silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
     waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
@@ -77,10 +80,7 @@ class FleetMemory:
 
     def heard(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
         """Take what the shards said, or that they did not."""
-        if now - self._asked > ABSENCE:
-            for shard in self.silent.keys() - self._doubted:
-                self.silent[shard] = max(self.silent[shard], now - LOST // 2)
-            self._doubted.update(self.silent)
+        self._leave_out(now - self._asked)
         self._asked = now
         for shard, status in statuses.items():
             if status is None:
@@ -93,6 +93,20 @@ class FleetMemory:
             del self.silent[shard]
             self._coming.pop(shard, None)
         self._doubted &= self.silent.keys()
+
+    def _leave_out(self, passed: int) -> None:
+        """Have nothing that is waited for be older by time that nobody has seen, of what `passed` since the last look.
+
+        Some of it counts: passes may all take long. Fleets at rest are looked at seldom, also where their loads differ.
+        """
+        if passed > ABSENCE:
+            for shard in self.silent.keys() - self._doubted:
+                self.silent[shard] = max(self.silent[shard], self._asked + passed - LOST // 2)
+            self._doubted.update(self.silent)
+        unseen = max(0, passed - ABSENCE)
+        self.waiting = {device: since + unseen for device, since in self.waiting.items()}
+        self.leaving = {shard: since + unseen for shard, since in self.leaving.items()}
+        self.uneven += max(0, passed - UNEVEN // 2) if self.uneven else 0
 
     def made(self, shards: Collection[str], now: int) -> None:
         """Note that `shards` have just been made: what they take to answer is what the next ones will take."""

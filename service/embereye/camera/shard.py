@@ -37,6 +37,7 @@ from embereye.process.grpc_server import Service
 from embereye.process.heap import collect_garbage, freeze_heap, keep_freed_memory
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
+from embereye.process.timing.running import Running
 from embereye.shard.access import DeviceAccess
 from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes
@@ -87,6 +88,7 @@ class CameraShard:
         self._retired = Totals()  # of cameras that were ours
         self._draining = False
         self._covered: dict[str, bool] = {}
+        self._running = Running()
 
     def services(self) -> Iterable[Service]:
         """The gRPC services of a camera shard."""
@@ -285,6 +287,7 @@ class CameraShard:
         ticks = 0
         while True:
             now = now_ns()
+            self._running.since(now)
             covered = {name: not camera.reason(now) for name, camera in self._cameras.items()}
             if covered != self._covered and self._context:
                 self._context.coverage_changed()
@@ -350,11 +353,12 @@ class CameraShard:
     def load(self) -> Load:
         """What was measured over the last seconds."""
         now = now_ns()
+        since = self._running.since(now)  # what waits has had no chance of a turn before
         mailboxes = [camera.arrivals.mailbox for camera in self._cameras.values()]
         waiting = [frame for mailbox in mailboxes if (frame := mailbox.waiting)]
         return self._meter.load(
             queue_depth=sum(mailbox.ledger.waiting for mailbox in mailboxes),
-            oldest_age_ns=max((now - frame.received_ns for frame in waiting), default=0),
+            oldest_age_ns=max((now - max(frame.received_ns, since) for frame in waiting), default=0),
         )
 
     def metrics(self) -> Iterator[Metric]:

@@ -21,6 +21,7 @@ from embereye.process.grpc_server import most_connections
 from embereye.process.identity.credentials import expiry
 from embereye.process.tasks import Tasks
 from embereye.process.timing.clock import BEGAN_NS, now_ns
+from embereye.process.timing.running import Running
 from embereye.sensor.device.arrivals import row_of
 from embereye.sensor.device.readings import ClearBands
 from embereye.sensor.device.sensor import SensorDevice
@@ -86,6 +87,11 @@ class Owner(Protocol):
     @property
     def deadline_ns(self) -> int:
         """Nanoseconds without data after which a device is dark."""
+        ...
+
+    @property
+    def running(self) -> Running:
+        """Since when the shard has been running."""
         ...
 
     def is_own(self, peername: tuple[str, int]) -> bool:
@@ -584,7 +590,9 @@ class TextSession(asyncio.Protocol):
             return False
         if other.address == self.address and not other.grant.device:
             return False
-        return now_ns - device.arrivals.watch.heard_ns <= self._owner.deadline_ns
+        # Of a shard that stood still it is not known yet whom it would have heard.
+        heard_ns = max(device.arrivals.watch.heard_ns, self._owner.running.since(now_ns))
+        return now_ns - heard_ns <= self._owner.deadline_ns
 
     def _speak_for(self, device: SensorDevice, count: int, now_ns: int) -> bool:
         """Become the one who speaks for `device`; False, and `count` messages refused, where another one does."""

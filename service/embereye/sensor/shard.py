@@ -17,6 +17,7 @@ from embereye.process.http.pages import all_interfaces
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.process.timing.clock import now_ns
+from embereye.process.timing.running import Running
 from embereye.process.tls.listener import TlsListener
 from embereye.sensor.archive import Archive, Telemetry
 from embereye.sensor.canary import SensorCanary
@@ -76,6 +77,7 @@ class SensorShard:
         self._settings = SensorSettings()
         self.clear: ClearBands | None = None  # None: there is no assignment yet
         self.access = DeviceAccess()
+        self.running = Running()
         self._since: dict[str, int] = {}  # device → the epoch from which on it is ours
         self._devices: dict[str, SensorDevice] = {}
         self._undeclared: dict[str, SensorDevice] = {}
@@ -375,6 +377,7 @@ class SensorShard:
         while True:
             await aligned_sleep(TICK_SECONDS)
             now, deadline = now_ns(), self._settings.deadline_ns
+            self.running.since(now)
             covered = {name: device.covered(now, deadline) for name, device in self._devices.items()}
             if covered != self._covered and self._context is not None:
                 self._covered = covered

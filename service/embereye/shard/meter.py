@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from embereye.v1.shard_pb2 import Load
 
 WINDOW = 5.0  # seconds
+STILL = 3.0  # seconds between two samples, most of which the process did not work: it, or its machine, stood still
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,22 @@ class Meter:
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
+        self._settled = float("-inf")  # when what came while the process stood still is over, monotonic seconds
         self.arrival_rate = 0.0  # items/s
         self.cost_seconds = 0.0  # CPU seconds per item analysed; the last known one while none is: a backlog costs
         self.utilization = 0.0  # of one core; above 1 where threads use several
 
     def sample(self, at: float, *, offered: int, analysed: int, cpu: float) -> None:
-        """Note the running totals at `at` (monotonic seconds)."""
+        """Note the running totals at `at` (monotonic seconds).
+
+        After the process stood still the measurements from before hold for WINDOW: what comes all at once is no rate.
+        """
+        if self._samples:
+            before = self._samples[-1]
+            if at - before.at > STILL and cpu - before.cpu < (at - before.at) / 2:
+                self._settled = at + WINDOW
+        if at < self._settled:
+            self._samples.clear()
         self._samples.append(_Sample(at, offered, analysed, cpu))
         while len(self._samples) > 2 and at - self._samples[1].at >= WINDOW:
             self._samples.popleft()

@@ -216,6 +216,10 @@ async def test_load_counts_what_waits_and_how_long(running):
     load = shard.load()
     assert load.queue_depth == 2
     assert load.oldest_age_ns >= 1_000_000
+    time.sleep(2)  # noqa: ASYNC251 -- the process stands still, in which nobody has time for anything
+    assert shard.load().oldest_age_ns < SECOND
+    await asyncio.sleep(0.6)
+    assert SECOND // 2 < shard.load().oldest_age_ns < SECOND
     for camera in shard._cameras.values():
         shard._pool.submit(camera)
     await eventually(lambda: not shard._pool.busy)

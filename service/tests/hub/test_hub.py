@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -346,6 +347,19 @@ async def test_a_database_that_somebody_locks_is_waited_for(tmp_path: Path) -> N
         await until(lambda: durable == ["one"])
         assert hub.committer.failing == ""
         assert len(await told(hub)) == 1
+
+
+async def test_a_transaction_is_not_interrupted_because_the_hub_stood_still(tmp_path: Path) -> None:
+    store, interrupted = Stored(tmp_path).threads(), list[bool]()
+    await store.open()
+    store._store.interrupt = lambda: interrupted.append(True)  # type: ignore[method-assign]
+    patience, store._patience = store._patience, 0.2
+    writing = asyncio.ensure_future(store.write(lambda _: time.sleep(1.8)))
+    await asyncio.sleep(0)
+    time.sleep(1.7)  # noqa: ASYNC251 -- the hub stands still
+    await writing
+    assert (interrupted, store._patience) == ([], patience)
+    await store.close()
 
 
 async def test_reports_that_cannot_be_processed_hold_up_no_others(

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import time
 from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from embereye.sensor import relay, relay_service, sessions
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip
+from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus, EvidenceItem
 from embereye.v1.ingest_pb2 import (
     AskRequest,
@@ -389,6 +391,26 @@ async def test_a_device_that_is_passed_on_stays_with_its_own_address_not_with_th
     assert "127.0.0.7 claims to be it, too" in owner.status("s-01").state
     assert owner.status("s-01").ledger.takeovers == 0
     device.close()
+
+
+async def test_a_device_keeps_its_address_although_its_shard_stood_still_for_longer_than_the_deadline(
+    start: Start,
+) -> None:
+    owner = await start()
+    owner.own("s-01", access=AccessRules(networks=["10.0.0.0/8"]))
+    line = b"#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n"
+    _, device = await connect(owner)
+    device.write(line)
+    await until(lambda: owner.status("s-01").ledger.analysed == 1)
+    _, thief = await asyncio.open_connection("127.0.0.1", owner.tcp, local_addr=("127.0.0.7", 0))
+    await until(lambda: len(owner.shard._sessions) == 2)
+    thief.write(line)
+    time.sleep(owner.shard.deadline_ns / SECOND + 1)  # noqa: ASYNC251 -- the shard stands still
+    await until(lambda: sum(owner.status("s-01").ledger.rejected.values()) + owner.status("s-01").ledger.takeovers)
+    assert owner.status("s-01").ledger.rejected["another address speaks for it"] == 1
+    assert owner.status("s-01").ledger.takeovers == 0
+    for writer in (thief, device):
+        writer.close()
 
 
 async def test_a_stream_between_shards_ends_once_nobody_needs_it_and_another_begins(

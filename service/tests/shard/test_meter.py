@@ -21,3 +21,15 @@ def test_nothing_is_measured_before_there_are_two_samples():
     meter = Meter()
     meter.sample(5.0, offered=10, analysed=10, cpu=1)
     assert (meter.arrival_rate, meter.cost_seconds, meter.utilization) == (0, 0, 0)
+
+
+def test_what_comes_all_at_once_after_the_machine_stood_still_is_no_rate() -> None:
+    meter, offered = Meter(), 0
+    for second in range(100, 200):
+        if not 130 < second < 170:
+            offered += 100 if second != 171 else 4_100
+            meter.sample(float(second), offered=offered, analysed=offered // 2, cpu=offered * 1e-3)
+        if second > 102:
+            assert meter.arrival_rate == pytest.approx(100)
+            assert meter.utilization == pytest.approx(0.1)
+            assert meter.cost_seconds == pytest.approx(2e-3)

@@ -12,6 +12,7 @@ from embereye_operator.decide.ownership.selection import Scope
 ANNOTATION_OPERATOR = "embereye.dev/operator"  # of a fleet: the operator that a person gives it to
 ANNOTATION_SCOPE = "embereye.dev/scope"  # of a Lease: what its operator looks after
 TAKE_OVER = 60.0  # seconds without a change of its Lease, after which an operator counts as dead
+LOOKED = 10.0  # of them, at most, between two looks at it: whoever was away has not seen that nothing changed
 
 
 @dataclass
@@ -19,7 +20,8 @@ class Holder:
     """What is known of another operator. Times are monotonic seconds: other clocks are not trusted."""
 
     seen: tuple[object, ...] | None = None  # of its Lease; None: nothing yet
-    changed: float = 0.0  # when its Lease was last another
+    changed: float = 0.0  # when its Lease was last another, or later by the time for which nobody looked
+    looked: float = 0.0  # when that was seen
     scope: Scope = field(default_factory=Scope)
     unreadable: str = ""  # why nothing is known
 
@@ -27,6 +29,9 @@ class Holder:
         """Take what its Lease says at `now`; an empty tuple: there is none."""
         if seen != self.seen:
             self.seen, self.changed = seen, now
+        else:
+            self.changed += max(0.0, now - self.looked - LOOKED)
+        self.looked = now
         self.scope, self.unreadable = scope, ""
 
     def is_dead(self, now: float, patience: float) -> bool:

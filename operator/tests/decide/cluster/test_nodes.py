@@ -120,6 +120,20 @@ def test_an_operator_whose_passes_all_take_long_still_loses_a_shard() -> None:
     assert memory.lost(shards, 21 * SECOND) == {"x-2"}
 
 
+def test_time_in_which_an_operator_stood_still_is_none_that_devices_are_waited_for_or_loads_differ() -> None:
+    memory = FleetMemory()
+    memory.heard({}, SECOND)
+    memory.waits(["s-01"], SECOND)
+    assert not memory.uneven_for_long(uneven=True, now=SECOND)
+    memory.heard({}, 91 * SECOND)
+    assert memory.waits(["s-01"], 91 * SECOND)["s-01"] >= 85 * SECOND
+    assert not memory.uneven_for_long(uneven=True, now=91 * SECOND)
+    for now in range(93, 151, 2):
+        memory.heard({}, now * SECOND)
+    assert memory.waits(["s-01"], 150 * SECOND)["s-01"] <= 91 * SECOND
+    assert memory.uneven_for_long(uneven=True, now=150 * SECOND)
+
+
 async def test_the_only_shard_of_a_fleet_is_started_elsewhere_when_its_node_is_lost() -> None:
     world = World(fleet_of(4))
     await world.settle()

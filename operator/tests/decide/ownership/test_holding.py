@@ -76,9 +76,19 @@ def test_a_fleet_that_another_one_holds_is_left_alone_until_its_lease_has_not_ch
     assert why_left_alone(ME, OTHER, fleet(), holder, now=200)
     holder.observe((), Scope(), 210)  # its Lease was deleted
     assert why_left_alone(ME, OTHER, fleet(), holder, now=260)
-    holder.observe((), Scope(), 265)
+    for now in range(210, 270, 10):
+        holder.observe((), Scope(), now)
     assert not why_left_alone(ME, OTHER, fleet(), holder, now=270)
     assert why_left_alone("", OTHER, fleet(), seen(at=100), now=101), "without a Lease of one's own, too"
+
+
+def test_no_operator_counts_as_dead_because_this_one_stood_still() -> None:
+    holder = seen(at=100)
+    holder.observe(("uid", "pod-1", "10:00"), Scope(), 200)  # it stood still as well: both are on one machine
+    assert why_left_alone(ME, OTHER, fleet(), holder, now=200)
+    for now in range(200, 260, 2):
+        holder.observe(("uid", "pod-1", "10:00"), Scope(), now)
+    assert not why_left_alone(ME, OTHER, fleet(), holder, now=260)
 
 
 def test_a_fleet_that_its_holder_no_longer_covers_is_taken_at_once() -> None:

@@ -13,6 +13,7 @@ from embereye.hub.bus.connection import BusError, Connection
 from embereye.hub.bus.options import BusOptions
 from embereye.hub.bus.publisher import ORIGIN
 from embereye.hub.bus.stream import MESSAGE_ID
+from embereye.process.timing.silence import SilenceTimeout
 from embereye.units import MIB, SECOND
 
 logger = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Consumer:
         if not self._arrived.empty():
             return self._arrived.get_nowait()
         try:
-            async with asyncio.timeout(SILENCE_SECONDS):
+            async with SilenceTimeout(SILENCE_SECONDS):
                 return await self._arrived.get()
         except TimeoutError:
             raise BusError(f"{self._connection.server} says nothing") from None

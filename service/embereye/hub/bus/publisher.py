@@ -11,6 +11,7 @@ from embereye.hub.bus.connection import BusError, Connection, checked, sentence
 from embereye.hub.bus.options import BusOptions
 from embereye.hub.bus.outgoing import Outgoing
 from embereye.hub.bus.stream import MESSAGE_ID, message_id
+from embereye.process.timing.silence import LATE_SECONDS
 from embereye.units import MIB
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest
 
@@ -108,10 +109,14 @@ class Publisher:
 
     async def watch(self) -> None:
         """Wait until the server leaves a report without an answer; raises BusError then."""
+        looked = excused = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            oldest = next(iter(self._sent.values()), None)
-            if oldest is not None and time.monotonic() > oldest.deadline:
+            now = time.monotonic()
+            if now - looked > WATCH_SECONDS + LATE_SECONDS:
+                excused = now + PATIENCE_SECONDS  # this process stood still, and has not read any answer since
+            looked, oldest = now, next(iter(self._sent.values()), None)
+            if oldest is not None and now > max(oldest.deadline, excused):
                 raise BusError(f"{self._connection.server} did not acknowledge a report in {PATIENCE_SECONDS:g} s")
 
     def give_back(self) -> None:

@@ -10,6 +10,7 @@ from operator import le
 
 from embereye.hub.access.roles import Principal
 from embereye.process.timing.clock import lease_ns
+from embereye.process.timing.running import Running
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ZoneState
 from embereye.v1.control_pb2 import Command, Controller, ControlResponse, Handshake, Output, State
@@ -204,11 +205,18 @@ class ActiveController:
         self._send = send
         self._owed = self.synchronised  # a State, as soon as there is one that it has not seen
         self._seen = -1  # tick of the latest State that it was sent
+        self._told = owner.steady()  # when it was
         self._faulty = ""
 
     def command_arrived(self, command: Command) -> None:
-        """Put `command` in force, and answer it with a State: with the next one, or free-running with the latest."""
-        self.actuator.command_arrived(command)
+        """Put `command` in force, and answer it with a State: with the next one, or free-running with the latest.
+
+        Synchronised, one that comes later than the timeout after the State that it was decided on is not put in force:
+        somebody stood still meanwhile, the hub or the controller, and what was right then may be dangerous now.
+        """
+        late = self.synchronised and self._seen >= 0 and self._owner.steady() - self._told > self.timeout_ns
+        if not late:
+            self.actuator.command_arrived(command)
         if not self.synchronised:
             self._tell()
             return
@@ -238,7 +246,7 @@ class ActiveController:
         elif state.fault:
             state.fault = ""
         self._owed = False
-        self._seen = state.tick
+        self._seen, self._told = state.tick, self._owner.steady()
         self._send(told)
 
 
@@ -251,6 +259,7 @@ class Actuators:
     worst: Callable[[], ZoneState.ValueType] = lambda: ZoneState.ZONE_STATE_NORMAL
     counts: ControlCounts = field(default_factory=ControlCounts)
     _actuators: dict[str, ConnectedActuator] = field(default_factory=dict)
+    _running: Running = field(default_factory=Running)
 
     def __len__(self) -> int:
         return len(self._actuators)
@@ -272,7 +281,9 @@ class Actuators:
         """Count an actuator in; TakenError where one of that name is connected and heard."""
         other = self._actuators.get(handshake.name)
         if other is not None:
-            if not other.silent(self.steady()):
+            now = self.steady()
+            # What came while the hub stood still has yet to be read.
+            if now - max(other.heard, self._running.since(now)) <= other.timeout_ns:
                 raise TakenError(f'an actuator "{handshake.name}" is connected already, by {other.who.name}')
             self.disconnect(other)
             other.end(f"{handshake.name} has come back by another connection")
@@ -312,6 +323,7 @@ class Actuators:
     def look(self) -> None:
         """Notice who is silent. What is in force does not wait for it."""
         now = self.steady()
+        self._running.since(now)
         for actuator in self._actuators.values():
             controller = actuator.controller
             if controller is None:

@@ -33,6 +33,7 @@ from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.webhooks import records as webhook_records
 from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
 from embereye.process.lifecycle import UserError
+from embereye.process.timing.silence import LATE_SECONDS
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
@@ -450,8 +451,15 @@ def _event(row: tuple[bytes]) -> AlarmEvent:
 
 
 async def _await_patiently(running: "asyncio.Future[R]", store: Store, seconds: float) -> bool:
-    """Wait until `running`, which uses `store`, is done, and interrupt it after `seconds`; whether these sufficed."""
+    """Wait until `running`, which uses `store`, is done, and interrupt it after `seconds`; whether these sufficed.
+
+    They begin anew, once, where this process stood still: so did `running`, or nobody has heard yet that it is done.
+    """
+    loop = asyncio.get_running_loop()
+    due = loop.time() + seconds
     done, _ = await asyncio.wait({running}, timeout=seconds)
+    if not done and loop.time() - due > LATE_SECONDS:
+        done, _ = await asyncio.wait({running}, timeout=seconds)
     patient = bool(done)
     while not done:
         store.interrupt()

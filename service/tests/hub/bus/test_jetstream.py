@@ -217,6 +217,19 @@ async def test_a_report_that_nats_does_not_acknowledge_is_given_back_and_it_is_d
         assert bus.failures >= 1
 
 
+async def test_nats_is_not_dialled_anew_because_the_hub_stood_still(
+    tmp_path: Path, own_nats: Nats, options: BusOptions
+) -> None:
+    async with running(Stored(tmp_path), options) as (hub, bus):
+        await until(lambda: not bus.failing)
+        sender = Sender(bus)
+        assert await sender.send(smoke("a"))
+        time.sleep(5)  # noqa: ASYNC251 -- the hub stands still, for longer than the server may be silent
+        await until(lambda: ("default", "a") in hub.zones.states())
+        await asyncio.sleep(1)
+        assert (bus.failures, bus.failing, sender.taken) == (0, "", ["a"])
+
+
 async def test_a_stream_that_is_full_or_unfit_takes_nothing_and_says_why(tmp_path: Path, options: BusOptions) -> None:
     small = replace(options, stream="small")
     async with connected(options) as connection:

@@ -128,6 +128,27 @@ def test_a_command_from_before_the_machine_was_suspended_is_not_in_force(monkeyp
     assert head.last.command == Command(values=SAFE, safe=True, sequence=1, tick=2)
 
 
+def test_a_command_that_was_decided_too_long_ago_is_not_in_force_and_its_controller_decides_anew() -> None:
+    site = Site()
+    head, follower = site.head(), site.controller(timeout_ns=SECOND)
+    head.state()
+    follower.command(0.5, 1, tick=1)
+    head.state()
+    for _ in range(5):  # hub or controller stand still: the command waits to be read, or to be sent
+        site.wait(2 * SECOND)
+        head.state()
+    follower.command(0.75, 1, tick=2)
+    assert follower.last.state.tick == head.ticks
+    head.state()
+    site.wait(PERIOD)
+    assert head.last.command == Command(values=SAFE, safe=True, sequence=1, tick=head.ticks)
+    follower.command(1.0, 1, tick=head.ticks - 1)
+    head.state()
+    site.wait(PERIOD)
+    assert list(head.last.command.values) == [1.0, 1.0]
+    assert follower.ended == []
+
+
 def test_free_running_either_side_gets_the_latest_of_the_other_at_once() -> None:
     site = Site()
     head, follower = site.head(), site.controller(Controller.MODE_FREE_RUNNING)
@@ -308,6 +329,7 @@ def test_one_actuator_has_one_controller_and_a_name_one_actuator() -> None:
 def test_an_actuator_that_comes_back_takes_the_place_of_its_dead_connection() -> None:
     site = Site()
     old, follower = site.head(), site.controller()
+    site.actuators.look()
     site.wait(SECOND + 1)
     site.head()
     assert old.ended == ["head has come back by another connection"]
@@ -316,6 +338,19 @@ def test_an_actuator_that_comes_back_takes_the_place_of_its_dead_connection() ->
     follower.session.close()
     assert len(site.actuators) == 1
     site.controller()
+
+
+def test_an_actuator_keeps_its_place_although_the_hub_stood_still() -> None:
+    site = Site()
+    site.head()
+    site.actuators.look()
+    site.wait(10 * SECOND)
+    with pytest.raises(RefusedError, match='an actuator "head" is connected already, by ada'):
+        site.head()
+    for _ in range(20):
+        site.wait(SECOND // 10)
+        site.actuators.look()
+    site.head()
 
 
 def _edited(**fields: Any) -> Handshake:

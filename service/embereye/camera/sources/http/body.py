@@ -11,6 +11,7 @@ import aiohttp
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import Offer, SetState, read_pause
+from embereye.process.timing.silence import SilenceTimeout
 from embereye.wire.http.multipart import MAX_STEPS, MultipartParser
 
 
@@ -22,32 +23,31 @@ async def offer_pictures(
     SourceError where none comes for `stall` seconds, or where the body is no MJPEG. Cancelling it leaves the connection
     to be closed by the caller.
     """
-    pictures = _Pictures(MultipartParser(response.headers.get("Content-Type", "")), offer, set_state)
+    parser = MultipartParser(response.headers.get("Content-Type", ""))
     set_state("connected, no picture yet")
     try:
-        with _raw_body(response, pictures, poller) as ended:
-            if ended is None:
-                await _read_body(response, pictures, stall)
-            else:
-                await _wait_for_end(ended, pictures, stall)
-    except _StalledError as error:
+        # A server that dribbles bytes without ending a picture is as silent as one that stops.
+        async with SilenceTimeout(stall) as silence:
+            pictures = _Pictures(parser, offer, set_state, silence)
+            with _raw_body(response, pictures, poller) as ended:
+                if ended is None:
+                    await _read_body(response, pictures)
+                else:
+                    await asyncio.wait([ended])
+                    await ended
+    except TimeoutError as error:
         raise SourceError(f"no picture for {stall:g} s") from error
 
 
-class _StalledError(Exception):
-    """No picture came in time. A server that dribbles bytes without ending a picture is as silent as one that stops."""
-
-
 class _Pictures:
-    """Parses the body of a response and offers the pictures in it."""
+    """Parses the body of a response and offers the pictures in it, each of which ends `silence`."""
 
-    def __init__(self, parser: MultipartParser, offer: Offer, set_state: SetState) -> None:
-        self._time = asyncio.get_running_loop().time
+    def __init__(self, parser: MultipartParser, offer: Offer, set_state: SetState, silence: SilenceTimeout) -> None:
         self._parser = parser
         self._offer = offer
         self._set_state = set_state
+        self._silence = silence
         self._streaming = False
-        self.latest = self._time()  # loop time at which a picture came last
 
     def feed(self, data: bytes | memoryview) -> float:
         """Parse a piece of the body; returns for how many seconds to leave the connection unread."""
@@ -56,7 +56,7 @@ class _Pictures:
         if self._parser.astray:
             raise SourceError(f"no picture in {MAX_STEPS} lines of what it sends, which is no MJPEG")
         if parts:
-            self.latest = self._time()
+            self._silence.renew()
         if parts and not self._streaming:
             self._streaming = True
             self._set_state("streaming")
@@ -65,25 +65,10 @@ class _Pictures:
         return read_pause(time.thread_time() - began)
 
 
-async def _read_body(response: aiohttp.ClientResponse, pictures: _Pictures, stall: float) -> None:
-    try:
-        async with asyncio.timeout_at(pictures.latest + stall) as limit:
-            async for chunk in response.content.iter_any():
-                pause = pictures.feed(chunk)
-                limit.reschedule(pictures.latest + stall)
-                if pause:
-                    await asyncio.sleep(pause)
-    except TimeoutError as error:
-        raise _StalledError from error
-
-
-async def _wait_for_end(ended: asyncio.Future[None], pictures: _Pictures, stall: float) -> None:
-    loop = asyncio.get_running_loop()
-    while not ended.done() and (wait := pictures.latest + stall - loop.time()) > 0:
-        await asyncio.wait([ended], timeout=wait)
-    if not ended.done():
-        raise _StalledError
-    await ended
+async def _read_body(response: aiohttp.ClientResponse, pictures: _Pictures) -> None:
+    async for chunk in response.content.iter_any():
+        if pause := pictures.feed(chunk):
+            await asyncio.sleep(pause)
 
 
 @contextlib.contextmanager

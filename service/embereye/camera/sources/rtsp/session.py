@@ -15,6 +15,7 @@ from embereye.camera.sources.rtp.stream import CHECK_SECONDS, JpegStream, Pictur
 from embereye.camera.sources.rtsp.connection import AGENT, DEFAULT_PORTS, Endpoint, RtspConnection
 from embereye.camera.sources.source import Offer, SetState
 from embereye.process.timing.aligned_sleep import aligned_sleep
+from embereye.process.timing.silence import LATE_SECONDS
 from embereye.wire.rtp.depacketize import DEADLINE_NS
 from embereye.wire.rtp.packet import full_intra_request, key_frame_request, parse_rtcp, receiver_report
 from embereye.wire.rtp.reorder import WINDOW
@@ -225,22 +226,26 @@ class RtspSession:
         RtspError where the connection breaks, SourceError where packets stop.
         """
         assert self._stream
-        began = time.monotonic()
+        since = looked = time.monotonic()
         if not self._stream.offered:  # some cameras send before they answer
             self._stream.report_state("connected, no picture yet")
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._send_keepalive)
         while not self._connection.failure:
             await aligned_sleep(CHECK_SECONDS)
-            self._stream.expire_pictures()
-            self._ask_key()
             now = time.monotonic()
             for duty in duties:
                 duty(now)
+            looked, before = now, looked
+            if now - before > 2 * CHECK_SECONDS + LATE_SECONDS:
+                since = now  # this process stood still: what came meanwhile has not been read yet
+                continue
+            self._stream.expire_pictures()
+            self._ask_key()
             if not self._stream.packets_ns:
-                if now - began > self._stall:
+                if now - since > self._stall:
                     raise SilentError(f"it plays, but no packet came within {self._stall:g} s")
                 continue
-            if now - self._stream.packets_ns / 1e9 > self._stall:
+            if now - max(since, self._stream.packets_ns / 1e9) > self._stall:
                 raise SourceError(f"no packet for {self._stall:g} s")
             self._stream.check_state("no packets", self._dropped)
         raise RtspError(self._connection.failure)

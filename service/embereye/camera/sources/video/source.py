@@ -13,6 +13,7 @@ from embereye.camera.scheduling.mailbox import MAX_BYTES
 from embereye.camera.sources.declared import SourceError, redact
 from embereye.camera.sources.source import Offer, SetState
 from embereye.camera.sources.video.player import LENGTH
+from embereye.process.timing.silence import SilenceTimeout
 
 OPEN_SECONDS = 15.0  # until the first frame: the new interpreter has to import OpenCV first
 STALL_SECONDS = 10.0  # between frames
@@ -83,7 +84,7 @@ class VideoSource:
     @staticmethod
     async def _read(stream: asyncio.StreamReader, seconds: float) -> bytes | None:
         try:
-            async with asyncio.timeout(seconds):
+            async with SilenceTimeout(seconds):
                 (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
                 if length > MAX_BYTES:
                     raise SourceError(f"a frame of {length} bytes, at most {MAX_BYTES}")

@@ -24,6 +24,7 @@ class RtspCamera:
     answers: dict = field(default_factory=dict)
     refuse: str = ""  # a transport that is answered with 461: "TCP" or "UDP"
     pictures: int = 1_000_000  # sent after PLAY
+    pause: float = 0.01  # seconds between two of them
     mute: str = ""  # a transport whose packets are lost: "TCP" or "UDP"
     end: bool = False  # close the connection after the last picture
     tls: object = None
@@ -120,7 +121,7 @@ class RtspCamera:
                     self.sockets[0].sendto(packet, ("127.0.0.1", self.port))
             if number == 0 and self.way == "TCP":
                 writer.write(interleaved(1, packetizer.report(1 << 40, 0)))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self.pause)
         if self.end:
             writer.close()
 
@@ -149,4 +150,4 @@ class VideoCamera(RtspCamera):
                     writer.write(interleaved(0, head + payload))
                 else:
                     self.sockets[0].sendto(head + payload, ("127.0.0.1", self.port))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self.pause)

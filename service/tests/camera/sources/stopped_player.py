@@ -1,0 +1,28 @@
+"""Plays one source as a shard does, and prints a line for each picture: `python stopped_player.py http|rtsp ADDRESS`.
+
+At last it prints why the source ended.
+"""
+
+import sys
+
+import uvloop
+
+from embereye.camera.sources.declared import SourceError, parse_source
+from embereye.camera.sources.dials import DialLimiter
+from embereye.camera.sources.http.source import HttpSource
+from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtsp.source import RtspSource
+
+
+async def play(kind: str, address: str) -> None:
+    """Play until it ends."""
+    opened = HttpSource if kind == "http" else RtspSource
+    dials, options = DialLimiter(1), {"dial": 5.0, "stall": 1.0}
+    source = opened(parse_source(address), lambda: ("", ""), dials, SocketPoller(), **options)
+    try:
+        await source.play(lambda *_: print("picture", flush=True), lambda _: None)
+    except SourceError as error:
+        print(error, flush=True)
+
+
+uvloop.run(play(*sys.argv[1:]))
