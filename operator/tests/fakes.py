@@ -129,7 +129,7 @@ class FakeRuntime:
         if self.unidentified:
             raise UnavailableError(self.unidentified)
 
-    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
         if reason := self.refused.get(identity(manifest)):
             raise RefusedError(reason)
         name = manifest["metadata"]["name"]
@@ -142,6 +142,7 @@ class FakeRuntime:
             self.objects[identity(manifest)]["status"] = {"availableReplicas": int(self.starts_shards)}
             if self.starts_shards:
                 self.shards.setdefault(name, FakeShard(name, slow=self.slow))
+        return manifest
 
     async def delete(self, manifest: Manifest) -> None:
         self.log.append(f"delete {manifest['kind']} {manifest['metadata']['name']}")

@@ -53,8 +53,8 @@ class Failing(FakeRuntime):
         # A cache goes on telling what it knows while the server is down.
         return await super().children(fleet)
 
-    async def apply(self, manifest: Any, **options: Any) -> None:
-        await self._write(lambda: super(Failing, self).apply(manifest, **options))
+    async def apply(self, manifest: Any, **options: Any) -> Any:
+        return await self._write(lambda: super(Failing, self).apply(manifest, **options))
 
     async def delete(self, manifest: Any) -> None:
         await self._write(lambda: super(Failing, self).delete(manifest))

@@ -1,6 +1,7 @@
 """Roll-outs: one shard of a fleet at a time, one fleet first, and a bad image goes no further."""
 
 import asyncio
+import copy
 import time
 from dataclasses import replace
 from typing import Any
@@ -267,3 +268,45 @@ def test_a_fleet_may_choose_its_image(spec: Any, operators: str, target: str) ->
 def test_there_has_to_be_an_image_to_go_back_to() -> None:
     with pytest.raises(UserError, match=r"name one in spec\.image"):
         undone(parse_fleet(manifest()))
+
+
+def raised(container: Any) -> None:
+    """As GKE Autopilot does it."""
+    container["resources"]["requests"]["cpu"] = "250m"
+
+
+def mirrored(container: Any) -> None:
+    """As policies do it."""
+    container["image"] = f"mirror.example/{container['image']}"
+
+
+@pytest.mark.parametrize("change", [raised, mirrored])
+async def test_pods_that_a_webhook_changes_as_they_are_written_are_rolled_one_after_the_other(change: Any) -> None:
+    world = await running(shards=3)
+    write = world.runtime.apply
+
+    async def admitted(manifest: Any, *, new: bool = False) -> Any:
+        if manifest["kind"] == "Deployment":
+            manifest = copy.deepcopy(manifest)
+            change(manifest["spec"]["template"]["spec"]["containers"][0])
+        return await write(manifest, new=new)
+
+    async def at_rest() -> list[Any]:
+        for _ in range(12):
+            outcome = await world.step()
+            world.start()
+        assert outcome.status.rollout.held == 0
+        assert not outcome.actions, "nothing is written again and again"
+        assert all(image.endswith(NEW) for image in world.images())
+        return copy.deepcopy(
+            [child["spec"] for (kind, _), child in world.runtime.objects.items() if kind == "Deployment"]
+        )
+
+    world.runtime.apply = admitted  # type: ignore[method-assign]
+    world.settings = replace(SETTINGS, image=NEW)
+    rolled = await at_rest()
+    world.memory = FleetMemory()
+    assert await at_rest() == rolled, "an operator that starts anew makes no new pods"
+    edited = world.runtime.objects["Deployment", "hall-sensors-1"]["spec"]["template"]["spec"]["containers"][0]
+    edited["env"] = []
+    assert await at_rest() == rolled, "what people change is put right"

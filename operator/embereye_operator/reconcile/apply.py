@@ -86,7 +86,9 @@ class Applier:
         """
         name, generation, now = identity(manifest), self._fleet.generation, self._snapshot.now
         manifest, observed = marked(manifest), objects.get(name)
-        if observed is not None and not _differs(manifest, observed):
+        shard = manifest["kind"] == "Deployment"
+        rollout = self._memory.rollout
+        if observed is not None and not _differs(rollout.expected(manifest) if shard else manifest, observed):
             return True
         if fenced and observed is not None and (version := self._snapshot.versions.get(name)):
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
@@ -96,7 +98,7 @@ class Applier:
             problems["ApplyRefused"] = refusal
             return False
         try:
-            await self._runtime.apply(manifest, new=observed is None)
+            stored = await self._runtime.apply(manifest, new=observed is None)
         except TakenError as error:
             taken = [problems["NameTaken"]] if "NameTaken" in problems else []
             problems["NameTaken"] = "; ".join([*taken, str(error)])
@@ -106,6 +108,8 @@ class Applier:
             self._memory.refuses(name, str(error), generation, now)
             await self._runtime.event(self._fleet, "Warning", "ApplyRefused", str(error))
             return False
+        if shard:
+            rollout.admits(manifest, stored)
         self._memory.refused.pop(name, None)
         self._context.actions.append(f"apply {' '.join(name)}")
         return True

@@ -27,12 +27,13 @@ class Runtime(Protocol):
         """
         ...
 
-    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
         """Make the object exist with the fields of `manifest`, and without those that an earlier one of ours had more.
 
         RefusedError where that is not allowed. `new`: `children` did not return it; TakenError where there is an object
         of its name all the same, which is somebody else's then.
         A `metadata.resourceVersion` in it means: only if that is still the object's version.
+        Returns the object as it is then: admission may have made something else of it than `manifest` says.
         """
         ...
 

@@ -1,5 +1,6 @@
 """Which shards may take a changed pod now: of a fleet one at a time, and only when the fleet's turn has come."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -74,6 +75,24 @@ class RolloutMemory:
     since: int = 0  # when a shard that has taken a changed pod was first seen not well; 0: all are
     dark: frozenset[str] = frozenset()  # devices that were dark before: they are not waited for
     held: tuple[str, ...] = ()  # shards that keep their pod for now
+    # Deployment → the pod that was asked for, and what admission made of it where that is something else: requests that
+    # are raised, an image that is led to a mirror.
+    admitted: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=dict)
+
+    def admits(self, deployment: Manifest, stored: Manifest) -> None:
+        """Note what has become of `deployment` as it was written."""
+        name, asked, made = deployment["metadata"]["name"], _template(deployment), _template(stored)
+        if differences(asked, made):
+            self.admitted[name] = copy.deepcopy((asked, made))
+        else:
+            self.admitted.pop(name, None)
+
+    def expected(self, deployment: Manifest) -> Manifest:
+        """`deployment` as it is there once it is written, as far as that is known."""
+        asked, made = self.admitted.get(deployment["metadata"]["name"], ({}, {}))
+        if asked != _template(deployment):
+            return deployment
+        return {**deployment, "spec": {**deployment["spec"], "template": made}}
 
     @property
     def is_on(self) -> bool:
@@ -111,7 +130,8 @@ def plan_rollout(
     target = target_image(fleet, image)
     wanted = {child["metadata"]["name"]: child for child in desired if child["kind"] == "Deployment"}
     there = {name: children[key] for name in wanted if (key := ("Deployment", name)) in children}
-    pending = [name for name, found in there.items() if rolls(wanted[name], found)]
+    memory.admitted = {name: pod for name, pod in memory.admitted.items() if name in wanted}
+    pending = [name for name, found in there.items() if rolls(memory.expected(wanted[name]), found)]
     changed = [name for name in there if name not in pending]
     sick = [why for name in changed if (why := _why_not_well(name, there[name], statuses.get(name), memory, turns))]
     memory.since = (memory.since or now) if sick else 0

@@ -314,7 +314,7 @@ class KubernetesRuntime:
             if stored is not None and self._operator and stored.holder not in {"", self._operator}:
                 raise NotLeadingError(f"{' '.join(key)} is held by operator {stored.holder}: nothing is written")
 
-    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
         """See Runtime."""
         self._fence(_owners(manifest))
         new = new and await self._is_absent(manifest)
@@ -347,6 +347,7 @@ class KubernetesRuntime:
             self._lack(manifest["kind"], gone=True)
             raise RefusedError(f"{' '.join(key_of(manifest))}: there is no {manifest['kind']} here any more") from error
         self.cache.put(stored)
+        return stored
 
     async def _is_absent(self, manifest: Manifest) -> bool:
         """Whether there is no object of this name; TakenError where there is one, and it is not its fleet's."""

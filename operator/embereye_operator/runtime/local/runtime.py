@@ -203,7 +203,7 @@ class LocalRuntime:
         ]
         return [*self._objects.owned_by(fleet.uid), *deployments]
 
-    async def apply(self, manifest: Manifest, *, new: bool = False) -> None:
+    async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
         """Make it so; nobody else makes objects here."""
         match manifest["kind"]:
             case "Deployment":
@@ -213,6 +213,7 @@ class LocalRuntime:
                 self._objects.put(manifest, self._write_files)
             case _:
                 self._objects.put(manifest)
+        return manifest
 
     async def delete(self, manifest: Manifest) -> None:
         """Stop or forget it; a shard drains on SIGTERM."""

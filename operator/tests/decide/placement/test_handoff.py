@@ -52,8 +52,8 @@ class Crashing(FakeRuntime):
         if self.watching:
             self.dark |= {f"s-{number:02}" for number in range(COUNT)} - covered
 
-    async def apply(self, manifest: Any, **options: Any) -> None:
-        await self._write(lambda: super(Crashing, self).apply(manifest, **options))
+    async def apply(self, manifest: Any, **options: Any) -> Any:
+        return await self._write(lambda: super(Crashing, self).apply(manifest, **options))
 
     async def delete(self, manifest: Any) -> None:
         await self._write(lambda: super(Crashing, self).delete(manifest))
