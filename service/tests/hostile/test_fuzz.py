@@ -10,6 +10,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import cv2
@@ -53,6 +54,7 @@ from embereye.wire.video.h265 import H265
 from embereye.wire.video.nal import Codec, VideoError, nal_units
 
 EXAMPLES = 200
+TODAY = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))  # for each target
 
 JPEG = cv2.imencode(".jpg", np.full((16, 32, 3), 90, np.uint8))[1].tobytes()
@@ -182,7 +184,7 @@ def _onvif(data: bytes, _: list[int]) -> None:
         assert str(profile).isprintable()
         assert profile.side >= 0
     for read in (
-        media.read_uri, soap.read_fault, onvif_device.read_clock, onvif_device.read_services,
+        media.read_uri, soap.read_fault, lambda said: onvif_device.read_clock(said, TODAY), onvif_device.read_services,
         onvif_device.read_capabilities, onvif_device.read_information,
     ):  # fmt: skip
         read(answer)

@@ -1,7 +1,7 @@
 """What is asked of an ONVIF device about itself (ONVIF Core Specification, 8)."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from embereye.wire.onvif.xml import Element
 
@@ -12,6 +12,7 @@ CLOCK = f'<GetSystemDateAndTime xmlns="{_DEVICE}"/>'
 SERVICES = f'<GetServices xmlns="{_DEVICE}"><IncludeCapability>false</IncludeCapability></GetServices>'
 CAPABILITIES = f'<GetCapabilities xmlns="{_DEVICE}"><Category>Media</Category></GetCapabilities>'
 INFORMATION = f'<GetDeviceInformation xmlns="{_DEVICE}"/>'
+_ZONES = timedelta(hours=14)  # that a local time differs from UTC at most
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,22 @@ class Information:
     serial: str = ""
 
 
-def read_clock(answer: Element) -> datetime | None:
-    """The device's clock; None where the answer does not hold it."""
-    utc = answer.first("UTCDateTime")
-    if utc is None:
-        return None
+def read_clock(answer: Element, now: datetime) -> datetime | None:
+    """The device's clock; None where the answer does not hold it.
+
+    Some tell their local time alone, in a zone that is not known. It is taken where it differs from `now` by more than
+    any zone does: then the clock was never set.
+    """
+    if utc := answer.first("UTCDateTime"):
+        return _read_time(utc)
+    local = answer.first("LocalDateTime")
+    clock = _read_time(local) if local else None
+    return clock if clock and abs(clock - now) > _ZONES else None
+
+
+def _read_time(element: Element) -> datetime | None:
     try:
-        numbers = [int(utc.value(name)) for name in ("Year", "Month", "Day", "Hour", "Minute", "Second")]
+        numbers = [int(element.value(name)) for name in ("Year", "Month", "Day", "Hour", "Minute", "Second")]
         return datetime(numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], min(numbers[5], 59), tzinfo=UTC)
     except (ValueError, OverflowError):
         return None

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from xml.sax.saxutils import escape
@@ -10,7 +11,7 @@ from xml.sax.saxutils import escape
 from embereye.wire.onvif.xml import Element
 from embereye.wire.rtsp.messages import printable
 
-CONTENT_TYPE = "application/soap+xml; charset=utf-8"
+_CALLED = re.compile(r'<(\w+) xmlns="([^"]+)"')
 _SECURITY = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-"
 _DIGEST = f"{_SECURITY}username-token-profile-1.0#PasswordDigest"
 _BASE64 = f"{_SECURITY}soap-message-security-1.0#Base64Binary"
@@ -23,6 +24,13 @@ class Fault:
 
     reason: str
     unauthorized: bool = False  # the credentials are missing, wrong, or may not do that
+
+
+def content_type(body: str) -> str:
+    """The Content-Type of a request; it names the action, which is optional, because some cameras go by that alone."""
+    called = _CALLED.match(body)
+    action = f'; action="{called[2]}/{called[1]}"' if called else ""
+    return f"application/soap+xml; charset=utf-8{action}"
 
 
 def envelope(body: str, header: str = "") -> bytes:

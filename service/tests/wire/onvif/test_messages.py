@@ -75,9 +75,20 @@ def test_the_clock_is_read_and_one_that_cannot_be_is_none():
         b"<a><LocalDateTime><Hour>9</Hour></LocalDateTime><UTCDateTime><Time><Hour>1</Hour><Minute>2</Minute>"
         b"<Second>60</Second></Time><Date><Year>2026</Year><Month>2</Month><Day>3</Day></Date></UTCDateTime></a>"
     )
-    assert device.read_clock(parse(text)) == datetime(2026, 2, 3, 1, 2, 59, tzinfo=UTC)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert device.read_clock(parse(text), now) == datetime(2026, 2, 3, 1, 2, 59, tzinfo=UTC)
     for damaged in (b"<a/>", text.replace(b"<Month>2", b"<Month>14"), text.replace(b"2026", b"9" * 30)):
-        assert device.read_clock(parse(damaged)) is None
+        assert device.read_clock(parse(damaged), now) is None
+
+
+@pytest.mark.parametrize(("year", "read"), [(1979, True), (2026, False)])
+def test_a_clock_by_an_unknown_time_zone_is_taken_where_it_is_wrong_by_more_than_that(year, read):
+    text = (
+        f"<a><LocalDateTime><Time><Hour>1</Hour><Minute>2</Minute><Second>3</Second></Time><Date><Year>{year}</Year>"
+        "<Month>2</Month><Day>3</Day></Date></LocalDateTime></a>"
+    )
+    clock = device.read_clock(parse(text.encode()), datetime(2026, 2, 2, 14, 0, tzinfo=UTC))
+    assert clock == (datetime(year, 2, 3, 1, 2, 3, tzinfo=UTC) if read else None)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,8 @@ class OnvifClient:
     async def connect(self) -> None:
         """Ask for the camera's clock, and where its services are."""
         try:
-            clock = device.read_clock(await self._ask(self._device, device.CLOCK, open_to_all=True))
+            answer = await self._ask(self._device, device.CLOCK, open_to_all=True)
+            clock = device.read_clock(answer, datetime.now(UTC))
         except RefusedError:  # everybody may ask for it, but some cameras do not know that
             clock = None
         self._ahead = clock - datetime.now(UTC) if clock else timedelta()
@@ -149,7 +150,7 @@ class OnvifClient:
             return await self._post(address, body, open_to_all=open_to_all)
 
     async def _post(self, address: str, body: str, *, open_to_all: bool) -> tuple[int, list[str], Element | None]:
-        headers, header = {"Content-Type": soap.CONTENT_TYPE, "Accept-Encoding": "identity"}, ""
+        headers, header = {"Content-Type": soap.content_type(body), "Accept-Encoding": "identity"}, ""
         if self._user and not open_to_all:
             if self._challenge:
                 parts = urlsplit(address)

@@ -86,6 +86,22 @@ async def test_a_fitting_stream_is_found_and_played_whatever_host_and_clock_the_
     assert served.asked[-2:] == [f"{service}:GetProfiles", f"{service}:GetStreamUri"]
 
 
+async def test_every_request_names_its_action_which_some_cameras_go_by():
+    named = []
+
+    @web.middleware
+    async def note(request, handler):
+        text = await request.text()
+        asked = re.search(r'<s:Body><(\w+) xmlns="([^"]+)"', text)
+        named.append((request.headers["Content-Type"], f"{asked[2]}/{asked[1]}"))
+        return await handler(request)
+
+    async with camera(note) as served:
+        await play(opened(served.port))
+    assert len(named) >= 4
+    assert all(said == f'application/soap+xml; charset=utf-8; action="{action}"' for said, action in named)
+
+
 async def test_the_profile_that_is_named_is_played():
     async with camera() as served:
         units, states, reason = await play(opened(served.port, Wanted("sub")))
