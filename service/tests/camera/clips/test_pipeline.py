@@ -1,4 +1,5 @@
 from types import SimpleNamespace
+from typing import Any, cast
 
 from embereye.camera.clips.pipeline import ClipPipeline
 from embereye.camera.clips.spool import ClipSpool
@@ -13,10 +14,10 @@ STOOD = 30 * SECOND
 
 async def test_a_clip_goes_on_for_as_long_as_it_was_to_after_the_machine_stood_still(tmp_path):
     options = SimpleNamespace(data=tmp_path, shard="yard-0")
-    pipeline = ClipPipeline(SimpleNamespace(options=options, links=None))
+    pipeline = ClipPipeline(cast("Any", SimpleNamespace(options=options, links=None)))
     recorder = pipeline._recorder
     await recorder.start()
-    camera = SimpleNamespace(
+    camera: Any = SimpleNamespace(
         device=SimpleNamespace(id="gate"), clip_ns=(SECOND, SECOND), encoding="", video=None, picture=None,
         ring=SimpleNamespace(frames=list), latest=frame(0),
     )  # fmt: skip
