@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from embereye.camera.clips.recorder import Recorder
 from embereye.camera.clips.ring import Kept, KeptUnit
 from embereye.camera.device.camera import CameraDevice
+from embereye.process.timing.running import Running
 from embereye.shard.clips.delivery import Delivery
 from embereye.shard.service import ShardContext
 from embereye.units import Box
@@ -28,6 +29,7 @@ class ClipPipeline:
         self._delivery = Delivery(context.links, self._recorder)
         # Of videos: whose still waits for a whole picture, why, and where in it something is seen.
         self._stills: dict[str, list[tuple[Clip, EvidenceItem, Box | None]]] = {}
+        self._running = Running()
 
     @classmethod
     async def start(cls, context: ShardContext) -> "ClipPipeline":
@@ -54,7 +56,7 @@ class ClipPipeline:
             before.append(camera.latest)
         about = Clip(fleet=assignment.fleet, retention_ns=assignment.camera.evidence_retention_ns)
         stronger = self._recorder.record_report(
-            report, before, box=box, now_ns=now_ns, about=about, after_ns=camera.clip_ns[1]
+            report, before, box=box, now_ns=self._passed_ns(now_ns), about=about, after_ns=camera.clip_ns[1]
         )
         if stronger and camera.encoding:
             camera.picture_wanted = True
@@ -63,14 +65,14 @@ class ClipPipeline:
     def record_frame(self, camera: CameraDevice, now_ns: int) -> None:
         """Add the latest picture of `camera` to its open clips; a video's are added as they come, by `record_unit`."""
         if camera.latest:
-            self._recorder.record_frame(camera.device.id, camera.latest, now_ns)
+            self._recorder.record_frame(camera.device.id, camera.latest, self._passed_ns(now_ns))
         if camera.picture:
             for about, report, box in self._stills.pop(camera.device.id, ()):
                 self._recorder.record_still(about, camera.picture, report, box)
 
     def record_unit(self, camera: str, kept: KeptUnit, now_ns: int) -> None:
         """Add the latest access unit of `camera` to its open clips."""
-        self._recorder.record_frame(camera, kept, now_ns)
+        self._recorder.record_frame(camera, kept, self._passed_ns(now_ns))
 
     def end_clips(self, camera: str) -> None:
         """End the clips of a camera that another shard owns now."""
@@ -79,7 +81,12 @@ class ClipPipeline:
 
     def end_overdue(self, now_ns: int) -> None:
         """End clips that are over; call it every second or so."""
-        self._recorder.end_overdue(now_ns)
+        self._recorder.end_overdue(self._passed_ns(now_ns))
+
+    def _passed_ns(self, now_ns: int) -> int:
+        """`now_ns` less all the time for which the process stood still: no clip has got anything of that."""
+        self._running.since(now_ns)
+        return now_ns - self._running.stood_ns
 
     async def drain(self, seconds: float) -> None:
         """End every clip and wait up to `seconds` for the hub to store them; the others wait on the disk."""

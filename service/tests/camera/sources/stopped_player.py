@@ -17,8 +17,8 @@ from embereye.camera.sources.rtsp.source import RtspSource
 async def play(kind: str, address: str) -> None:
     """Play until it ends."""
     opened = HttpSource if kind == "http" else RtspSource
-    dials, options = DialLimiter(1), {"dial": 5.0, "stall": 1.0}
-    source = opened(parse_source(address), lambda: ("", ""), dials, SocketPoller(), **options)
+    what, dials = parse_source(address), DialLimiter(1)
+    source = opened(what, lambda: ("", ""), dials, SocketPoller(), dial=5.0, stall=1.0)
     try:
         await source.play(lambda *_: print("picture", flush=True), lambda _: None)
     except SourceError as error:

@@ -5,4 +5,6 @@ from embereye.units import SECOND
 def test_a_process_runs_since_it_was_looked_at_again_after_it_stood_still() -> None:
     running = Running()
     assert [running.since(second * SECOND) for second in (100, 101, 102)] == [100 * SECOND] * 3
+    assert running.stood_ns == 0
     assert [running.since(second * SECOND) for second in (112, 113)] == [112 * SECOND] * 2
+    assert running.stood_ns == 10 * SECOND
