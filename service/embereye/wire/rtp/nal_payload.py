@@ -63,7 +63,7 @@ class H264Format:
         if not payload:
             return ()
         kind = payload[0] & 0x1F
-        if 1 <= kind <= 23 or begins_with_start_code(payload):
+        if 1 <= kind <= 23 or (kind == 0 and begins_with_start_code(payload)):
             return (NalPart(bytes(payload)),)
         if kind in _IGNORED:
             return ()

@@ -91,6 +91,20 @@ async def test_pictures_come_through_however_the_body_is_framed_and_cut(headers,
     assert not reason
 
 
+@pytest.mark.parametrize("size", [1, 50, 10_000])
+@pytest.mark.parametrize(
+    "line",
+    [b"Tue, 12 Jun 2012 01:56:34 GMT\r\n", b"Server : GoaHead\r\n", b"\xff\xfe: x\r\n", b"Server: G\r\n \tx\r\n"],
+)
+async def test_lines_in_a_head_that_are_no_fields_are_left_out(line, size):
+    head = b"HTTP/1.1 200 OK\r\n" + line + b"Content-Type: multipart/x-mixed-replace; boundary=x\r\n\r\n"
+    data = head + b"--x\r\n\r\n" + A + b"\r\n--x\r\n\r\n" + B
+    async with camera(*(data[start : start + size] for start in range(0, len(data), size))) as address:
+        frames, _, reason = await play(address)
+    assert not reason
+    assert frames == [A, B]
+
+
 async def test_a_camera_that_breaks_its_connection_or_a_taker_that_explodes_ends_the_source_with_the_reason():
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")

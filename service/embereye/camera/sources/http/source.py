@@ -13,6 +13,7 @@ from embereye.camera.sources import tls
 from embereye.camera.sources.credentials import Credentials
 from embereye.camera.sources.declared import DeclaredSource, SourceError
 from embereye.camera.sources.http.body import offer_pictures
+from embereye.camera.sources.http.lenient import LenientConnector
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import Offer, SetState
 from embereye.wire.http.authorization import Challenge, authorize, strongest
@@ -41,7 +42,8 @@ class HttpSource:
         """Read pictures until the server ends the stream."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._dial)
         with readable_errors(self._dial):
-            async with aiohttp.ClientSession(timeout=timeout, read_bufsize=CHUNK) as session:
+            connector = LenientConnector()
+            async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
                     response = await get(session, self._what.address, *self._credentials(), proven=self._what.proven)
                 try:
