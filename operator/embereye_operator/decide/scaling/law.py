@@ -212,6 +212,7 @@ class Scaler:
             # What nobody saw was not watched; nor does a clock count that was set back.
             self._asked.clear()
             self._since = now
+            self._above = 0
         self._latest = now
         # Only what may yet be the highest is kept: the first is, and those after it fall.
         while self._asked and self._asked[-1][1] <= required:

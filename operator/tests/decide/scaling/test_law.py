@@ -105,6 +105,13 @@ def test_an_ordinary_step_up_waits_for_confirmation() -> None:
     assert clock.run(5 * 700, 6) == [4, 4, 5]
 
 
+def test_what_an_operator_that_stood_still_has_not_seen_confirms_nothing() -> None:
+    clock = Clocked(shards=4)
+    assert clock.run(5 * 700, 2) == [4]
+    assert clock.step(5 * 700, seconds=60).shards == 4
+    assert clock.run(5 * 700, 4) == [4, 5]
+
+
 def test_a_burst_is_answered_at_once_and_not_taken_back_for_a_while() -> None:
     clock = Clocked()
     clock.run(700, 120)
