@@ -12,7 +12,8 @@ from harness.need import FIRST_PROCESS, OWN_PROCESSES
 from embereye_cli import main as command
 
 BEGIN = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell runs in the background
 from embereye_cli import main
 def load(name):
     print("loading", flush=True)
