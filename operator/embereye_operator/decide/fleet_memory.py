@@ -80,8 +80,7 @@ class FleetMemory:
 
     def heard(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
         """Take what the shards said, or that they did not."""
-        self._leave_out(now - self._asked)
-        self._asked = now
+        self._leave_out_absence(now)
         for shard, status in statuses.items():
             if status is None:
                 self.silent.setdefault(shard, now)
@@ -94,16 +93,18 @@ class FleetMemory:
             self._coming.pop(shard, None)
         self._doubted &= self.silent.keys()
 
-    def _leave_out(self, passed: int) -> None:
-        """Have nothing that is waited for be older by time that nobody has seen, of what `passed` since the last look.
+    def _leave_out_absence(self, now: int) -> None:
+        """Have nothing that is waited for be older by time that nobody has seen.
 
         Some of it counts: passes may all take long. Fleets at rest are looked at seldom, also where their loads differ.
         """
-        if passed > ABSENCE:
-            for shard in self.silent.keys() - self._doubted:
-                self.silent[shard] = max(self.silent[shard], self._asked + passed - LOST // 2)
-            self._doubted.update(self.silent)
-        unseen = max(0, passed - ABSENCE)
+        passed, self._asked = now - self._asked, now
+        if passed <= ABSENCE:
+            return
+        for shard in self.silent.keys() - self._doubted:
+            self.silent[shard] = max(self.silent[shard], now - LOST // 2)
+        self._doubted.update(self.silent)
+        unseen = passed - ABSENCE
         self.waiting = {device: since + unseen for device, since in self.waiting.items()}
         self.leaving = {shard: since + unseen for shard, since in self.leaving.items()}
         self.uneven += max(0, passed - UNEVEN // 2) if self.uneven else 0
