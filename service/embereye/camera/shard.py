@@ -107,7 +107,7 @@ class CameraShard:
             self._views = ViewStore(Path(context.options.data) / "views")
             self._clips = await ClipPipeline.start(context)
         context.tasks.start(self._tick(), name="camera-tick")
-        context.tasks.start(collect_garbage(), name="collect-garbage")
+        context.tasks.start(collect_garbage(self._pool.give_back), name="collect-garbage")
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
         context.tasks.start(self._host.run(), name="camera-model")
 

@@ -8,7 +8,7 @@ import itertools
 import logging
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
@@ -65,8 +65,10 @@ def freeze_heap() -> None:
         logger.debug("%d large pages", fold_heap())
 
 
-async def collect_garbage() -> None:
+async def collect_garbage(give_back: Callable[[], None] = lambda: None) -> None:
     """Look at what was made lately every minute, until cancelled: what a process needs after `freeze_heap`.
+
+    `give_back` is called then, too: it lets go of memory that is held for what has passed.
 
     Each call that gRPC serves leaves five objects behind that refer to one another, 600 bytes. A shard is asked every
     second how it is and makes little else: until there are COLLECT_AFTER of them it would keep those of an hour.
@@ -77,6 +79,7 @@ async def collect_garbage() -> None:
     for turn in itertools.count(1):
         await asyncio.sleep(COLLECT_SECONDS)
         gc.collect(1 if turn % COLLECT_ALL else 2)
+        give_back()
 
 
 def fold_heap() -> int:

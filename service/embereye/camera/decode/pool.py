@@ -174,6 +174,7 @@ class DecoderPool:
         self._forker: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._descriptor = -1
+        self._memory: mmap.mmap | None = None  # of all decoders, one after the other
         self._closed = False
         self._ready = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
@@ -208,7 +209,8 @@ class DecoderPool:
         size = (self.count + 1) * SHARE_BYTES
         self._descriptor = os.memfd_create("embereye-frames")
         os.ftruncate(self._descriptor, size)
-        memory = memoryview(mmap.mmap(self._descriptor, size))
+        self._memory = mmap.mmap(self._descriptor, size)
+        memory = memoryview(self._memory)
         for number in range(self.count):
             begin = number * SHARE_BYTES
             self._decoders.append(_Decoder(number, memory[begin : begin + SHARE_BYTES]))
@@ -244,6 +246,19 @@ class DecoderPool:
         self._again.pop(camera, None)
         if home := self._homes.pop(camera, None):
             self._forget_stream(home)
+
+    def give_back(self) -> None:
+        """Free the memory of all slots that hold no frame.
+
+        Each would keep the pages of its largest frame for good, 9 MB at most: of the slots together, what the worst
+        burst had ever taken, long after it. To get the pages of a few slots anew takes a millisecond.
+        """
+        if not self._memory:
+            return
+        for decoder in {*self._decoders, self._apart}:
+            for slot in decoder.free:
+                begin = decoder.number * SHARE_BYTES + slot * SLOT_BYTES
+                self._memory.madvise(mmap.MADV_REMOVE, begin, SLOT_BYTES)
 
     # A frame's way, from its mailbox to the turn's end
 

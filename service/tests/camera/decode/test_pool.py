@@ -122,6 +122,26 @@ async def test_a_frame_is_decoded_as_it_would_be_here(pool):
     assert not pool.busy
 
 
+async def test_memory_that_a_burst_of_large_pictures_took_is_given_back_and_pictures_are_as_before(pool):
+    def taken():
+        return os.fstat(pool._descriptor).st_blocks * 512
+
+    large = JPEG + bytes(2_000_000)
+    cameras = [Camera(pool) for _ in range(8)]
+    for number, camera in enumerate(cameras):
+        camera.offer(number, large)
+    pool.give_back()  # while they are in work
+    await eventually(lambda: all(camera.results for camera in cameras))
+    assert taken() > 2 * len(large)
+    pool.give_back()
+    assert taken() < 100_000
+    cameras[0].offer(9)
+    await eventually(lambda: len(cameras[0].results) == 2)
+    for camera in cameras:
+        for decoded in camera.results:
+            assert np.array_equal(decoded.image, decode_frame(HALF, JPEG, 320, 240).image)
+
+
 async def test_a_still_marks_what_it_is_asked_to(pool):
     camera = Camera(pool, DecodeOrder(2, [(0.25, 0.25, 0.5, 0.5)]))
     camera.offer(1, noisy_jpeg(size=(480, 640)))
