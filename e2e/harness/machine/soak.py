@@ -48,10 +48,18 @@ class SoakPlan:
     faults: tuple[str, ...] = tuple(name for name in FAULTS if name not in {"disk full", "operator killed"})
 
     def schedule(self) -> list[tuple[float, str]]:
-        """When each event is to come, in seconds after the beginning: "fire" or the name of a fault."""
+        """When each event is to come, in seconds after the beginning: "fire" or the name of a fault.
+
+        A run of an hour or longer begins with one of each fault, while processes warm up: no fault is left to chance,
+        and what the first of a kind has a process load and make room for is no leak.
+        """
         dice, found = random.Random(self.seed), []
-        for kind, mean in (("fire", FIRE_SECONDS), ("fault", self.fault_seconds)):
-            at = 0.0
+        first = WARM_SECONDS if self.fault_seconds and self.seconds >= 3 * WARM_SECONDS else 0.0
+        if first:
+            shuffled = dice.sample(self.faults, len(self.faults))
+            found += [(first * number / len(shuffled), name) for number, name in enumerate(shuffled, 1)]
+        for kind, mean, begin in (("fire", FIRE_SECONDS, 0.0), ("fault", self.fault_seconds, first)):
+            at = begin
             while mean:
                 at += dice.uniform(0.5, 1.5) * mean
                 if at > self.seconds:

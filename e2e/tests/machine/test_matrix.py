@@ -281,6 +281,13 @@ def test_a_soak_s_events_follow_from_its_seed() -> None:
     assert not [event for _, event in replace(plan, fault_seconds=0.0).schedule() if event != "fire"]
 
 
+def test_a_soak_makes_each_fault_once_before_it_judges_what_its_processes_use() -> None:
+    plan = SoakPlan(seconds=3600, seed=5)
+    first = [event for at, event in plan.schedule() if event != "fire" and at <= WARM_SECONDS]
+    assert sorted(first) == sorted(plan.faults)
+    assert len(SoakPlan(seconds=60, seed=5).schedule()) < 5, "there is no time for it in a short one"
+
+
 def test_a_soak_has_a_sensor_for_each_of_its_fires_or_so_many_that_some_are_reset_before_all_burn() -> None:
     short, day = SoakPlan(seconds=600, seed=5), SoakPlan(seconds=86400, seed=5)
     assert fires_of(short) >= len(short.schedule())
