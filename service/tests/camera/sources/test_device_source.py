@@ -47,9 +47,9 @@ async def test_one_that_is_not_there_or_may_not_be_opened_is_told_with_what_to_d
 def test_what_is_no_device_is_told(tmp_path):
     (tmp_path / "video0").write_bytes(b"none")
     with pytest.raises(DeviceError, match="it gives no video"):
-        next(device.play_device(str(tmp_path / "video0")))
+        next(device.play_device(str(tmp_path / "video0"), 90))
     with pytest.raises(DeviceError, match="there is none"):
-        next(device.play_device(str(tmp_path / "video1")))
+        next(device.play_device(str(tmp_path / "video1"), 90))
 
 
 @pytest.mark.parametrize(("number", "told"), [("EBUSY", "another program uses it"), ("ENODEV", "it was unplugged")])
@@ -67,13 +67,13 @@ def test_pictures_that_a_camera_codes_as_jpeg_are_passed_on_as_they_are(tmp_path
     sent = [noisy_jpeg(number) for number in range(4)]
     (tmp_path / "camera.mjpeg").write_bytes(b"".join(sent))
     with av.open(str(tmp_path / "camera.mjpeg"), format="mjpeg") as container:
-        assert list(device.pictures(container)) == sent
+        assert list(device.pictures(container, 90)) == sent
 
 
 def test_bare_pictures_are_coded_and_what_a_camera_does_not_offer_is_not_insisted_on(monkeypatch):
     # lavfi knows none of V4L2's options: as a camera without JPEG in that size, it is opened with the last wish.
     monkeypatch.setattr(device, "FORMAT", "lavfi")
-    found = islice(device.play_device("color=c=red:size=320x240:rate=5,format=yuyv422"), 3)
+    found = islice(device.play_device("color=c=red:size=320x240:rate=5,format=yuyv422", 90), 3)
     pictures = [cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR) for data in found]
     assert all(picture.shape == (240, 320, 3) for picture in pictures)
     assert np.abs(pictures[-1].mean((0, 1)) - (0, 0, 254)).max() < 6  # BGR

@@ -7,8 +7,6 @@ import av
 import cv2
 from av.container.input import InputContainer
 
-from embereye.camera.sources.video.player import QUALITY
-
 FORMAT = "v4l2"
 # What is asked for, the first that the camera has: JPEG, as it is dropped undecoded, then whatever there is.
 WISHES: tuple[dict[str, str], ...] = (
@@ -38,8 +36,8 @@ def open_device(path: str) -> InputContainer:
     raise DeviceError(f"it gives no video: {problem}")
 
 
-def pictures(container: InputContainer) -> Iterator[bytes]:
-    """The pictures of `container` as JPEG, until it ends; those that a camera coded as JPEG as they are."""
+def pictures(container: InputContainer, quality: int) -> Iterator[bytes]:
+    """The pictures of `container` as JPEG of `quality`, until it ends; those that a camera coded so as they are."""
     if not container.streams.video:
         raise DeviceError("it gives no video")
     stream = container.streams.video[0]
@@ -48,16 +46,16 @@ def pictures(container: InputContainer) -> Iterator[bytes]:
         yield from (bytes(packet) for packet in container.demux(stream) if packet.size)
         return
     for frame in container.decode(stream):
-        coded, data = cv2.imencode(".jpg", frame.to_ndarray(format="bgr24"), [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+        coded, data = cv2.imencode(".jpg", frame.to_ndarray(format="bgr24"), [cv2.IMWRITE_JPEG_QUALITY, quality])
         if not coded:
             raise DeviceError("a picture cannot be coded as JPEG")
         yield data.tobytes()
 
 
-def play_device(path: str) -> Iterator[bytes]:
-    """The pictures of the device at `path` as JPEG; DeviceError where it cannot be played."""
+def play_device(path: str, quality: int) -> Iterator[bytes]:
+    """The pictures of the device at `path` as JPEG of `quality`; DeviceError where it cannot be played."""
     try:
         with open_device(path) as container:
-            yield from pictures(container)
+            yield from pictures(container, quality)
     except (av.FFmpegError, OSError) as error:
         raise DeviceError(f"it stopped: {error.strerror or error}") from error

@@ -56,7 +56,7 @@ def play_device(path: str) -> str:
     from embereye.camera.sources.video import device
 
     try:
-        for data in device.play_device(path):
+        for data in device.play_device(path, QUALITY):
             sys.stdout.buffer.write(LENGTH.pack(len(data)) + data)
             sys.stdout.buffer.flush()
     except device.DeviceError as error:
