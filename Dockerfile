@@ -21,12 +21,12 @@ RUN /opt/packages/bin/python /pip.whl/pip install --no-cache-dir --no-index --no
  && /opt/packages/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/embereye
 
 FROM ${BASE}
-# A name for the user: kopf signs with it.
+# A name for the user, whom some clusters give another number: kopf signs with it.
 RUN echo 'embereye:x:65532:65532:EmberEye:/tmp:/usr/sbin/nologin' >>/etc/passwd && echo 'embereye:x:65532:' >>/etc/group \
  && install --directory --owner=65532 --group=65532 --mode=0700 /var/lib/embereye
 # In two layers, so that a change of the project alone is a small one.
 COPY --from=packages /opt/packages /opt/packages
 COPY --from=own /opt/embereye /opt/embereye
-ENV PATH=/opt/embereye/bin:/opt/packages/bin:$PATH HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/opt/embereye/bin:/opt/packages/bin:$PATH HOME=/tmp USER=embereye PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 USER 65532:65532
 ENTRYPOINT ["embereye"]

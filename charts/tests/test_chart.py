@@ -3,6 +3,7 @@
 import base64
 import copy
 import json
+import re
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
 
 DIGEST = f"sha256:{'ab' * 32}"
+OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
 LABELS = ("--set", "additionalLabels.release=monitoring", "--set", "additionalLabels.team=safety")
 TOLERATIONS = tuple(
     argument
@@ -67,6 +69,8 @@ VALUE_SETS = {
         "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
         "--set", "operator.prometheus=http://prometheus:9090", "--set", "hub.extraArgs[0]=--retention=7d",
     ),
+    "whom the cluster says": ("--set", "runAs=none"),
+    "an own user": ("--set", "runAs=1001"),
     "an identity provider": (
         "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
         "--set", "hub.oidc.roles.operator={fire wardens}", "--set", "hub.oidc.clientSecret.existingSecret=oidc",
@@ -211,6 +215,8 @@ def pod_of(deployment: Any) -> Any:
         ("hubs.north.retention=9d", "retention"),
         ("additionalLabels.team=7", "additionalLabels.team"),
         ("logFormat=xml", "logFormat"),
+        ("runAs=root", "runAs"),
+        ("runAs=0", "runAs"),
         ("tracing.endpoint=otel-collector:4317", "tracing.endpoint"),
         ("monitoring.enabled=perhaps", "monitoring.enabled"),
         ("monitoring.scrape=serviceMonitors", "monitoring.scrape"),
@@ -499,6 +505,34 @@ def test_shards_are_pulled_with_the_releases_secrets() -> None:
     names = ("--set", "imagePullSecrets[0].name=pull", "--set", "imagePullSecrets[1].name=mirror")
     assert arguments(*names) == ["--image-pull-secrets=pull,mirror"]
     assert arguments() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "user"),
+    [
+        ((), 65532),
+        (OPENSHIFT, None),
+        (VALUE_SETS["whom the cluster says"], None),
+        ((*OPENSHIFT, "--set", "runAs=1001"), 1001),
+        (("--set", "runAs=2000000000"), 2_000_000_000),
+    ],
+)
+def test_every_pod_runs_as_who_is_named_or_as_nobody_in_particular(values: tuple[str, ...], user: int | None) -> None:
+    pods = {
+        manifest["metadata"]["name"]: manifest["spec"]
+        if manifest["kind"] == "Pod"
+        else manifest["spec"]["template"]["spec"]
+        for manifest in render(*values)
+        if manifest["kind"] in {"Deployment", "Pod"}
+    }
+    assert {"embereye-operator", "embereye-hub", "embereye-self-test"} == pods.keys()
+    named = {key: user for key in ("runAsUser", "runAsGroup", "fsGroup") if user is not None}
+    for pod in pods.values():
+        assert {**named, "runAsNonRoot": True}.items() <= pod["securityContext"].items()
+        assert user is not None or not re.search('runAs(User|Group)|fsGroup"', json.dumps(pod))
+    (operator,) = pods["embereye-operator"]["containers"]
+    told = [argument for argument in operator["args"] if "shard-user" in argument]
+    assert told == {65532: [], None: ["--shard-user=none"]}.get(user, [f"--shard-user={user}"])
 
 
 def test_only_several_hubs_have_a_disruption_budget() -> None:

@@ -1,11 +1,12 @@
 """Run in the image by build-image: everything that was trimmed does its work, as the chart runs it.
 
-That is as a user who is not root, without a writable root, and with LD_BIND_NOW=1: a symbol that a shared library
+That is as a user who is not root, whom it need not know, without a writable root, and with LD_BIND_NOW=1: a symbol that a shared library
 lacks is missed at once. Whatever fails ends this with its traceback.
 """
 
 import asyncio
 import contextlib
+import getpass
 import os
 from importlib.resources import files
 from pathlib import Path
@@ -91,6 +92,7 @@ def load_everything() -> None:
 
 def refuse_to_be_trusted() -> None:
     assert os.getuid() != 0, "it runs as root"
+    assert getpass.getuser() == "embereye", "kopf signs with a name"
     try:
         Path("/opt/written").touch()
     except OSError:

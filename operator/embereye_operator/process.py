@@ -50,6 +50,7 @@ class OperatorOptions:
     take_over_after: float = TAKE_OVER  # seconds that another operator's Lease must not have changed
     image_pull_policy: str = ""  # empty: Kubernetes' default
     image_pull_secrets: tuple[str, ...] = ()  # of the shards, in their fleets' namespaces
+    shard_user: int | None = Settings.user  # None: whom the cluster says
     shard_host: str = ""  # that shards listen on; empty: every address
     lease: str = ""  # [namespace/]name; empty: it is the only operator
     hub_names: tuple[str, ...] = ()  # by which people dial the hub, for its certificate
@@ -83,6 +84,7 @@ async def serve(
         hubs=options.hubs,
         image_pull_policy=options.image_pull_policy,
         image_pull_secrets=options.image_pull_secrets,
+        user=options.shard_user,
         host=options.shard_host,
         prometheus=options.prometheus,
         log_format=os.environ.get(logs.FORMAT_VARIABLE, ""),

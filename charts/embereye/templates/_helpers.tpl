@@ -112,12 +112,24 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- dict "names" $namespaces | toJson }}
 {{- end }}
 
+{{/* The number of the user that everything runs as; empty: the cluster says whom. */}}
+{{- define "embereye.user" -}}
+{{- $user := toString .Values.runAs }}
+{{- if eq $user "auto" }}
+{{- ternary "" "65532" (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}
+{{- else if ne $user "none" }}
+{{- int64 .Values.runAs }}
+{{- end }}
+{{- end }}
+
 {{/* PodSecurity "restricted", and a root file system nobody can write to. */}}
 {{- define "embereye.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
+{{- with include "embereye.user" . }}
+runAsUser: {{ . }}
+runAsGroup: {{ . }}
+fsGroup: {{ . }}
+{{- end }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile:
   type: RuntimeDefault

@@ -76,6 +76,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         "[EMBEREYE_IMAGE_PULL_SECRETS]",
     )
     parser.add_argument(
+        "--shard-user",
+        default=env("SHARD_USER", str(Settings.user)),
+        metavar="ID",
+        help="user and group that shards run as, by number; none: nobody is named and the cluster says whom, as "
+        "OpenShift does; default: %(default)s [EMBEREYE_SHARD_USER]",
+    )
+    parser.add_argument(
         "--shard-host",
         default=env("SHARD_HOST"),
         help="address that shards listen on; empty: every address, IPv4 and IPv6 [EMBEREYE_SHARD_HOST]",
@@ -162,6 +169,14 @@ def _positive(option: str, count: int) -> int:
     return count
 
 
+def _user(text: str) -> int | None:
+    if text == "none":
+        return None
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        raise UserError(f"--shard-user {text} is neither a user's number above 0 nor none")
+    return int(text)
+
+
 def _questions(text: str) -> tuple[Question, ...]:
     named = split_names([text])
     if unknown := [name for name in named if name not in QUESTIONS]:
@@ -191,6 +206,7 @@ def run(arguments: Namespace) -> int:
         take_over_after=arguments.take_over_after,
         image_pull_policy=arguments.image_pull_policy,
         image_pull_secrets=split_names([arguments.image_pull_secrets]),
+        shard_user=_user(arguments.shard_user),
         shard_host=arguments.shard_host,
         lease=arguments.lease,
         release=arguments.release,

@@ -28,7 +28,6 @@ DEFAULT_RESOURCES: dict[bool, Manifest] = {
 }
 LINGER_SECONDS = 60  # that a shard which is to go waits for a hub that is away: its evidence goes with its pod
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
-USER = 65532
 EVERY_ADDRESS = "[::]"  # of both families, where the host has both
 
 
@@ -123,8 +122,7 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
+            **build_user(settings),
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,
@@ -133,6 +131,11 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         container["imagePullPolicy"] = settings.image_pull_policy
     container["resources"] = build_resources(fleet)
     return container
+
+
+def build_user(settings: Settings) -> Manifest:
+    """Whom a pod or a container runs as: nobody is named where the cluster is to say, as on OpenShift."""
+    return {} if settings.user is None else {"runAsUser": settings.user, "runAsGroup": settings.user}
 
 
 def build_resources(fleet: Fleet) -> Manifest:

@@ -6,7 +6,7 @@ from typing import Any
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.shared import TopologySpread
-from embereye_operator.decide.manifests.container import LINGER_SECONDS, PRE_STOP_SECONDS, USER, build_container
+from embereye_operator.decide.manifests.container import LINGER_SECONDS, PRE_STOP_SECONDS, build_container, build_user
 from embereye_operator.decide.manifests.names import LABEL_SHARD, build_labels, build_metadata, placement_name, selector
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import (
@@ -87,9 +87,8 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
+            **build_user(settings),
+            **({} if settings.user is None else {"fsGroup": settings.user}),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "topologySpreadConstraints": [

@@ -18,6 +18,7 @@ class Settings:
     hubs: tuple[NamedHub, ...] = ()  # more of them, for fleets that choose one or whose namespace they are for
     image_pull_policy: str = ""  # empty: Kubernetes' own default
     image_pull_secrets: tuple[str, ...] = ()  # of shards, in their fleets' namespaces
+    user: int | None = 65532  # that shards run as, of the image; None: whom the cluster says
     host: str = ""  # that shards listen on; empty: every address, of both families
     prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
     log_format: str = ""  # of the shards; empty: text

@@ -215,6 +215,16 @@ def test_pods_are_restricted() -> None:
     assert not container["securityContext"]["allowPrivilegeEscalation"]
 
 
+@pytest.mark.parametrize("user", [SETTINGS.user, 1001, None])
+def test_pods_run_as_the_user_that_is_named_or_as_whom_the_cluster_says(user: int | None) -> None:
+    pod = build_deployment(fleet(), "hall-sensors-0", replace(SETTINGS, user=user))["spec"]["template"]["spec"]
+    inner = pod["containers"][0]["securityContext"]
+    said = [part[key] for part in (pod["securityContext"], inner) for key in ("runAsUser", "runAsGroup") if key in part]
+    assert [*said, pod["securityContext"].get("fsGroup")] == [user] * (len(said) + 1)
+    assert len(said) == (0 if user is None else 4)
+    assert inner["runAsNonRoot"]
+
+
 def test_a_shard_has_time_to_drain() -> None:
     pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
     sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
