@@ -169,6 +169,33 @@ async def test_another_limit_of_memory_rolls_one_shard_at_a_time_too() -> None:
     assert limited == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ({"priorityClassName": "high"}, lambda pod: "priorityClassName" in pod),
+        ({"nodeSelector": {"site": "a"}}, lambda pod: "nodeSelector" in pod),
+        ({"tolerations": [{"key": "edge"}]}, lambda pod: "edge" in str(pod["tolerations"])),
+        ({"resources": {"limits": {"cpu": "2"}}}, lambda pod: "cpu" in pod["containers"][0]["resources"]["limits"]),
+    ],
+)
+async def test_what_is_not_wanted_any_more_rolls_one_shard_at_a_time_too(template: Any, said: Any) -> None:
+    def saying() -> list[bool]:
+        found = sorted(world.runtime.objects.items())
+        return [said(child["spec"]["template"]["spec"]) for (kind, _), child in found if kind == "Deployment"]
+
+    world = await running(shards=3, template=template)
+    assert saying() == [True, True, True]
+    world.manifest["spec"]["template"] = {}
+    for rolled in (1, 2, 3):
+        await world.step()
+        assert saying().count(False) == rolled, "the next is changed once this one watches again"
+        deployment = world.runtime.objects["Deployment", f"hall-sensors-{rolled - 1}"]
+        deployment["status"] = {"availableReplicas": 1, "updatedReplicas": 1, "unavailableReplicas": 1}
+        await world.step()
+        assert saying().count(False) == rolled, "nobody else while its pod is starting"
+        world.start()
+
+
 @pytest.mark.apiserver
 async def test_on_an_api_server_one_shard_is_changed_and_the_next_once_it_is_rolled(
     bench: Bench, namespace: str

@@ -13,6 +13,7 @@ from embereye_operator.decide.manifests.disruption_budget import build_disruptio
 from embereye_operator.decide.manifests.names import LABEL_SHARD, shard_index
 from embereye_operator.decide.ownership.applied import marked
 from embereye_operator.decide.placement.assignments import located
+from embereye_operator.decide.rollout.rollout import with_pod
 from embereye_operator.decide.snapshot import Identity, Snapshot, identity
 from embereye_operator.errors import RefusedError, TakenError
 from embereye_operator.reconcile.context import Context
@@ -85,8 +86,8 @@ class Applier:
         `fenced`: only where nobody has written it since it was read.
         """
         name, generation, now = identity(manifest), self._fleet.generation, self._snapshot.now
-        manifest, observed = marked(manifest), objects.get(name)
         shard = manifest["kind"] == "Deployment"
+        manifest, observed = marked(with_pod(manifest) if shard else manifest), objects.get(name)
         rollout = self._memory.rollout
         if observed is not None and not _differs(rollout.expected(manifest) if shard else manifest, observed):
             return True

@@ -17,13 +17,20 @@ def marked(manifest: Manifest) -> Manifest:
     somebody else set. The hash can: where it is another, the manifest is applied again, and the API server removes what
     its field manager owned and does not say any more.
     """
-    text = json.dumps(manifest, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return annotated(manifest, ANNOTATION_APPLIED, hashed(manifest))
+
+
+def annotated(manifest: Manifest, annotation: str, value: str) -> Manifest:
+    """`manifest` with an annotation more."""
     metadata = manifest["metadata"]
-    annotations = {
-        **(metadata.get("annotations") or {}),
-        ANNOTATION_APPLIED: hashlib.blake2b(text.encode(), digest_size=12).hexdigest(),
-    }
+    annotations = {**(metadata.get("annotations") or {}), annotation: value}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
+
+
+def hashed(said: Mapping[str, Any]) -> str:
+    """A short text that is another where what is `said` is."""
+    text = json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def owner_uids(manifest: Mapping[str, Any]) -> list[str]:

@@ -11,10 +11,12 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.manifests.compare import differences
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
+from embereye_operator.decide.ownership.applied import annotated, hashed
 from embereye_operator.decide.rollout.turns import QUESTIONS, Turns
 from embereye_operator.decide.snapshot import Identity
 
 ANNOTATION_ROLLOUT = "embereye.dev/rollout"  # of a fleet, "paused": no more shards take a changed pod
+ANNOTATION_POD = "embereye.dev/pod"  # of a shard's Deployment: a hash of the pod that was asked for
 LIMIT = 180 * SECOND  # for a shard to be ready and watching again; then its roll-out has failed
 
 
@@ -35,9 +37,21 @@ def image_of(deployment: Mapping[str, Any]) -> str:
     return str(next((entry.get("image", "") for entry in containers if entry.get("name") == "shard"), ""))
 
 
-def rolls(desired: Manifest, observed: Mapping[str, Any]) -> bool:
+def with_pod(deployment: Manifest) -> Manifest:
+    """`deployment` with a hash of its pod: what it does not ask for any more is told by that alone."""
+    return annotated(deployment, ANNOTATION_POD, _pod_hash(deployment))
+
+
+def _pod_hash(deployment: Mapping[str, Any]) -> str:
+    return hashed(_unmoved(_template(deployment)))
+
+
+def _rolls(desired: Manifest, observed: Mapping[str, Any], memory: "RolloutMemory") -> bool:
     """Whether applying `desired` makes a new pod, for another reason than that its node is left."""
-    return bool(differences(_unmoved(_template(desired)), _unmoved(_template(observed))))
+    asked = (observed["metadata"].get("annotations") or {}).get(ANNOTATION_POD)
+    if asked and asked != _pod_hash(desired):
+        return True
+    return bool(differences(_unmoved(_template(memory.expected(desired))), _unmoved(_template(observed))))
 
 
 def is_rolled(deployment: Mapping[str, Any]) -> bool:
@@ -131,7 +145,7 @@ def plan_rollout(
     wanted = {child["metadata"]["name"]: child for child in desired if child["kind"] == "Deployment"}
     there = {name: children[key] for name in wanted if (key := ("Deployment", name)) in children}
     memory.admitted = {name: pod for name, pod in memory.admitted.items() if name in wanted}
-    pending = [name for name, found in there.items() if rolls(memory.expected(wanted[name]), found)]
+    pending = [name for name, found in there.items() if _rolls(wanted[name], found, memory)]
     changed = [name for name in there if name not in pending]
     sick = [why for name in changed if (why := _why_not_well(name, there[name], statuses.get(name), memory, turns))]
     memory.since = (memory.since or now) if sick else 0
