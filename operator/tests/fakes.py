@@ -90,6 +90,7 @@ class FakeRuntime:
         self.scaled: int | None = None
         self.others: list[str] = []
         self.on_emptied_nodes: dict[str, Displaced] = {}
+        self.waiting_pods: dict[str, str] = {}
         self.budgets_go_with: Manifest | None = None
         self.missing = {"NetworkPolicy", "ServiceMonitor", "PrometheusRule", "ScaledObject"}
         self.objects: dict[tuple[str, str], Manifest] = {}
@@ -176,6 +177,9 @@ class FakeRuntime:
 
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
         return self.on_emptied_nodes
+
+    def waiting(self, fleet: Fleet) -> Mapping[str, str]:
+        return self.waiting_pods
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
         self.log.append(f"roll {deployment['metadata']['name']}")

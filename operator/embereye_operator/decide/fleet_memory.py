@@ -64,8 +64,8 @@ class FleetMemory:
     declared: tuple[tuple[Any, ...], Sequence[Device]] = ((), [])  # from what, devices
     applied: Any = None  # under what everything was as it should be
     status: FleetStatus | None = None  # as it was read or written last
-    found: tuple[Mapping[tuple[str, str], str], PlacementRecord, Sequence[str]] | None = (
-        None  # versions, record, existing shards
+    found: tuple[Mapping[tuple[str, str], str], PlacementRecord, Sequence[str], Mapping[str, str]] | None = (
+        None  # versions, record, existing shards, those whose pods are refused → why
     )
     roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
     exposed: tuple[Any, Exposure | None] = ((), None)  # of which objects as they are, and what it has come to

@@ -35,6 +35,7 @@ class Snapshot:
     statuses: Mapping[str, ShardStatus | None]  # by shard; None: no answer
     weights: Mapping[str, float]  # device id → cores; empty until they are known
     displaced: Mapping[str, Displaced]  # shards on nodes that are being emptied, or lost
+    waiting: Mapping[str, str]  # shards that do not run → why, as far as anybody knows
     sees_nodes: bool  # whether `displaced` can know
     offered: Sequence[str]  # kinds of objects that can exist here, of those that not every cluster knows
     rivals: Sequence[str]  # autoscalers that are none of ours

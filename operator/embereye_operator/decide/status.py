@@ -53,6 +53,7 @@ class Facts:
     wanted: Sequence[str]  # shards that there should be
     existing: Sequence[str]  # shards that there are
     statuses: Mapping[str, ShardStatus | None]  # None: could not be had
+    waiting: Mapping[str, str]  # shards that do not run → why, as far as anybody knows
     decision: Decision
     scaled: LastScale | None  # by this pass
     lead: float  # seconds until a new shard is ready
@@ -120,7 +121,10 @@ def why_not_ready(facts: Facts, shard: str) -> str:
     """Why `shard` does not do its part of the placement in force; '' where it does."""
     status = facts.statuses.get(shard)
     if status is None:
-        return f"{shard} cannot be reached" if shard in facts.existing else f"{shard} is being created"
+        if shard not in facts.existing:
+            return f"{shard} is being created"
+        why = facts.waiting.get(shard)
+        return f"{shard} cannot be reached: {why}" if why else f"{shard} cannot be reached"
     if status.draining:
         return f"{shard} is draining"
     if status.epoch != facts.epoch:

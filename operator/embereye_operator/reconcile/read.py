@@ -10,6 +10,7 @@ from embereye.v1.types_pb2 import Device
 from embereye_operator.api.fleets import Fleet, FleetError, parse_devices
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
+from embereye_operator.decide.cluster.pods import why_refused
 from embereye_operator.decide.exposure import Exposure, read_exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.hubs import NamedHub, UnknownHubError, choose_hub
@@ -33,7 +34,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     runtime, memory = context.runtime, context.memory
     versions = await runtime.versions(fleet)
     previous = _previous_status(fleet, memory)
-    record, existing = await _read_placement(fleet, versions, context)
+    record, existing, refused = await _read_placement(fleet, versions, context)
     devices = await _read_devices(fleet, versions, context)
     devices, withheld = await _withhold_secrets(fleet, devices, context)
     statuses = await ask_shards(fleet, runtime, list(dict.fromkeys([*existing, *record.shards])))
@@ -50,6 +51,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         statuses=statuses,
         weights=memory.weights({device.id for device in devices}),
         displaced=runtime.displaced(fleet),
+        waiting={**runtime.waiting(fleet), **refused},
         sees_nodes=runtime.sees_nodes,
         offered=[kind for kind in OFFERED if runtime.offers(kind)],
         rivals=runtime.rivals(fleet),
@@ -95,15 +97,20 @@ def _previous_status(fleet: Fleet, memory: FleetMemory) -> FleetStatus:
 
 async def _read_placement(
     fleet: Fleet, versions: Mapping[Identity, str], context: Context
-) -> tuple[PlacementRecord, Sequence[str]]:
-    """The record and the shards that exist. Without the assignments where nothing has changed: nobody asks then."""
+) -> tuple[PlacementRecord, Sequence[str], Mapping[str, str]]:
+    """The record, the shards that exist, and why pods of theirs are refused.
+
+    Without the assignments where nothing has changed: nobody asks then.
+    """
     memory, children = context.memory, context.children
     if memory.found and memory.found[0] == versions and all(versions.values()):
         return memory.found[1:]
     record = await children.record()
-    existing = _existing_shards(fleet, await children.objects())
-    memory.found = versions, replace(record, assignments={}), existing
-    return record, existing
+    objects = await children.objects()
+    existing = _existing_shards(fleet, objects)
+    refused = {shard: why for shard in existing if (why := why_refused(objects["Deployment", shard]))}
+    memory.found = versions, replace(record, assignments={}), existing, refused
+    return record, existing, refused
 
 
 def _existing_shards(fleet: Fleet, children: Mapping[Identity, Manifest]) -> list[str]:

@@ -92,6 +92,7 @@ async def reconcile(
         wanted=wanted,
         existing=applier.existing,
         statuses=applier.statuses,
+        waiting=snapshot.waiting,
         decision=decision,
         scaled=scaled,
         lead=memory.lead,

@@ -80,6 +80,10 @@ class Runtime(Protocol):
         """Shards whose pod is on a node that is being emptied, or lost."""
         ...
 
+    def waiting(self, fleet: Fleet) -> Mapping[str, str]:
+        """Why shards that do not answer do not run, as far as anybody knows: shard → a sentence for people."""
+        ...
+
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
         """Merge `pod` into the pod template of a child that `children` returned, and change nothing else."""
         ...

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embereye_operator.decide.cluster.nodes import newest
-
-WAITING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
+from embereye_operator.decide.cluster.pods import name_of, why_pod_waits
 
 
 def why_hub_is_away(pods: Sequence[dict[str, Any]], claims: Sequence[Mapping[str, Any]]) -> str:
@@ -17,29 +16,13 @@ def why_hub_is_away(pods: Sequence[dict[str, Any]], claims: Sequence[Mapping[str
     if not staying:
         return "the hub has no pod: kubectl describe its Deployment says why"
     pod = staying[-1]
-    name = f"{pod['metadata'].get('namespace', '')}/{pod['metadata']['name']}"
-    status = pod.get("status") or {}
-    if status.get("phase") == "Pending":
+    if (pod.get("status") or {}).get("phase") == "Pending":
         by_name = {claim["metadata"]["name"]: claim for claim in claims}
         for volume in pod["spec"].get("volumes") or ():
             wanted = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
             if wanted and (why := why_claim_waits(wanted, by_name.get(wanted))):
-                return f"its pod {name} is Pending: {why}"
-    for container in status.get("containerStatuses") or ():
-        waiting = (container.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") in WAITING:
-            return (
-                f"its pod {name} waits for image {container.get('image')} ({waiting['reason']}): load it into the "
-                "nodes, or push it to a registry and set image.repository and image.tag"
-            )
-        if waiting.get("reason") == "CrashLoopBackOff":
-            return f"its pod {name} ends again and again: kubectl logs --previous says why"
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"its pod {name} cannot be placed: {condition.get('message') or condition.get('reason')}"
-    if status.get("phase") == "Pending":
-        return f"its pod {name} is being created on node {pod['spec'].get('nodeName') or 'none yet'}"
-    return ""
+                return f"its pod {name_of(pod)} is Pending: {why}"
+    return why_pod_waits(pod)
 
 
 def why_claim_waits(name: str, claim: Mapping[str, Any] | None) -> str:

@@ -6,6 +6,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
+from embereye_operator.decide.cluster.pods import why_refused
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS, PODS
 from embereye_operator.runtime.kubernetes.nodes import EVERYWHERE
 
@@ -25,7 +26,7 @@ async def hub_troubles(client: AsyncClient) -> list[str]:
             selector: Any = hub["spec"]["selector"]["matchLabels"]
             pods: Any = client.list(PODS, namespace=namespace, labels=selector)
             claims: Any = client.list(CLAIMS, namespace=namespace)
-            why = why_hub_is_away([pod async for pod in pods], [claim async for claim in claims])
+            why = why_refused(hub) or why_hub_is_away([pod async for pod in pods], [claim async for claim in claims])
             troubles.append(f"hub {namespace}/{name} is not there: {why or 'its pod is not ready yet'}")
     except ApiError as error:
         if error.status.code != 403:

@@ -13,6 +13,7 @@ from lightkube.core.exceptions import ApiError
 from embereye.process.timing.backoff import Backoff
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.cluster.nodes import HEARTBEATS, Displaced, Heartbeats, Node, displaced, newest, read_node
+from embereye_operator.decide.cluster.pods import FLEET, why_pod_waits
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.resources import LEASES, NODES, PODS
 
@@ -33,6 +34,7 @@ class Nodes:
     ) -> None:
         """Pods are looked for in `namespaces`, in all where there are none. `clock` gives monotonic seconds."""
         self.displaced: Mapping[FleetLabel, Mapping[str, Displaced]] = {}  # shard → what is wrong with its pod's place
+        self.waiting: Mapping[FleetLabel, Mapping[str, str]] = {}  # silent shard → why its pod does not run
         self.changed = asyncio.Event()  # set when a node began or ceased to be one that pods have to leave
         self._client = client
         self._namespaces = tuple(namespaces) or (EVERYWHERE,)
@@ -86,7 +88,8 @@ class Nodes:
     async def find_displaced(self, silent: Collection[Shard]) -> set[FleetLabel]:
         """Find displaced shards; returns the fleets of which others are than before. `silent` shards do not answer.
 
-        A node under a silent shard is asked for its heartbeat: Kubernetes itself gives a node up much later.
+        Why their pods do not run is found out as well. A node under a silent shard is asked for its heartbeat:
+        Kubernetes itself gives a node up much later.
         """
         if not self._synced:
             return set()
@@ -95,7 +98,8 @@ class Nodes:
             if node.taints or node.lost:
                 placed[node.name] = await self.pods(fields={"spec.nodeName": node.name})
         suspects: dict[str, list[Manifest]] = defaultdict(list)
-        for pod in await self._silent_pods(silent):
+        unheard = await self._silent_pods(silent)
+        for pod in unheard:
             name = pod["spec"].get("nodeName", "")
             if name not in placed and name in self._nodes:
                 suspects[name].append(pod)
@@ -109,8 +113,14 @@ class Nodes:
                 if place and LABEL_SHARD in labels:
                     fleet = pod["metadata"]["namespace"], labels.get(LABEL_FLEET, "")
                     found.setdefault(fleet, {})[labels[LABEL_SHARD]] = place
-        before, self.displaced = self.displaced, found
-        return {fleet for fleet in {*before, *found} if before.get(fleet) != found.get(fleet)}
+        waiting: dict[FleetLabel, dict[str, str]] = {}
+        for (namespace, shard), pod in {_shard(pod): pod for pod in newest(unheard)}.items():
+            if why := why_pod_waits(pod, FLEET):
+                fleet = namespace, pod["metadata"]["labels"].get(LABEL_FLEET, "")
+                waiting.setdefault(fleet, {})[shard] = why
+        changed = _changed(self.displaced, found) | _changed(self.waiting, waiting)
+        self.displaced, self.waiting = found, waiting
+        return changed
 
     async def without_heartbeat(self, suspects: Collection[str]) -> set[str]:
         """Those of `suspects` whose kubelet has stopped, whatever the control plane still thinks of the node."""
@@ -163,6 +173,10 @@ class Nodes:
         except ApiError as error:
             if error.status.code != 404:
                 raise
+
+
+def _changed(before: Mapping[FleetLabel, Any], now: Mapping[FleetLabel, Any]) -> set[FleetLabel]:
+    return {fleet for fleet in {*before, *now} if before.get(fleet) != now.get(fleet)}
 
 
 def _shard(pod: Manifest) -> Shard:

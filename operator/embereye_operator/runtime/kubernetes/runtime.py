@@ -446,6 +446,10 @@ class KubernetesRuntime:
         """See Runtime."""
         return self.nodes.displaced.get((fleet.namespace, fleet_label(fleet)), {})
 
+    def waiting(self, fleet: Fleet) -> Mapping[str, str]:
+        """See Runtime."""
+        return self.nodes.waiting.get((fleet.namespace, fleet_label(fleet)), {})
+
     @property
     def sees_nodes(self) -> bool:
         """See Runtime. Nodes belong to no namespace: whoever watches some needs a right of its own to them."""

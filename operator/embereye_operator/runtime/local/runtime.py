@@ -282,6 +282,10 @@ class LocalRuntime:
         """None: this machine is the only node."""
         return {}
 
+    def waiting(self, fleet: Fleet) -> Mapping[str, str]:
+        """None: what keeps a process from running is in the log."""
+        return {}
+
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
         """Never asked for where nothing is displaced."""
 
