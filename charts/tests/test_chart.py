@@ -16,6 +16,7 @@ from harness.servers.apiserver import ApiError, ApiServer, path_of
 from embereye.hub.feeds.selection import read_selection
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
+from embereye_cli.cluster.self_test import add_arguments as add_self_test_arguments
 from embereye_cli.processes.hub import add_arguments as add_hub_arguments
 from embereye_cli.processes.hub import broker_options, bus_options
 from embereye_operator.api.fleets import parse_fleet
@@ -533,6 +534,28 @@ def test_every_pod_runs_as_who_is_named_or_as_nobody_in_particular(values: tuple
     (operator,) = pods["embereye-operator"]["containers"]
     told = [argument for argument in operator["args"] if "shard-user" in argument]
     assert told == {65532: [], None: ["--shard-user=none"]}.get(user, [f"--shard-user={user}"])
+
+
+def test_the_self_test_goes_where_the_operator_may_and_its_shard_says_what_is_asked_for() -> None:
+    template = {"resources": {"limits": {"cpu": "1"}}, "tolerations": [{"key": "edge", "operator": "Exists"}]}
+
+    def pod(*values: str) -> Any:
+        return next(manifest["spec"] for manifest in render(*values) if manifest["kind"] == "Pod")
+
+    (plain,) = pod()["containers"]
+    assert not [argument for argument in plain["args"] if "template" in argument]
+    assert plain["resources"]["limits"] == {"memory": "256Mi"}
+    placed = pod(
+        *TOLERATIONS, "--set-json", f"selfTest.template={json.dumps(template)}",
+        "--set", "selfTest.resources.limits.cpu=200m",
+    )  # fmt: skip
+    assert placed["tolerations"] == [{"operator": "Exists"}]
+    assert placed["nodeSelector"] == {"site": "north"}
+    (container,) = placed["containers"]
+    assert container["resources"]["limits"] == {"memory": "256Mi", "cpu": "200m"}
+    parser = ArgumentParser()
+    add_self_test_arguments(parser)
+    assert parser.parse_args(container["args"][1:]).template == template
 
 
 def test_only_several_hubs_have_a_disruption_budget() -> None:

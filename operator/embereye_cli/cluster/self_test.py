@@ -51,6 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labels", default="", metavar="KEY=VALUE,…", help="of the fleet, where the operator has a --fleet-selector"
     )
     parser.add_argument(
+        "--template",
+        type=_template,
+        default={},
+        metavar="JSON",
+        help="spec.template of the fleet, where its shard has to say what no other pod needs: limits, tolerations",
+    )
+    parser.add_argument(
         "--target",
         default="",
         metavar="HOST:PORT",
@@ -61,6 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _template(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no object")
+    return found
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Declare, burn, hear the alarm, and leave nothing behind; 0 where all of it came about."""
     labels = dict(part.partition("=")[::2] for part in arguments.labels.split(",") if part)
@@ -68,7 +85,9 @@ def run(arguments: argparse.Namespace) -> int:
     async def main(stop: asyncio.Event) -> int:
         token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
         hub = partial(dial, arguments.hub, hub_tls(arguments), token=token)
-        test = _SelfTest(arguments.hub, hub, target_of(arguments), labels, arguments.target, arguments.within)
+        test = _SelfTest(
+            arguments.hub, hub, target_of(arguments), labels, arguments.template, arguments.target, arguments.within
+        )
         async with beside(test.run(), name="self-test") as testing, beside(stop.wait(), name="stop") as stopping:
             await asyncio.wait((testing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not testing.done():
@@ -125,6 +144,7 @@ class _SelfTest:
         dial_hub: Callable[[], grpc.aio.Channel],
         target: Target,
         labels: dict[str, str],
+        template: dict[str, Any],
         way_in: str,
         within: float,
     ) -> None:
@@ -132,6 +152,7 @@ class _SelfTest:
         self._dial_hub = dial_hub
         self._target = target
         self._labels = labels
+        self._template = template
         self._way_in = way_in
         self._within = within
         self._began = time.monotonic()
@@ -157,7 +178,12 @@ class _SelfTest:
             apiVersion=API_VERSION,
             kind="SensorFleet",
             metadata={"name": NAME, "namespace": namespace, "labels": {LABEL: "true", **self._labels}},
-            spec={"sensors": [{"id": NAME, "zone": NAME}], "shards": 1, "autoscaling": {"mode": "none"}},
+            spec={
+                "sensors": [{"id": NAME, "zone": NAME}],
+                "shards": 1,
+                "autoscaling": {"mode": "none"},
+                "template": self._template,
+            },
         )
         await self._remove(client)  # what a test that was interrupted left
         await client.create(fleet)
@@ -216,7 +242,7 @@ class _SelfTest:
                 told = "; ".join(
                     f"{name}: {entry.get('message') or entry['reason']}"
                     for name, entry in conditions.items()
-                    if entry["status"] == {"Covered": "False", "Degraded": "True"}.get(name)
+                    if entry["status"] == {"Covered": "False", "Ready": "False", "Degraded": "True"}.get(name)
                 )
                 raise UserError(
                     f"the sensor was not covered within {self._within:g} s: "
