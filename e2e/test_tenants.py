@@ -24,6 +24,7 @@ OPTIONS = (
     "hubs.north.hub.persistence.enabled=false",
     "hubs.vault.namespaces={vault}",
     "hubs.vault.hub.persistence.enabled=false",
+    "runAs=1000680000",  # such a user as OpenShift chooses, whom the image does not know
 )
 
 
