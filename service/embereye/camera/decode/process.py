@@ -57,7 +57,7 @@ from embereye.camera.decode.image import (
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.decode.video import NoPictureError, VideoDecoder
 from embereye.detect.vision.networks.appearance import AppearanceNetwork
-from embereye.process.heap import keep_freed_memory
+from embereye.process.heap import COLLECT_SECONDS, keep_freed_memory
 
 REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: waking the other side for each costs it more
 
@@ -73,7 +73,7 @@ class Decoders:
 
     def serve(self) -> None:
         """Decode what the orders name until the other end of the socket is closed."""
-        memory, orders = self._memory, self._orders
+        memory, orders, collected = self._memory, self._orders, time.monotonic()
         with contextlib.suppress(ConnectionError):
             orders.send(READY)
             while message := orders.recv(MESSAGE_BYTES):
@@ -93,6 +93,9 @@ class Decoders:
                 memory[MARK] = AT_NONE
                 if replies:
                     orders.send(replies)
+                if since - collected > COLLECT_SECONDS:
+                    gc.collect()  # CPython keeps of each length up to 2,000 tuples for later ones; this lets go of them
+                    collected = since
 
     def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
         """The reply to the order that begins at byte `at`, and where the next order begins."""

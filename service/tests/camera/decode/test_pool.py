@@ -1,6 +1,7 @@
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,8 @@ import pytest
 
 from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
+from embereye.camera.decode import process
+from embereye.camera.decode.exchange import FORGET, MARK, ORDER, READY
 from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame, judged
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.decode.shipped import load_network
@@ -329,6 +332,23 @@ async def test_decoders_end_with_the_process_they_work_for():
     process.kill()
     await process.wait()
     await eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def test_a_decoder_lets_go_of_what_the_interpreter_keeps_for_later(monkeypatch):
+    forget = ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, 1, 0, 0, False, False, False, False)
+    collected = []
+    monkeypatch.setattr(process.gc, "collect", lambda: collected.append(True))
+    for seconds, expected in ((3600.0, []), (-1.0, [True, True])):
+        monkeypatch.setattr(process, "COLLECT_SECONDS", seconds)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours:
+            serving = threading.Thread(target=process.Decoders(theirs, memoryview(bytearray(MARK + 1))).serve)
+            serving.start()
+            assert ours.recv(100) == READY
+            ours.send(forget)
+            ours.send(forget)
+        serving.join()
+        assert collected == expected
 
 
 @pytest.mark.parametrize(
