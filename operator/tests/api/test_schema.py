@@ -108,6 +108,12 @@ def test_a_null_counts_as_absent() -> None:
         ),
         (
             "CameraFleet",
+            {"cameras": [camera(source='rtsp://viewer:hu sh"hush@cam/1')]},
+            'spec.cameras[0].source: "rtsp://…" is neither a URL whose scheme is one of '
+            "rtsp, rtsps, rtp, http, https, onvif, push, file nor /dev/videoN",
+        ),
+        (
+            "CameraFleet",
             {"cameras": [camera(source="onvif://cam", streams={"detect": "main", "record": "http://u:hush@cam/main"})]},
             'spec.cameras[0].streams.record: "http://…" is neither a URL whose scheme is one of rtsp, rtsps, onvif '
             "nor the name of an ONVIF profile",
