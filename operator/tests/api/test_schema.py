@@ -167,6 +167,13 @@ def test_a_name_that_is_too_long_for_its_children_is_refused() -> None:
             parse_fleet(manifest(name=name))
 
 
+@pytest.mark.parametrize("namespace", ["Site_1", "../..", "a/b", "-a", "a-", "a" * 64, "a\n"])
+def test_what_no_namespace_can_be_called_is_refused_without_an_api_server_as_well(namespace: str) -> None:
+    assert parse_fleet(manifest(namespace="1-" + "a" * 61))
+    with pytest.raises(FleetError, match=r"metadata\.namespace: .* is not a namespace such as site-1"):
+        parse_fleet(manifest(namespace=namespace))
+
+
 def test_a_newer_servers_field_does_not_stop_the_operator() -> None:
     assert parse_fleet(manifest(spec={"future": 1}), strict=False).spec == SensorFleetSpec()
 
