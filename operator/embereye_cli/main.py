@@ -202,6 +202,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     parsed = parser.parse_args(arguments[len(words) :])
     if below := getattr(parsed, "command_below", None):
         parser.error(f"options go behind the command: embereye {' '.join(words)} {below} …")
+    if parsed.log_format not in logs.FORMATS:  # of a default argparse asks nothing
+        parser.error(f'{logs.FORMAT_VARIABLE} "{parsed.log_format}" is not one of {", ".join(logs.FORMATS)}')
     os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
     return _run(module.run, parsed)
 

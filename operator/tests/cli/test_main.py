@@ -78,6 +78,14 @@ def test_options_in_front_of_a_command_are_not_taken_for_those_of_another(capsys
     assert "options go behind the command: embereye bench gate" in capsys.readouterr().err
 
 
+def test_a_form_of_logs_that_there_is_not_is_refused_wherever_it_is_asked_for(capsys, monkeypatch):
+    monkeypatch.setenv("EMBEREYE_LOG_FORMAT", "JSON")
+    with pytest.raises(SystemExit) as ended:
+        command.main(["plan", "--sensors", "1"])
+    assert ended.value.code == 2
+    assert 'EMBEREYE_LOG_FORMAT "JSON" is not one of text, json' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
 def test_a_standard_stream_that_is_closed_ends_no_command(closed):
     words = [*MAIN, "alarms", "list", "--hub", "127.0.0.1:1", "--token", "none"]
