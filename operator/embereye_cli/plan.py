@@ -65,8 +65,8 @@ def load_costs(path: Path | None) -> Costs:
         return parse_costs(path.read_text())
     except OSError as error:
         raise UserError(f"--costs {path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
-        raise UserError(f"--costs {path}: {error}") from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise UserError(f"--costs {path} is not what `embereye bench --calibrate` writes: {error}") from error
 
 
 def demands_of(arguments: argparse.Namespace) -> list[SensorDemand | CameraDemand]:
@@ -77,7 +77,7 @@ def demands_of(arguments: argparse.Namespace) -> list[SensorDemand | CameraDeman
     if arguments.fps is not None and not 0 < arguments.fps <= 1000:
         raise UserError(f"--fps {arguments.fps:g} is not between 0 and 1000")
     width, times, height = arguments.size.partition("x")
-    if not (times and width.isdigit() and height.isdigit() and int(width) and int(height)):
+    if not (times and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise UserError(f'--size "{arguments.size}" is not WIDTHxHEIGHT in pixels')
     size = int(width), int(height)
     found: list[SensorDemand | CameraDemand] = []

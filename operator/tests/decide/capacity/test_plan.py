@@ -140,3 +140,18 @@ def test_the_command_plans_fleets_as_they_are_declared(tmp_path: Path, capsys: p
 def test_what_makes_no_sense_is_named(given: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         command.run(arguments(*given))
+
+
+@pytest.mark.parametrize("change", ['"points"', '"curve"', "{", "[", '"readings": {'])
+def test_a_file_that_holds_no_costs_is_named_whatever_is_wrong_with_it(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(COSTS.to_json().replace(change, '"readings": [' if change.endswith(": {") else '"x"'))
+    with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):
+        command.load_costs(path)
+
+
+def test_a_file_of_costs_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):
+        command.load_costs(path)
