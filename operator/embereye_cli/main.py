@@ -194,7 +194,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser.add_argument(
         "--log-format",
         choices=logs.FORMATS,
-        default=os.environ.get(logs.FORMAT_VARIABLE, "text"),
+        default=os.environ.get(logs.FORMAT_VARIABLE) or "text",
         help=f"of what is logged; json has fleet, shard, device and zone as fields [{logs.FORMAT_VARIABLE}]",
     )
     _add_process_options(parser)
