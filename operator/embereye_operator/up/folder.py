@@ -35,7 +35,8 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
         for manifest in manifests:
             try:
                 if not isinstance(manifest, dict):
-                    held = {str: "text", list: "a list"}.get(type(manifest), "a single value")
+                    many = isinstance(manifest, list)
+                    held = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
                     raise UserError(f"{path} holds {held} where a SensorFleet or a CameraFleet should stand")
                 fleet = identified(parse_fleet(manifest), 1)
             except FleetError as error:
