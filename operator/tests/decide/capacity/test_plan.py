@@ -142,6 +142,18 @@ def test_what_makes_no_sense_is_named(given: list[str], sentence: str) -> None:
         command.run(arguments(*given))
 
 
+def test_what_comes_by_the_network_is_calculated_before_everybodys_eyes() -> None:
+    for demand, arithmetic in (
+        (SensorDemand("hall", 20, 10.0, 0.0), "20 x 10/s x {0.reading_bytes:,.0f} B = "),
+        (
+            SensorDemand("hall", 20, 10.0, 4.0),
+            "20 x (10/s x {0.reading_bytes:,.0f} B + 4/s x {0.frame_bytes:,.0f} B) = ",
+        ),
+    ):
+        (need,) = plan([demand], COSTS).needs
+        assert f"network   {arithmetic.format(COSTS)}{need.inward / 1e6:.2f} MB/s" in need.arithmetic[-1]
+
+
 @pytest.mark.parametrize("change", ['"points"', '"curve"', "{", "[", '"readings": {'])
 def test_a_file_that_holds_no_costs_is_named_whatever_is_wrong_with_it(change: str, tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
