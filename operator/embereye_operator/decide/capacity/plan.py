@@ -13,6 +13,7 @@ MB = 1e6
 # of all together.
 RECENT_MB = (0.26, 33.6)
 MOST_SHARDS = 1_000_000
+HUB_UTILIZATION = 0.7  # of the one core that a hub has: it is one process with one event loop
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,17 @@ def _hub(devices: int, costs: Costs) -> Need:
         f"{cores:.3f}",
         f"memory    {costs.hub_mb:.0f} MB + {devices} x {costs.hub_device_mb * 1e3:.1f} kB = {memory:,.0f} MB",
     )
-    return Need("hub", devices, 1, cores, memory, 0.0, steps)
+    warning = ""
+    if cores > HUB_UTILIZATION:
+        warning = (
+            f"a hub is one process with one core, which {_most_of_a_hub(costs):,} devices fill to {HUB_UTILIZATION:g}: "
+            "have a hub for each site or group of zones"
+        )
+    return Need("hub", devices, 1, cores, memory, 0.0, steps, warning)
+
+
+def _most_of_a_hub(costs: Costs) -> int:
+    return int((HUB_UTILIZATION - costs.hub_idle) / costs.hub_device)
 
 
 def most_of(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: float, costs: Costs) -> int:
@@ -185,4 +196,4 @@ def most_of(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: flo
         alone = plan([replace(demand, count=count)], costs)
         return alone.cores + rest * costs.hub_device > spare
 
-    return _fewest(too_many, MOST_SHARDS) - 1
+    return min(_fewest(too_many, MOST_SHARDS) - 1, max(0, _most_of_a_hub(costs) - rest))

@@ -142,6 +142,21 @@ def test_what_makes_no_sense_is_named(given: list[str], sentence: str) -> None:
         command.run(arguments(*given))
 
 
+def test_a_hub_is_one_process_and_a_plan_says_where_that_is_not_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = 67_999  # (0.7 of a core - 0.02) / 10 µs
+    assert not plan([SensorDemand("hall", full, 0.1, 0.0)], COSTS).hub.warning
+    assert f"{full:,} devices" in plan([SensorDemand("hall", full + 2, 0.1, 0.0)], COSTS).hub.warning
+    cameras = CameraDemand("yard", 8_000, 0.1, "jpeg", 640, 480)
+    demand = SensorDemand("hall", 10, 0.1, 0.0)
+    assert most_of(demand, plan([demand, cameras], COSTS), 1e6, COSTS) == full - 8_000
+    costs = tmp_path / "costs.json"
+    costs.write_text(COSTS.to_json())
+    assert command.run(arguments("--sensors", "70000", "--hz", "0.1", "--costs", str(costs))) == 1
+    assert "BUT       a hub is one process" in capsys.readouterr().out
+
+
 def test_what_comes_by_the_network_is_calculated_before_everybodys_eyes() -> None:
     for demand, arithmetic in (
         (SensorDemand("hall", 20, 10.0, 0.0), "20 x 10/s x {0.reading_bytes:,.0f} B = "),
