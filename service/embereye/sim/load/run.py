@@ -187,7 +187,6 @@ def build_report(
         "total": {
             **whole,
             "bytesPerSecond": round(achieved * found.sent_bytes / max(found.packets, 1), 1),
-            "histogram": found.latencies.histogram(),
         },
         "perClient": [figure.to_json(rate) for figure, rate in zip(figures, rates, strict=True)],
         "system": watch.to_json(),

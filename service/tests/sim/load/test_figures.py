@@ -59,6 +59,17 @@ def test_a_load_that_was_not_offered_or_not_measured_does_not_pass() -> None:
     }  # fmt: skip
 
 
+def test_a_report_has_a_histogram_of_each_client_and_of_all() -> None:
+    figures = [ClientFigures("a"), ClientFigures("b")]
+    for figure, milliseconds in zip(figures, (1.8, 45), strict=True):
+        figure.sent(10)
+        figure.latencies.add(milliseconds / 1e3)
+    test = LoadTest("127.0.0.1:1", rate=10, packets=1, thresholds=Thresholds(), settings={"latency": "due until taken"})
+    report = build_report(test, figures, datetime.now(UTC), time.monotonic() - 1, SystemWatch(test.target))
+    bounds = [[entry["upToMs"] for entry in one["histogram"]] for one in (*report["perClient"], report["total"])]
+    assert bounds == [[2], [50], [2, 50]]
+
+
 def test_a_latency_of_nothing_is_told_as_none_not_as_0_ms() -> None:
     nobody = "127.0.0.1:1"
     test = LoadTest(nobody, rate=10, packets=0, thresholds=Thresholds(), settings={"latency": "due until taken"})
