@@ -61,7 +61,7 @@ from embereye_operator.runtime.local.runtime import (
     listen_ports,
     simulated_cameras,
 )
-from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow
+from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
 from embereye_operator.up.folder import load_fleets
 
 logger = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Up:
     def _make_display(self) -> Display:
         if self._options.json:
             return Lines(sys.stderr)
-        if sys.stdout.isatty():
+        if is_steerable(sys.stdout):
             return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
         return Lines()
 
