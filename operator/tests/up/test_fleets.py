@@ -99,6 +99,14 @@ async def test_fleets_of_one_name_in_two_namespaces_have_shards_of_their_own(beg
         assert up._runtime.address(fleet, "hall-sensors-0").tcp == f"127.0.0.1:{told['EMBEREYE_TCP_PORT']}"
 
 
+async def test_what_does_not_get_ready_is_waited_for_no_longer_than_is_said(begin: Begin) -> None:
+    up = begin(sensors())
+    assert not await up._until_ready(asyncio.Event(), 0.1)
+    stop = asyncio.Event()
+    stop.set()
+    assert await up._until_ready(stop, None)
+
+
 async def test_passes_go_by_a_clock_that_nobody_sets(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     clocks: list[tuple[int, int]] = []
 
