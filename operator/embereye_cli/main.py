@@ -70,10 +70,9 @@ COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
     ("inspect",): ("embereye_cli.devices.inspect_capture", "explain a capture of a device's bytes"),
 }
 GROUPS = {
-    "bench": "measure this machine",
     "calibrate": "find out what is a device's own",
     "control": "steer actuators",
-    "dashboards": "see how everything is",
+    "dashboards": "have Grafana's dashboards and alert rules",
     "explain": "say how something came about",
     "service": "run `up` as a service of this machine",
     "shard": "run one shard",
@@ -99,6 +98,7 @@ def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
 
 def _overview() -> argparse.ArgumentParser:
     parser = _Parser(prog="embereye", description="Fire watching: sensors and cameras in, alarms people can trust out.")
+    parser.add_argument("--version", action="store_true", help="show which version this is, and exit")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in dict.fromkeys(words[0] for words in COMMANDS):
         group = commands.add_parser(name, help=_describe(name), prog=f"embereye {name}")
@@ -108,6 +108,15 @@ def _overview() -> argparse.ArgumentParser:
                 if words[0] == name and len(words) > 1:
                     kinds.add_parser(words[1], help=text)
     return parser
+
+
+def _add_commands_below(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> None:
+    """Name the commands that begin with `words`, which are a command themselves: in help, and where none is meant."""
+    below = {longer[-1]: text for longer, (_, text) in COMMANDS.items() if longer[:-1] == words}
+    if below:
+        commands = parser.add_subparsers(metavar="COMMAND", dest="command_below", title="commands")
+        for name, text in below.items():
+            commands.add_parser(name, help=text, add_help=False)
 
 
 def _add_process_options(parser: argparse.ArgumentParser) -> None:
@@ -185,11 +194,16 @@ def _main(arguments: Sequence[str] | None) -> int:
     parser.add_argument(
         "--log-format",
         choices=logs.FORMATS,
-        default=os.environ.get(logs.FORMAT_VARIABLE, "text"),
+        default=os.environ.get(logs.FORMAT_VARIABLE) or "text",
         help=f"of what is logged; json has fleet, shard, device and zone as fields [{logs.FORMAT_VARIABLE}]",
     )
     _add_process_options(parser)
+    _add_commands_below(parser, words)
     parsed = parser.parse_args(arguments[len(words) :])
+    if below := getattr(parsed, "command_below", None):
+        parser.error(f"options go behind the command: embereye {' '.join(words)} {below} …")
+    if parsed.log_format not in logs.FORMATS:  # of a default argparse asks nothing
+        parser.error(f'{logs.FORMAT_VARIABLE} "{parsed.log_format}" is not one of {", ".join(logs.FORMATS)}')
     os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
     return _run(module.run, parsed)
 

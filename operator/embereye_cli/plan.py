@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Calculate and print; returns the exit code, 1 where a fleet cannot do what it declares."""
+    """Calculate and print; returns the exit code, 1 where fleets or the hub cannot do what is declared."""
     costs = load_costs(arguments.costs)
     demands = demands_of(arguments)
     if not demands:
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(to_json(whole, demands, costs, cores), indent=1, ensure_ascii=False))
     else:
         print("\n".join(sentences(whole, demands, costs, cores)))
-    return 1 if any(need.warning for need in whole.needs) else 0
+    return 1 if any(need.warning for need in (*whole.needs, whole.hub)) else 0
 
 
 def load_costs(path: Path | None) -> Costs:
@@ -65,8 +65,8 @@ def load_costs(path: Path | None) -> Costs:
         return parse_costs(path.read_text())
     except OSError as error:
         raise UserError(f"--costs {path} cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
-        raise UserError(f"--costs {path}: {error}") from error
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise UserError(f"--costs {path} is not what `embereye bench --calibrate` writes: {error}") from error
 
 
 def demands_of(arguments: argparse.Namespace) -> list[SensorDemand | CameraDemand]:
@@ -77,7 +77,7 @@ def demands_of(arguments: argparse.Namespace) -> list[SensorDemand | CameraDeman
     if arguments.fps is not None and not 0 < arguments.fps <= 1000:
         raise UserError(f"--fps {arguments.fps:g} is not between 0 and 1000")
     width, times, height = arguments.size.partition("x")
-    if not (times and width.isdigit() and height.isdigit() and int(width) and int(height)):
+    if not (times and width.isdecimal() and height.isdecimal() and int(width) and int(height)):
         raise UserError(f'--size "{arguments.size}" is not WIDTHxHEIGHT in pixels')
     size = int(width), int(height)
     found: list[SensorDemand | CameraDemand] = []
@@ -119,6 +119,8 @@ def sentences(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs
         if need.warning:
             lines.append(f"  BUT       {need.warning}")
     lines += ["", "hub", *(f"  {step}" for step in whole.hub.arithmetic)]
+    if whole.hub.warning:
+        lines.append(f"  BUT       {whole.hub.warning}")
     machines = "this machine is enough" if whole.cores <= 0.7 * cores else "more than one machine, or fewer devices"
     lines += [
         "",

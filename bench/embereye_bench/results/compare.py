@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from embereye.process.lifecycle import UserError
 from embereye_bench.results.records import Comparison, Record, compare, is_alike, read
 
 STYLES = {"worse": "bold red", "better": "green", "noisy": "yellow", "same": ""}
@@ -24,8 +25,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(old: Record, new: Record) -> int:
-    """Print two records side by side; 1 where a row got worse by more than 5 % beyond noise."""
+    """Print two records side by side; 1 where a row got worse by more than 5 % beyond noise.
+
+    UserError where they have no row in common: nothing got worse then, and nothing was compared.
+    """
     console, rows = Console(), compare(old, new)
+    if not rows:
+        raise UserError("the two records have no row in common: there is nothing to compare")
     console.print(comparison_table(rows))
     drift = new.reference / old.reference - 1
 
@@ -39,6 +45,8 @@ def show(old: Record, new: Record) -> int:
         say(f"two machines, {' and '.join(machines)}: changes say little", "yellow")
     if noisy := [row.name for row in rows if row.verdict == "noisy"]:
         say(f"too noisy to tell: {', '.join(noisy)}; leave the machine alone and measure again", STYLES["noisy"])
+    if gone := [row.name for row in old.rows if new.row(row.name) is None]:
+        say(f"in the older record alone: {', '.join(gone)}", "yellow")
     worse = [row.name for row in rows if row.verdict == "worse"]
     if worse:
         say(f"worse: {', '.join(worse)}", STYLES["worse"])

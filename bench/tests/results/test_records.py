@@ -88,6 +88,16 @@ def test_compare_fails_where_a_row_got_worse_and_only_then(capsys: pytest.Captur
     assert "-3" in out, "the change is told in percent"
 
 
+def test_what_was_not_measured_again_is_told_and_nothing_at_all_is_no_success(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert compare_command.show(record(row(), row("flood", reach="≥ 5")), record(row())) == 0
+    assert "in the older record alone: flood" in capsys.readouterr().out
+    for new in (record(row("flood")), record()):
+        with pytest.raises(UserError, match="no row in common"):
+            compare_command.show(record(row()), new)
+
+
 def test_samples_are_taken_in_turn_each_beside_the_reference_load() -> None:
     order: list[str] = []
 

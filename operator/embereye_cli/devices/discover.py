@@ -97,6 +97,9 @@ async def _main(arguments: argparse.Namespace, user: str, password: str) -> int:
         )
         return 1
     asked = await ask_all(found, user, password, _print_note)
+    if arguments.host and all(camera.problem and not camera.refused for camera in asked):
+        _print_note("none of them answers as an ONVIF camera: is the port its web page's, and is ONVIF switched on?")
+        return 1
     if any(camera.refused for camera in asked):
         own = "those given are refused" if user else f"name them with --credentials FILE, or {USERNAME} and {PASSWORD}"
         _print_note(f"some cameras want credentials: {own}")

@@ -11,7 +11,7 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
 from embereye_operator.decide.scaling.explanation import explanation, sentences
-from embereye_operator.runtime.kubernetes.client.client import list_fleets
+from embereye_operator.runtime.kubernetes.client.client import NoClusterError, list_fleets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,15 +29,12 @@ def add_fleet_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Explain; returns the exit code."""
-    return explain_fleet(arguments)
-
-
-def explain_fleet(arguments: argparse.Namespace) -> int:
-    """`explain fleet NAME`."""
-    data = getattr(arguments, "data", None)
-    found = local_fleets(data) if data else asyncio.run(list_fleets(target_of(arguments)))
-    fleet = select(found, arguments.name, target_of(arguments).namespace)
-    answer = explanation(fleet)
+    target = target_of(arguments)
+    try:
+        found = local_fleets(arguments.data) if arguments.data else asyncio.run(list_fleets(target))
+    except NoClusterError as error:
+        raise UserError(f"{error}, or the folder of a running `embereye up` by --data") from error
+    answer = explanation(select(found, arguments.name, target.namespace))
     print(json.dumps(answer, indent=2) if arguments.output == "json" else "\n".join(sentences(answer)))
     return 0
 

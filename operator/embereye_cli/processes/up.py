@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, default=Path(".embereye"), metavar="DIR",
                         help="where history, spools and logs are kept (default: .embereye)")  # fmt: skip
     parser.add_argument("--for", dest="seconds", type=duration_or_seconds, metavar="DURATION",
-                        help="stop by itself after this long: 90s, 5m, 2h")  # fmt: skip
+                        help="stop by itself this long after all is ready: 90s, 5m, 2h; with exit code 1 where it "
+                        "is not ready within that, or two minutes where that is less")  # fmt: skip
     parser.add_argument("--json", action="store_true",
                         help="print one JSON object that says where everything listens, once all is ready")  # fmt: skip
     parser.add_argument("--no-sim", action="store_true",

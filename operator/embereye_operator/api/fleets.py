@@ -40,6 +40,7 @@ SENSORS = FleetType("SensorFleet", "sensors", "sensorfleets", "sf", SensorFleetS
 CAMERAS = FleetType("CameraFleet", "cameras", "camerafleets", "cf", CameraFleetSpec, "camera")
 FLEET_TYPES: Mapping[str, FleetType] = {fleet.resource: fleet for fleet in (SENSORS, CAMERAS)}
 NAME_PATTERN = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+NAMESPACE = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"  # as Kubernetes has it: a label of DNS
 MAX_NAME = 40  # its children's names append up to 19 characters and must fit in a DNS label
 ROOT_RULES = (
     Rule(
@@ -172,11 +173,16 @@ def _wrong_metadata(metadata: Any) -> list[str]:
     """What of it the API server would refuse, which sees no files: a sentence for each."""
     if not isinstance(metadata, Mapping):
         return [f"metadata: {shown(metadata)} is not an object"]
-    return [
+    found = [
         f"metadata.{name}: {shown(metadata[name])} is not {KINDS[kind]}"
         for name, kind in METADATA.items()
         if metadata.get(name) is not None and not isinstance(metadata[name], kind)
     ]
+    namespace = metadata.get("namespace")
+    if namespace and not found and not re.fullmatch(NAMESPACE, namespace):
+        said = "is not a namespace such as site-1: at most 63 lower-case letters, digits and '-'"
+        found.append(f"metadata.namespace: {shown(namespace)} {said}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

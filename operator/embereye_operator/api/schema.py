@@ -298,7 +298,7 @@ def shown(instance: Any, where: str = "") -> str:
     value = json.dumps(instance, ensure_ascii=False, default=str)
     if where.endswith((".source", ".streams.detect", ".streams.record")) or '"source"' in value or '"streams"' in value:
         # A camera's password may stand anywhere in its address, and a status is read by more people than the spec.
-        value = re.sub(r'(://)[^"\s]*', r"\1…", value)
+        value = re.sub(r'(://)(?:[^"\\]|\\.)*', r"\1…", value)
     return value if len(value) <= 80 else value[:79] + "…"
 
 

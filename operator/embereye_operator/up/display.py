@@ -4,19 +4,21 @@ import contextlib
 import logging
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from embereye.process.telemetry.logs import visible
 
 logger = logging.getLogger(__name__)
+EVENTS = 12  # that are kept under the tables
+EVENT_ROWS = 6  # of a screen that tables alone would fill
 STYLES = {
     "normal": "green",
     "pre-alarm": "yellow",
@@ -128,21 +130,60 @@ class Lines:
         """Nothing to restore."""
 
 
+def is_steerable(stream: TextIO) -> bool:
+    """Whether `stream` is a terminal on which a table can stay in place: one that is dumb would show it at the end."""
+    return stream.isatty() and not Console(file=stream).is_dumb_terminal
+
+
+class _Screen:
+    """As much as a terminal has room for: events from the newest back, since rich alone would cut just these off."""
+
+    def __init__(self, header: Sequence[str]) -> None:
+        self._header = header
+        # Replaced, never changed: rich draws from a thread of its own.
+        self.events: tuple[Text, ...] = ()
+        self.tables: tuple[Table, ...] = ()
+
+    @property
+    def whole(self) -> Group:
+        """All of it, however long."""
+        return Group(self._above, *self.events)
+
+    @property
+    def _above(self) -> Group:
+        return Group(*(Text(line, style="bold") for line in self._header), *self.tables)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        above = console.render_lines(self._above, options, pad=False)
+        height = options.size.height
+        room = max(height - len(above), min(EVENT_ROWS, height // 2))
+        below: list[list[Segment]] = []
+        for event in reversed(self.events):
+            lines = console.render_lines(event, options, pad=False)
+            if below and len(below) + len(lines) > room:
+                break
+            below = [*lines[:room], *below]
+        if len(above) + len(below) > height:
+            cut = console.render_lines(Text("… a larger window shows more"), options, pad=False)[:1]
+            above = above[: max(0, height - len(below) - 1)] + cut
+        for line in (above + below)[-height:]:
+            yield from line
+            yield Segment.line()
+
+
 class LiveTable:
     """A table that stays in place, with the latest events under it."""
 
     def __init__(self, header: Sequence[str]) -> None:
-        self._header = header
-        self._events: deque[Text] = deque(maxlen=12)
-        self._tables: list[Table] = []
+        self._screen = _Screen(header)
         output: Any = _Output(sys.stdout)
-        self._live = Live(console=Console(file=output), refresh_per_second=4, transient=False)
+        self._live = Live(self._screen, console=Console(file=output), refresh_per_second=4, transient=False)
         self._live.start()
 
     def say(self, text: str, *, style: str = "") -> None:
         """Add one event under the table."""
-        self._events.append(Text(f"{time.strftime('%H:%M:%S')}  {visible(text)}", style=style))
-        self._refresh()
+        event = Text(f"{time.strftime('%H:%M:%S')}  {visible(text)}", style=style)
+        self._screen.events = (*self._screen.events, event)[-EVENTS:]
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Replace the tables."""
@@ -154,13 +195,9 @@ class LiveTable:
         for zone in zones:
             state = Text(zone.state, style=STYLES.get(zone.state, ""))
             states.add_row(Text(visible(zone.name)), state, zone.covered, Text(visible(zone.why)))
-        self._tables = [table, states]
-        self._refresh()
-
-    def _refresh(self) -> None:
-        head = [Text(line, style="bold") for line in self._header]
-        self._live.update(Group(*head, *self._tables, *self._events))
+        self._screen.tables = (table, states)
 
     def close(self) -> None:
-        """Leave the last table on the screen."""
+        """Leave the last table on the screen, with all its events."""
+        self._live.update(self._screen.whole)
         self._live.stop()

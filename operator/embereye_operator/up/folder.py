@@ -35,7 +35,9 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
         for manifest in manifests:
             try:
                 if not isinstance(manifest, dict):
-                    raise UserError(f"{path} holds a {type(manifest).__name__} where a manifest should stand")
+                    many = isinstance(manifest, list)
+                    held = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
+                    raise UserError(f"{path} holds {held} where a SensorFleet or a CameraFleet should stand")
                 fleet = identified(parse_fleet(manifest), 1)
             except FleetError as error:
                 raise UserError(f"{path}: {error}") from error
@@ -67,6 +69,8 @@ def locked(data: Path) -> Iterator[None]:
         data.mkdir(parents=True, exist_ok=True)
         _close_to_others(data)
         lock: TextIO = (data / "lock").open("w")
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UserError(f"--data {data} is not a folder: choose another") from error
     except OSError as error:
         raise UserError(f"--data {data} cannot be written: {error.strerror}") from error
     with lock:

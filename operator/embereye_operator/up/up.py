@@ -61,7 +61,7 @@ from embereye_operator.runtime.local.runtime import (
     listen_ports,
     simulated_cameras,
 )
-from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow
+from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
 from embereye_operator.up.folder import load_fleets
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 TARGETS = "prometheus-targets.json"
 READY_SECONDS = 30.0  # for the hub to answer
+START_SECONDS = 120.0  # at least, for all to be ready where it is to stop by itself
 HUB_TRIES = 3  # of a hub that says why it ends, before `embereye up` says so and ends
 FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # of the disk: no fault of ours
@@ -90,7 +91,7 @@ class UpOptions:
 
     manifests: Sequence[Path]
     data: Path  # folder of history, spools and logs
-    seconds: float | None = None  # after which it stops by itself
+    seconds: float | None = None  # from when all is ready on, after which it stops by itself
     json: bool = False  # say where everything listens as one JSON object
     simulate: bool = True  # start simulators for fleets that ask for them
     console_port: int = 8080
@@ -205,7 +206,10 @@ class Up:
                 tasks.start(self._runtime.credentials.follow(), name="follow-identity")
                 tasks.start(runtime_metrics.run(), name="event-loop-lag")
                 tasks.start(collect_garbage(), name="collect-garbage")
-                await self._until_ready(stop)
+                limit = None if options.seconds is None else max(options.seconds, START_SECONDS)
+                if not await self._until_ready(stop, limit):
+                    self._display.say(f"not ready after {time.monotonic() - started:.0f} s", style="bold red")
+                    return 1
                 freeze_heap()
                 if not stop.is_set():
                     self._announce(time.monotonic() - started, await self._sign_in_link())
@@ -228,7 +232,7 @@ class Up:
     def _make_display(self) -> Display:
         if self._options.json:
             return Lines(sys.stderr)
-        if sys.stdout.isatty():
+        if is_steerable(sys.stdout):
             return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
         return Lines()
 
@@ -445,11 +449,14 @@ class Up:
                 logger.warning("%s: where metrics are is not told: %s", data, error)
             self._targets = text
 
-    async def _until_ready(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
-            if all(row.up for row in self._fleet_rows()):
-                return
+    async def _until_ready(self, stop: asyncio.Event, seconds: float | None) -> bool:
+        """Wait until all works or `stop` is set; False where neither was so within `seconds`, None: without end."""
+        began = time.monotonic()
+        while not stop.is_set() and not all(row.up for row in self._fleet_rows()):
+            if seconds is not None and time.monotonic() - began > seconds:
+                return False
             await first_of(stop.wait(), timeout=0.1)
+        return True
 
     async def _sign_in_link(self) -> str:
         """An address of the console that signs whoever runs this in, once."""

@@ -108,6 +108,12 @@ def test_a_null_counts_as_absent() -> None:
         ),
         (
             "CameraFleet",
+            {"cameras": [camera(source='rtsp://viewer:hu sh"hush@cam/1')]},
+            'spec.cameras[0].source: "rtsp://…" is neither a URL whose scheme is one of '
+            "rtsp, rtsps, rtp, http, https, onvif, push, file nor /dev/videoN",
+        ),
+        (
+            "CameraFleet",
             {"cameras": [camera(source="onvif://cam", streams={"detect": "main", "record": "http://u:hush@cam/main"})]},
             'spec.cameras[0].streams.record: "http://…" is neither a URL whose scheme is one of rtsp, rtsps, onvif '
             "nor the name of an ONVIF profile",
@@ -159,6 +165,13 @@ def test_a_name_that_is_too_long_for_its_children_is_refused() -> None:
     for name in ("a" * 41, "1hall", "hall.one", "Hall"):
         with pytest.raises(FleetError, match=r"metadata\.name must be at most 40"):
             parse_fleet(manifest(name=name))
+
+
+@pytest.mark.parametrize("namespace", ["Site_1", "../..", "a/b", "-a", "a-", "a" * 64, "a\n"])
+def test_what_no_namespace_can_be_called_is_refused_without_an_api_server_as_well(namespace: str) -> None:
+    assert parse_fleet(manifest(namespace="1-" + "a" * 61))
+    with pytest.raises(FleetError, match=r"metadata\.namespace: .* is not a namespace such as site-1"):
+        parse_fleet(manifest(namespace=namespace))
 
 
 def test_a_newer_servers_field_does_not_stop_the_operator() -> None:

@@ -88,3 +88,11 @@ def test_that_nothing_answers_is_told_with_what_to_look_at(monkeypatch, capsys):
     said = capsys.readouterr()
     assert "no camera answered" in said.err
     assert not said.out
+
+
+def test_a_named_host_that_does_not_answer_is_not_printed_as_a_camera_found(capsys):
+    assert main(["discover", "--host", "127.0.0.1:1"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "onvif://127.0.0.1:1: cannot connect" in said.err
+    assert "none of them answers as an ONVIF camera" in said.err

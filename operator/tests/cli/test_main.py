@@ -60,6 +60,32 @@ def test_a_command_that_is_no_container_leaves_signals_to_what_it_runs():
 MAIN = [sys.executable, "-c", "import sys; from embereye_cli.main import main; sys.exit(main())"]
 
 
+@pytest.mark.parametrize(("words", "below"), [("bench", "compare"), ("hub", "restore")])
+def test_a_command_with_others_below_it_names_them_in_help_and_where_none_is_meant(words, below, capsys):
+    with pytest.raises(SystemExit):
+        command.main([words, "--help"])
+    assert command.COMMANDS[words, below][1] in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(SystemExit) as ended:
+        command.main([words, below[:-1]])
+    assert ended.value.code == 2
+    assert f"'{below}'" in capsys.readouterr().err
+
+
+def test_options_in_front_of_a_command_are_not_taken_for_those_of_another(capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["bench", "--seconds", "1", "gate"])
+    assert ended.value.code == 2
+    assert "options go behind the command: embereye bench gate" in capsys.readouterr().err
+
+
+def test_a_form_of_logs_that_there_is_not_is_refused_wherever_it_is_asked_for(capsys, monkeypatch):
+    monkeypatch.setenv("EMBEREYE_LOG_FORMAT", "JSON")
+    with pytest.raises(SystemExit) as ended:
+        command.main(["plan", "--sensors", "1"])
+    assert ended.value.code == 2
+    assert 'EMBEREYE_LOG_FORMAT "JSON" is not one of text, json' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
 def test_a_standard_stream_that_is_closed_ends_no_command(closed):
     words = [*MAIN, "alarms", "list", "--hub", "127.0.0.1:1", "--token", "none"]

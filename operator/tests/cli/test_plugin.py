@@ -14,6 +14,7 @@ from harness.servers.apiserver import wait_for
 from embereye.process.lifecycle import UserError
 from embereye_cli import plugin
 from embereye_cli.cluster.kubectl_options import target_of
+from embereye_cli.main import main
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN
@@ -90,6 +91,9 @@ def test_without_a_cluster_the_remedy_is_told(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
     assert plugin.main(["status"]) == 2
     assert "set KUBECONFIG" in capsys.readouterr().err
+    assert main(["explain", "fleet", "hall"]) == 2
+    assert "set KUBECONFIG" in (said := capsys.readouterr().err)
+    assert "`embereye up` by --data" in said
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,44 @@ def test_a_camera_s_words_are_no_markup_and_steer_no_terminal(monkeypatch: pytes
     assert "\x9b" not in screen.getvalue()
 
 
+@pytest.mark.parametrize(("height", "zones"), [(24, 2), (24, 30), (8, 2), (2, 2)])
+def test_of_what_a_terminal_has_no_room_for_the_newest_events_are_shown(
+    height: int, zones: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        display, "Console", lambda **_: Console(file=screen, width=80, height=height, force_terminal=True)
+    )
+    table = LiveTable(["EmberEye"])
+    try:
+        table.show([FleetRow("default/cameras/yard", "1/1", "1/1", up=True, well=True, why="")],
+                   [ZoneRow(f"default/zone-{number}", "normal", "1/1", "") for number in range(zones)])  # fmt: skip
+        for number in range(12):
+            table.say(f"ALARM default/zone-{number}: {'so hot ' * 12}")
+        screen.seek(0)
+        screen.truncate()
+        table._live.refresh()
+        shown = screen.getvalue()
+    finally:
+        table.close()
+    assert "ALARM default/zone-11" in shown
+    assert "ALARM default/zone-0:" not in shown
+    assert shown.count("\n") < height
+    assert "ALARM default/zone-0:" in screen.getvalue(), "in the end all is left on the screen"
+
+
+def test_a_dumb_terminal_is_told_lines_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "dumb")
+    assert not display.is_steerable(Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    assert display.is_steerable(Terminal())
+    assert not display.is_steerable(io.StringIO())
+
+
 def test_a_new_fleet_is_told_of_once_its_devices_are_covered_or_had_the_time(tmp_path: Path) -> None:
     why = "1 of 1 device is dark: cam-1 (never heard)"
     new = FleetRow("default/cameras/yard", "1/1", "0/1", up=True, well=False, why="1 device has …", awaiting=True)

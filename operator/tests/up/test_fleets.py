@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.api.fleets import Fleet
@@ -28,6 +30,15 @@ from embereye_operator.up.up import Up, UpOptions
 from .test_up import SENSORS, free_port, house
 
 HOUR = 3_600 * SECOND
+
+
+@pytest.mark.parametrize(("content", "held"), [("viewer hush", "text"), ("- a: 1", "a list"), ("17", "a single value")])
+def test_a_file_that_holds_no_manifest_is_told_in_words(content: str, held: str, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(content)
+    told = f"{path} holds {held} where a SensorFleet or a CameraFleet should stand"
+    with pytest.raises(UserError, match=re.escape(told)):
+        load_fleets([path])
 
 
 class Waiting(LocalRuntime):
@@ -86,6 +97,14 @@ async def test_fleets_of_one_name_in_two_namespaces_have_shards_of_their_own(beg
         fleet = north if told["EMBEREYE_FLEET"] == north.key else south
         assert int(told["EMBEREYE_SHARED_TCP_PORT"]) == listen_ports(fleet)["tcp"]
         assert up._runtime.address(fleet, "hall-sensors-0").tcp == f"127.0.0.1:{told['EMBEREYE_TCP_PORT']}"
+
+
+async def test_what_does_not_get_ready_is_waited_for_no_longer_than_is_said(begin: Begin) -> None:
+    up = begin(sensors())
+    assert not await up._until_ready(asyncio.Event(), 0.1)
+    stop = asyncio.Event()
+    stop.set()
+    assert await up._until_ready(stop, None)
 
 
 async def test_passes_go_by_a_clock_that_nobody_sets(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,3 +401,10 @@ def test_a_data_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     with pytest.raises(UserError, match=r"--data .* belongs to another user"), locked(tmp_path):
         pass
+
+
+def test_a_data_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    for name in ("data", "data/below"):
+        with pytest.raises(UserError, match=rf"--data .*/{name} is not a folder"), locked(tmp_path / name):
+            pass

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from embereye.units import counted
 from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.capacity.costs import Costs
 from embereye_operator.decide.scaling.law import CAPACITY
@@ -12,6 +13,7 @@ MB = 1e6
 # of all together.
 RECENT_MB = (0.26, 33.6)
 MOST_SHARDS = 1_000_000
+HUB_UTILIZATION = 0.7  # of the one core that a hub has: it is one process with one event loop
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,13 @@ def _sensors(demand: SensorDemand, costs: Costs) -> Need:
 
     arrivals = demand.count * (demand.rate + demand.frame_rate)
     inward = demand.count * (demand.rate * costs.reading_bytes + demand.frame_rate * costs.frame_bytes)
-    frames = f" + {demand.frame_rate:g} frames/s" if demand.frame_rate else ""
+    frames, sizes = "", f"{demand.rate:g}/s x {costs.reading_bytes:,.0f} B"
+    if demand.frame_rate:
+        frames = f" + {demand.frame_rate:g} frames/s"
+        sizes = f"({sizes} + {demand.frame_rate:g}/s x {costs.frame_bytes:,.0f} B)"
     said = f"λ = {demand.count} x ({demand.rate:g} readings/s{frames}) = {arrivals:,.0f}/s"
-    return _need(demand, cores, (arrivals, said), inward, (costs.sensor_shard_mb, costs.sensor_mb), RECENT_MB)
+    sent = inward, f"{demand.count} x {sizes}"
+    return _need(demand, cores, (arrivals, said), sent, (costs.sensor_shard_mb, costs.sensor_mb), RECENT_MB)
 
 
 def _cameras(demand: CameraDemand, costs: Costs) -> Need:
@@ -106,18 +112,20 @@ def _cameras(demand: CameraDemand, costs: Costs) -> Need:
 
     said = f"λ = {demand.count} x {demand.rate:g}/s = {arrivals:,.0f} pictures/s of {demand.width}x{demand.height}"
     memory = costs.camera_shard_mb, costs.camera_mb[demand.codec]
-    return _need(demand, cores, (arrivals, said), arrivals * cost.size(pixels), memory)
+    sent = arrivals * cost.size(pixels), f"{arrivals:,.0f}/s x {cost.size(pixels):,.0f} B"
+    return _need(demand, cores, (arrivals, said), sent, memory)
 
 
 def _need(
-    demand: SensorDemand | CameraDemand, cores: Callable[[float], float], arriving: tuple[float, str], inward: float,
+    demand: SensorDemand | CameraDemand, cores: Callable[[float], float], arriving: tuple[float, str],
+    sent: tuple[float, str],
     memory: tuple[float, float], recent: tuple[float, float] = (0.0, 0.0),
 ) -> Need:  # fmt: skip
     """`cores` says what one shard needs for a share of everything, `memory` the MB of a shard and of a device.
 
     `recent` has the MB of what is kept of the latest seconds, of each device and of a shard at most.
     """
-    limits, arrivals = demand.limits, arriving[0]
+    limits, arrivals, inward = demand.limits, arriving[0], sent[0]
     allowed = limits.target_utilization * demand.capacity
     enough = _fewest(lambda count: cores(1 / count) <= allowed, max(1, demand.count))
     least = limits.min_shards if limits.mode != "none" else 1
@@ -137,7 +145,7 @@ def _need(
         + (f"; minShards asks for {least}" if least > enough else ""),
         f"cores     {shards} x {each:.3f} = {shards * each:.3f}",
         f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB{kept} = {memory_mb:,.0f} MB",
-        f"network   {inward / MB:.2f} MB/s ({inward * 8 / MB:.1f} Mbit/s) from devices",
+        f"network   {sent[1]} = {inward / MB:.2f} MB/s ({inward * 8 / MB:.1f} Mbit/s) from devices",
     )
     warning = ""
     if each > allowed:
@@ -160,10 +168,21 @@ def _hub(devices: int, costs: Costs) -> Need:
     cores = costs.hub_idle + devices * costs.hub_device
     memory = costs.hub_mb + devices * costs.hub_device_mb
     steps = (
-        f"cores     {costs.hub_idle:.3f} + {devices} devices x {costs.hub_device * 1e6:.1f} µs/s = {cores:.3f}",
+        f"cores     {costs.hub_idle:.3f} + {counted(devices, 'device')} x {costs.hub_device * 1e6:.1f} µs/s = "
+        f"{cores:.3f}",
         f"memory    {costs.hub_mb:.0f} MB + {devices} x {costs.hub_device_mb * 1e3:.1f} kB = {memory:,.0f} MB",
     )
-    return Need("hub", devices, 1, cores, memory, 0.0, steps)
+    warning = ""
+    if cores > HUB_UTILIZATION:
+        warning = (
+            f"a hub is one process with one core, which {_most_of_a_hub(costs):,} devices fill to {HUB_UTILIZATION:g}: "
+            "have a hub for each site or group of zones"
+        )
+    return Need("hub", devices, 1, cores, memory, 0.0, steps, warning)
+
+
+def _most_of_a_hub(costs: Costs) -> int:
+    return int((HUB_UTILIZATION - costs.hub_idle) / costs.hub_device)
 
 
 def most_of(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: float, costs: Costs) -> int:
@@ -177,4 +196,4 @@ def most_of(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: flo
         alone = plan([replace(demand, count=count)], costs)
         return alone.cores + rest * costs.hub_device > spare
 
-    return _fewest(too_many, MOST_SHARDS) - 1
+    return min(_fewest(too_many, MOST_SHARDS) - 1, max(0, _most_of_a_hub(costs) - rest))

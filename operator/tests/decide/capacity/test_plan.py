@@ -140,3 +140,45 @@ def test_the_command_plans_fleets_as_they_are_declared(tmp_path: Path, capsys: p
 def test_what_makes_no_sense_is_named(given: list[str], sentence: str) -> None:
     with pytest.raises(UserError, match=sentence):
         command.run(arguments(*given))
+
+
+def test_a_hub_is_one_process_and_a_plan_says_where_that_is_not_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = 67_999  # (0.7 of a core - 0.02) / 10 µs
+    assert not plan([SensorDemand("hall", full, 0.1, 0.0)], COSTS).hub.warning
+    assert f"{full:,} devices" in plan([SensorDemand("hall", full + 2, 0.1, 0.0)], COSTS).hub.warning
+    cameras = CameraDemand("yard", 8_000, 0.1, "jpeg", 640, 480)
+    demand = SensorDemand("hall", 10, 0.1, 0.0)
+    assert most_of(demand, plan([demand, cameras], COSTS), 1e6, COSTS) == full - 8_000
+    costs = tmp_path / "costs.json"
+    costs.write_text(COSTS.to_json())
+    assert command.run(arguments("--sensors", "70000", "--hz", "0.1", "--costs", str(costs))) == 1
+    assert "BUT       a hub is one process" in capsys.readouterr().out
+
+
+def test_what_comes_by_the_network_is_calculated_before_everybodys_eyes() -> None:
+    for demand, arithmetic in (
+        (SensorDemand("hall", 20, 10.0, 0.0), "20 x 10/s x {0.reading_bytes:,.0f} B = "),
+        (
+            SensorDemand("hall", 20, 10.0, 4.0),
+            "20 x (10/s x {0.reading_bytes:,.0f} B + 4/s x {0.frame_bytes:,.0f} B) = ",
+        ),
+    ):
+        (need,) = plan([demand], COSTS).needs
+        assert f"network   {arithmetic.format(COSTS)}{need.inward / 1e6:.2f} MB/s" in need.arithmetic[-1]
+
+
+@pytest.mark.parametrize("change", ['"points"', '"curve"', "{", "[", '"readings": {'])
+def test_a_file_that_holds_no_costs_is_named_whatever_is_wrong_with_it(change: str, tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(COSTS.to_json().replace(change, '"readings": [' if change.endswith(": {") else '"x"'))
+    with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):
+        command.load_costs(path)
+
+
+def test_a_file_of_costs_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match=r"costs\.json is not what `embereye bench --calibrate` writes: "):
+        command.load_costs(path)

@@ -120,6 +120,7 @@ class ClientFigures:
             "errorsByReason": dict(self.errors),
             "packetsPerSecond": round(rate, 3),
             "latencyMs": self.latencies.to_json(),
+            "histogram": self.latencies.histogram(),
         }
 
 

@@ -155,11 +155,14 @@ async def _ended(task: asyncio.Task[None]) -> None:
 def describe_progress(figures: Sequence[ClientFigures], seconds: float, watch: SystemWatch) -> str:
     """One line that says how it goes."""
     found = total(figures)
+    latency = (
+        f"latency p95 {rounded(found.latencies.percentile(0.95) * 1e3)} ms" if found.latencies.count else "no latency"
+    )
     system = "" if watch.why_not else f"; target {watch.cores:.2f} cores, {watch.memory_mb:.0f} MB"
     return (
         f"{seconds:.0f} s: {counted(found.packets, 'packet')}, {found.packets / max(seconds, 1e-9):.1f}/s, "
         f"{counted(found.errors.total(), 'error')}, "
-        f"latency p95 {rounded(found.latencies.percentile(0.95) * 1e3)} ms{system}"
+        f"{latency}{system}"
     )
 
 
@@ -184,7 +187,6 @@ def build_report(
         "total": {
             **whole,
             "bytesPerSecond": round(achieved * found.sent_bytes / max(found.packets, 1), 1),
-            "histogram": found.latencies.histogram(),
         },
         "perClient": [figure.to_json(rate) for figure, rate in zip(figures, rates, strict=True)],
         "system": watch.to_json(),
@@ -205,8 +207,13 @@ def sentences(report: dict[str, Any]) -> list[str]:
         f"{counted(report['clients'], 'client')}, {report['seconds']:.1f} s: {counted(whole['packets'], 'packet')}, "
         f"{whole['packetsPerSecond']:.1f}/s, {whole['bytesPerSecond'] / 1e3:.1f} kB/s, "
         f"{counted(whole['errors'], 'error')}",
-        f"latency ({report['latency']}): avg {rounded(latency['avg'])} ms, p50 {rounded(latency['p50'])}, "
-        f"p95 {rounded(latency['p95'])}, p99 {rounded(latency['p99'])}, max {rounded(latency['max'])}",
+        f"latency ({report['latency']}): "
+        + (
+            f"avg {rounded(latency['avg'])} ms, p50 {rounded(latency['p50'])}, p95 {rounded(latency['p95'])}, "
+            f"p99 {rounded(latency['p99'])}, max {rounded(latency['max'])}"
+            if latency["count"]
+            else "none was measured"
+        ),
     ]
     most = max((entry["count"] for entry in whole["histogram"]), default=1)
     lines += [

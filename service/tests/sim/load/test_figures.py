@@ -2,6 +2,8 @@
 
 import argparse
 import random
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from embereye.process.lifecycle import UserError
 from embereye.sim.load.clients import Pace
 from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, rounded, total
-from embereye.sim.load.run import is_local
+from embereye.sim.load.run import LoadTest, SystemWatch, build_report, describe_progress, is_local, sentences
 from embereye_cli.simulate import sensors
 from embereye_cli.simulate.load_options import is_load_test
 
@@ -55,6 +57,26 @@ def test_a_load_that_was_not_offered_or_not_measured_does_not_pass() -> None:
     assert {check.name: check.ok for check in checks} == {
         "errors": True, "packets/s": True, "latency p95": True, "latency p99": False,
     }  # fmt: skip
+
+
+def test_a_report_has_a_histogram_of_each_client_and_of_all() -> None:
+    figures = [ClientFigures("a"), ClientFigures("b")]
+    for figure, milliseconds in zip(figures, (1.8, 45), strict=True):
+        figure.sent(10)
+        figure.latencies.add(milliseconds / 1e3)
+    test = LoadTest("127.0.0.1:1", rate=10, packets=1, thresholds=Thresholds(), settings={"latency": "due until taken"})
+    report = build_report(test, figures, datetime.now(UTC), time.monotonic() - 1, SystemWatch(test.target))
+    bounds = [[entry["upToMs"] for entry in one["histogram"]] for one in (*report["perClient"], report["total"])]
+    assert bounds == [[2], [50], [2, 50]]
+
+
+def test_a_latency_of_nothing_is_told_as_none_not_as_0_ms() -> None:
+    nobody = "127.0.0.1:1"
+    test = LoadTest(nobody, rate=10, packets=0, thresholds=Thresholds(), settings={"latency": "due until taken"})
+    figures = [ClientFigures("a")]
+    assert "no latency" in describe_progress(figures, 2.0, SystemWatch(nobody))
+    report = build_report(test, figures, datetime.now(UTC), time.monotonic(), SystemWatch(nobody))
+    assert "latency (due until taken): none was measured" in sentences(report)
 
 
 def test_numbers_are_told_without_exponents() -> None:

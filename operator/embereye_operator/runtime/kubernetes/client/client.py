@@ -41,6 +41,10 @@ def _config(target: Target) -> SingleConfig | None:
     return KubeConfig.from_env().get(context_name=context)
 
 
+class NoClusterError(UserError):
+    """No kubeconfig names a cluster."""
+
+
 @asynccontextmanager
 async def connected(target: Target = Target()) -> AsyncIterator[AsyncClient]:
     """A client of the cluster that is meant; what goes wrong inside becomes a UserError."""
@@ -48,7 +52,7 @@ async def connected(target: Target = Target()) -> AsyncIterator[AsyncClient]:
     try:
         client = AsyncClient(config=_config(target), namespace=namespace or None)
     except ConfigError as error:
-        raise UserError(
+        raise NoClusterError(
             f"no Kubernetes cluster is configured ({error}): set KUBECONFIG, or name one by --kubeconfig and --context"
         ) from error
     try:
