@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import grpc
+import pytest
 from harness.settings import sensor_settings
 
-from embereye.sensor.grpc.ingest import MOST_RESPONSES, WINDOW_BYTES, _parse_sized
+from embereye.sensor.grpc.ingest import MAX_NAME, MOST_RESPONSES, WINDOW_BYTES, _parse_sized, _Stream
 from embereye.sensor.shard import SensorShard
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment, Peer
@@ -41,6 +42,9 @@ class Sender:
     async def write(self, response: IngestResponse) -> None:
         await self.listens.wait()
         self.heard.append(response)
+
+    async def abort(self, code: grpc.StatusCode, why: str) -> None:
+        raise grpc.aio.AbortError(f"{code.name}: {why}")
 
 
 class OpenSender:
@@ -102,6 +106,18 @@ async def test_what_a_flood_brings_is_acknowledged_together_and_in_full_at_its_e
     await taken._ingest.Stream(None, sender)
     assert sender.heard[-1].ack.watermarks[0].sequence == 200
     assert len(sender.heard) < 200
+
+
+async def test_a_sender_whose_names_are_longer_than_any_device_s_is_sent_away_and_none_is_kept() -> None:
+    taken = shard()
+    names = ["a" * MAX_NAME, "b" * (MAX_NAME + 1), "c"]
+    sender = Sender([IngestRequest(devices=[DeviceBatch(device=name, epoch=1)]) for name in names], WINDOW_BYTES)
+    sender.listens.set()
+    stream = _Stream(sender)
+    with pytest.raises(grpc.aio.AbortError, match=f"RESOURCE_EXHAUSTED: .* more than {MAX_NAME} characters"):
+        await taken._ingest._serve(stream, sender)
+    assert stream.unknown == stream.refused == {names[0]}
+    assert [list(one.rejected.devices) for one in sender.heard] == [names[:1]]
 
 
 async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_stream() -> None:
