@@ -183,3 +183,15 @@ async def test_a_new_owner_that_stays_unreachable_is_named_to_senders_all_the_sa
     assert list(stream.heard[-2].drain.devices) == ["a"]
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_of_devices_that_the_fleet_no_longer_has_no_watermark_is_kept() -> None:
+    taken = SensorShard()
+    for number in range(100):
+        elsewhere = {f"d-{number - 1}": "unheard-of"} if number else {}
+        devices = [Device(id=f"d-{number}", zone="hall")]
+        taken.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=number + 1, devices=devices, elsewhere=elsewhere))
+        device = taken.owned(f"d-{number}")
+        assert device is not None
+        device.arrivals.resume(1, 5)
+    assert [mark.device for mark in taken._ingest._left.values()] == ["d-98"]

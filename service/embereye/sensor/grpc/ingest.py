@@ -60,6 +60,10 @@ class Receiver(Owner, Protocol):
         """The fleet's other shards."""
         ...
 
+    def is_elsewhere(self, device: str) -> bool:
+        """Whether the fleet has it on another shard, known as a peer or not."""
+        ...
+
 
 class _Stream:
     """One open stream: who speaks on it, and its only writer at a time."""
@@ -220,7 +224,11 @@ class Ingest:
         that are not ours any more were taken.
         """
         self._analyse()
-        self._left = {name: mark for name, mark in {**self._left, **left}.items() if self._owner.owned(name) is None}
+        self._left = {
+            name: mark
+            for name, mark in {**self._left, **left}.items()
+            if self._owner.owned(name) is None and self._owner.is_elsewhere(name)
+        }
         targets = {
             name: PeerAddress(peer.shard, peer.control)
             for name in {*leaving, *self._left}
