@@ -25,6 +25,7 @@ LABELLED = ("deployments", "services", "poddisruptionbudgets")  # ConfigMaps of 
 # waits for as long as that takes to answer.
 IDENTITY: Any = "embereye"
 REPEAT_SECONDS = 600.0  # between messages of kopf's that say the same
+MOST_SAID = 1000  # messages that are remembered for longer than that
 
 
 async def run_operator(manager: Manager, *, namespaces: Collection[str]) -> None:
@@ -126,5 +127,7 @@ class Unrepeated(logging.Filter):
         now = self._clock()
         if now - self._said.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return False
+        if len(self._said) >= MOST_SAID:  # objects' names are among the beginnings
+            self._said = {one: said for one, said in list(self._said.items()) if now - said < REPEAT_SECONDS}
         self._said[key] = now
         return True

@@ -15,7 +15,7 @@ from aiohttp import web
 from harness.servers.apiserver import ApiServer, wait_for
 
 from embereye_operator.controller import Controller
-from embereye_operator.handlers import REPEAT_SECONDS, Unrepeated, run_operator
+from embereye_operator.handlers import MOST_SAID, REPEAT_SECONDS, Unrepeated, run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.runtime.kubernetes.lease import Election
 
@@ -120,6 +120,15 @@ def test_what_kopf_repeats_is_dropped_for_a_while_and_nobody_elses() -> None:
     assert shown("embereye", "Request attempt #1 failed")
     now[0] += REPEAT_SECONDS
     assert shown("kopf.clients", "Request attempt #3 failed: GET /a")
+
+
+def test_of_what_kopf_said_long_ago_nothing_is_remembered() -> None:
+    now = [1000.0]
+    seen = Unrepeated("kopf", clock=lambda: now[0])
+    for number in range(10 * MOST_SAID):
+        now[0] += 10.0
+        assert seen.filter(logging.LogRecord("kopf.objects", logging.ERROR, "", 0, f"[default/{number}] x", (), None))
+    assert len(seen._said) <= MOST_SAID
 
 
 @pytest.mark.apiserver

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from embereye.process.grpc_server import control_channel
 from embereye.process.identity.credentials import Certificate, Credentials
 from embereye.process.identity.names import SERVER_NAMES, Role, shard_server_name
+from embereye.process.tasks import Tasks
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, StatusRequest
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TIMEOUT = 1.0  # seconds; a shard that takes longer to tell how it is, is not well
+CALL_SECONDS = 2 * TIMEOUT  # the longest that any call takes
 IDLE = 60.0  # seconds after which the channel to a shard that nobody asks for is closed
 ROSTER_PERIOD = 30.0  # seconds between repetitions of an unchanged roster, for a hub that lost it
 # A shard that restarts comes back at the same address; gRPC would wait up to two minutes before it looks.
@@ -42,14 +44,16 @@ class _Channels:
     def __init__(self, credentials: Credentials | None) -> None:
         self.credentials = credentials
         self._open: dict[tuple[str, str], tuple[grpc.aio.Channel, Certificate | None]] = {}
-        self._over: list[grpc.aio.Channel] = []  # to be closed once nobody uses them any more
+        self._over: set[grpc.aio.Channel] = set()  # that are closed once the calls which began on them have ended
+        self._closing = Tasks()
 
     def get(self, address: str, server_name: str) -> grpc.aio.Channel:
         certificate = self.credentials.current if self.credentials else None
         link, shown = self._open.get((address, server_name), (None, None))
         if link is None or shown is not certificate:
             if link is not None:
-                self._over.append(link)
+                self._over.add(link)
+                self._closing.start(self._close_later(link), name="close-channel")
             link = control_channel(address, server_name, self.credentials, RECONNECT)
             self._open[address, server_name] = link, certificate
         return link
@@ -57,9 +61,16 @@ class _Channels:
     async def close(self, chosen: Collection[tuple[str, str]] | None = None) -> None:
         """Close those of `chosen`, or all."""
         keys = list(self._open) if chosen is None else chosen
-        closing = [*self._over, *(self._open.pop(key)[0] for key in keys)]
-        self._over.clear()
+        closing = [self._open.pop(key)[0] for key in keys]
+        if chosen is None:
+            await self._closing.stop()
+            closing += self._over
+            self._over.clear()
         await asyncio.gather(*(link.close(None) for link in closing))
+
+    async def _close_later(self, link: grpc.aio.Channel) -> None:
+        await link.close(CALL_SECONDS)
+        self._over.discard(link)
 
 
 class _Caller:
@@ -103,7 +114,7 @@ class Shards(_Caller):
 
     async def assign(self, address: Address, assignment: Assignment) -> AssignResponse | None:
         """Give the shard at `address` its assignment; None where it cannot be reached."""
-        return await self._call(ShardStub(self._channel(address)).Assign(assignment, timeout=2 * TIMEOUT))
+        return await self._call(ShardStub(self._channel(address)).Assign(assignment, timeout=CALL_SECONDS))
 
     async def close_idle(self) -> None:
         """Close the channels to shards that are gone."""

@@ -99,6 +99,8 @@ async def test_the_hub_that_a_fleet_leaves_forgets_it(tenants: Tenants) -> None:
     await tenants.runtime.retain(fleets)
     assert not tenants.own.rosters
     assert set(tenants.north.rosters) == set(fleets)
+    await tenants.runtime.retain(fleets[:1])
+    assert list(tenants.runtime._reports_to) == fleets[:1]
 
 
 async def test_a_hub_that_is_away_is_told_by_its_own_fleets_alone(tenants: Tenants) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import grpc
 
+from embereye.process.identity.names import Identity, Role
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.runtime.local.processes import Supervisor
@@ -32,4 +33,17 @@ async def test_no_connection_is_kept_to_shards_that_are_gone_however_often_they_
         for shard in SHARDS:
             await runtime.delete(build_deployment(fleet, shard, SETTINGS))
         assert channels() == before
+    await runtime.close()
+
+
+async def test_certificates_of_shards_that_are_gone_are_renewed_no_more(tmp_path: Path) -> None:
+    runtime = LocalRuntime(tmp_path, "127.0.0.1:1", Supervisor(tmp_path, lambda _: None))
+    fleet = parse_fleet(manifest("CameraFleet", {"cameras": [camera()]}, uid="u"))
+    kept = runtime.identities._known.copy(), runtime.identities._names.copy()
+    for number in range(20):
+        shard = f"hall-cameras-{number}"
+        runtime.identities.add_names(Identity(Role.SHARD, fleet.namespace, shard, fleet.key), ("localhost",))
+        assert len(runtime.identities._known) == len(kept[0]) + 1
+        await runtime.delete(build_deployment(fleet, shard, SETTINGS))
+    assert (runtime.identities._known, runtime.identities._names) == kept
     await runtime.close()

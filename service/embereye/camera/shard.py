@@ -46,7 +46,7 @@ from embereye.shard.service import ShardContext
 from embereye.units import SECOND
 from embereye.v1.evidence_pb2 import DeviceStatus, MarkedPlaces, Region
 from embereye.v1.frames_pb2_grpc import add_FramesServicer_to_server
-from embereye.v1.shard_pb2 import Assignment, Load
+from embereye.v1.shard_pb2 import Assignment, CameraSettings, Load
 from embereye.v1.types_pb2 import Device
 
 TICK = 0.25  # seconds between two checks of coverage
@@ -115,13 +115,16 @@ class CameraShard:
 
     def apply(self, assignment: Assignment) -> None:
         """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
-        settings = assignment.camera
+        # Copied: whoever keeps a part of it, as a detector does while nothing changes there, keeps not the whole
+        # assignment, which names each device of the fleet.
+        settings = CameraSettings()
+        settings.CopyFrom(assignment.camera)
         self._host.configure(settings.model if settings.HasField("model") else None)
         self._access.configure(settings.access if settings.HasField("access") else None)
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
         self._assignment = assignment
-        wanted = {device.id: device for device in assignment.devices}
+        wanted = {device.id: _copied(device) for device in assignment.devices}
         self._release_cameras(self._cameras.keys() - wanted.keys())
         for name, device in wanted.items():
             camera = self._cameras.get(name)
@@ -415,6 +418,12 @@ class CameraShard:
         if self._clips:
             self._clips.close()
         self._host.threads.stop()
+
+
+def _copied(device: Device) -> Device:
+    own = Device()
+    own.CopyFrom(device)
+    return own
 
 
 def _streams(device: Device) -> tuple[str, ...]:

@@ -67,8 +67,7 @@ class Handoffs:
             if device not in ours:
                 self._asking[device] = asked
         for target in {self._targets[device] for device in self._waiting}:
-            offer = self._offers.get(target)
-            if offer is None or offer.done():
+            if target not in self._offers:
                 self._offers[target] = self._tasks.start(self._offer(target), name=f"hand-off-{target.shard}")
 
     def gone(self, device: str) -> bool:
@@ -120,6 +119,7 @@ class Handoffs:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_RETRY_SECONDS)
         finally:
+            self._offers.pop(target, None)
             self._answered(self._bound_for(target))  # or their senders would wait for an answer that never comes
             await link.close(None)
 

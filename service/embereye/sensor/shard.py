@@ -236,6 +236,10 @@ class SensorShard:
         owner = self._elsewhere.get(device)
         return self._peers.get(owner) if owner else None
 
+    def is_elsewhere(self, device: str) -> bool:
+        """Whether the fleet has it on another shard, known as a peer or not."""
+        return device in self._elsewhere
+
     def peers(self) -> Iterable[Peer]:
         """The fleet's other shards."""
         return self._peers.values()

@@ -48,6 +48,15 @@ async def test_garbage_is_collected_although_the_collector_is_hardly_ever_asked(
     assert "collect-garbage" in {task.get_name() for task in asyncio.all_tasks()}
 
 
+async def test_what_a_camera_keeps_of_an_assignment_is_its_own_so_that_the_rest_of_it_can_go(running):
+    given = assignment(1, device("c1"))
+    before = given.camera.deadline_ns
+    running.shard.apply(given)
+    given.devices[0].zone, given.camera.deadline_ns = "elsewhere", 1
+    camera = running.shard._cameras["c1"]
+    assert (camera.device.zone, camera.analyser._settings.deadline_ns) == ("hall", before)
+
+
 async def test_a_camera_is_uncovered_until_a_frame_of_it_is_analysed(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1")))

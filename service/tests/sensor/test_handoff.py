@@ -130,3 +130,14 @@ async def test_a_shard_that_cannot_know_yet_who_owns_a_device_does_not_hand_it_o
         after = await stub.TakeOver(TakeOverRequest(watermarks=marks, fleet="f", epoch=3))
     assert (before.devices, after.devices) == (["a"], ["a", "b"])
     await server.stop(0)
+
+
+async def test_shards_that_took_over_are_not_remembered() -> None:
+    server, target, _ = await serve("a")
+    async with handoffs([]) as leaving:
+        for number in range(20):
+            leaving.update({"a": PeerAddress(f"other-{number}", target.control)}, ours=())
+            await leaving.wait_until_gone(["a"], 10)
+            assert leaving.gone("a")
+        assert not leaving._offers
+    await server.stop(0)

@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import grpc
+import pytest
 from harness.settings import sensor_settings
 
-from embereye.sensor.grpc.ingest import MOST_RESPONSES, WINDOW_BYTES, _parse_sized
+from embereye.sensor.grpc.ingest import MAX_NAME, MOST_RESPONSES, WINDOW_BYTES, _parse_sized, _Stream
 from embereye.sensor.shard import SensorShard
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
 from embereye.v1.shard_pb2 import Assignment, Peer
@@ -41,6 +42,9 @@ class Sender:
     async def write(self, response: IngestResponse) -> None:
         await self.listens.wait()
         self.heard.append(response)
+
+    async def abort(self, code: grpc.StatusCode, why: str) -> None:
+        raise grpc.aio.AbortError(f"{code.name}: {why}")
 
 
 class OpenSender:
@@ -102,6 +106,18 @@ async def test_what_a_flood_brings_is_acknowledged_together_and_in_full_at_its_e
     await taken._ingest.Stream(None, sender)
     assert sender.heard[-1].ack.watermarks[0].sequence == 200
     assert len(sender.heard) < 200
+
+
+async def test_a_sender_whose_names_are_longer_than_any_device_s_is_sent_away_and_none_is_kept() -> None:
+    taken = shard()
+    names = ["a" * MAX_NAME, "b" * (MAX_NAME + 1), "c"]
+    sender = Sender([IngestRequest(devices=[DeviceBatch(device=name, epoch=1)]) for name in names], WINDOW_BYTES)
+    sender.listens.set()
+    stream = _Stream(sender)
+    with pytest.raises(grpc.aio.AbortError, match=f"RESOURCE_EXHAUSTED: .* more than {MAX_NAME} characters"):
+        await taken._ingest._serve(stream, sender)
+    assert stream.unknown == stream.refused == {names[0]}
+    assert [list(one.rejected.devices) for one in sender.heard] == [names[:1]]
 
 
 async def test_columns_that_are_none_cost_neither_their_neighbours_nor_the_stream() -> None:
@@ -167,3 +183,15 @@ async def test_a_new_owner_that_stays_unreachable_is_named_to_senders_all_the_sa
     assert list(stream.heard[-2].drain.devices) == ["a"]
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_of_devices_that_the_fleet_no_longer_has_no_watermark_is_kept() -> None:
+    taken = SensorShard()
+    for number in range(100):
+        elsewhere = {f"d-{number - 1}": "unheard-of"} if number else {}
+        devices = [Device(id=f"d-{number}", zone="hall")]
+        taken.apply(Assignment(fleet="f", sensor=SETTINGS, epoch=number + 1, devices=devices, elsewhere=elsewhere))
+        device = taken.owned(f"d-{number}")
+        assert device is not None
+        device.arrivals.resume(1, 5)
+    assert [mark.device for mark in taken._ingest._left.values()] == ["d-98"]

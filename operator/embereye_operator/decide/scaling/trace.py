@@ -17,6 +17,7 @@ from embereye_operator.decide.scaling.law import Measured, Observed
 logger = logging.getLogger(__name__)
 LIMIT = 8_000_000  # bytes of a trace; then it starts anew and the one before is kept
 SAME = 10_000_000_000  # nanoseconds for which an unchanged observation is not written again
+MOST = 10_000  # fleets of which it is known; of one that was forgotten, as those that are gone are, one line more
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,10 @@ class Trace:
         if self._failing:
             logger.info("%s: what scaling decides on is recorded again", self.folder)
         self._failing = False
+        self._latest.pop(fleet.key, None)
         self._latest[fleet.key] = observed
+        if len(self._latest) > MOST:
+            del self._latest[next(iter(self._latest))]
 
     def _append(self, fleet: Fleet, observed: Observed) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -606,6 +606,8 @@ class KubernetesRuntime:
         """See Runtime."""
         self._fence()
         self._check_identity()
+        for fleet in self._reports_to.keys() - set(fleets):
+            del self._reports_to[fleet]
         away = []
         for name, hub in self._hubs.items():
             # One that nobody has been told of since this operator leads may be at any of them.

@@ -50,8 +50,9 @@ class LocalIdentities:
         return self._folder / AUTHORITY / "ca.crt"
 
     def forget(self, identity: Identity) -> None:
-        """Renew it no more."""
+        """Renew it no more: its process is gone."""
         self._known.pop(identity, None)
+        self._names.pop(identity, None)
 
     async def keep(self) -> None:
         """Renew what is due, until cancelled."""

@@ -223,6 +223,8 @@ class LocalRuntime:
             await self._supervisor.stop(name)
             if ports := self._ports.pop(name, None):  # the next one of its name has others
                 await self._shards.forget(Address(namespace, shard, f"{HOST}:{ports.control}"))
+            for container in manifest["spec"]["template"]["spec"]["containers"]:
+                self.identities.forget(_identity(manifest["metadata"], container))
         else:
             self._objects.remove(manifest)
 

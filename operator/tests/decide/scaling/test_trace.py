@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from embereye_cli.explain import replay
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.api.shared import Autoscaling
+from embereye_operator.decide.scaling import trace as trace_module
 from embereye_operator.decide.scaling.explanation import explanation, sentences
 from embereye_operator.decide.scaling.law import Measured, Observed
 from embereye_operator.decide.scaling.trace import Entry, Trace, decode, encode, read
@@ -216,6 +218,17 @@ def test_a_trace_is_written_only_where_something_changed(tmp_path: Path) -> None
     trace.write(fleet, entry(32, 800).observed)
     (path,) = tmp_path.iterdir()
     assert [item.observed.time for item in read(path)] == [START + second * SECOND for second in (0, 30, 32)]
+
+
+def test_of_fleets_that_are_gone_no_more_than_some_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_module, "MOST", 2)
+    trace, fleet = Trace(tmp_path), parse_fleet(fleet_of())
+    for number in range(10):
+        trace.write(replace(fleet, name=f"hall-{number}"), entry(number, 700).observed)
+        trace.write(fleet, entry(number, 700 + number).observed)
+    assert list(trace._latest) == [f"{fleet.namespace}/sensors/hall-9", fleet.key]
 
 
 def arguments(*words: str) -> argparse.Namespace:

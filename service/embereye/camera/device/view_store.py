@@ -14,6 +14,7 @@ from embereye.v1.types_pb2 import Device
 logger = logging.getLogger(__name__)
 
 EVERY_NS = 600 * SECOND  # between two saves of one camera's: a crash loses no more
+MOST = 1_000  # views that are kept, of cameras that are gone, too: many more than a shard has cameras
 Camera = TypeVar("Camera")
 
 
@@ -43,12 +44,21 @@ class ViewStore:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self._path(device), familiar.dump(), durable=False)
+            path = self._path(device)
+            if not path.exists():
+                self._make_room()
+            write_whole(path, familiar.dump(), durable=False)
             self._failing = False
         except OSError as error:
             if not self._failing:
                 logger.warning("%s: what cameras know of their views is not kept: %s", self._folder, error)
             self._failing = True
+
+    def _make_room(self) -> None:
+        """Remove the views that were saved longest ago, where there are very many: their cameras do not come back."""
+        found = sorted(self._folder.glob("*.view"), key=lambda path: path.stat().st_mtime_ns)
+        for path in found[: max(0, len(found) - MOST + 1)]:
+            path.unlink(missing_ok=True)
 
     def next_due(self, cameras: Mapping[str, Camera], now_ns: int) -> Camera | None:
         """The camera that was not saved for longest, if that is EVERY_NS ago; its time begins anew."""

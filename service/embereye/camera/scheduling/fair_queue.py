@@ -10,6 +10,7 @@ Key = TypeVar("Key")  # a camera, hashable
 
 # Seconds without an empty queue after which it counts as long. Below that, fairness has nothing to decide.
 LONG_SECONDS = 0.2
+MOST_STALE = 64  # entries of turns long past that are kept in a heap, beyond as many as cameras wait
 MOST_SECONDS = 1.0  # that a camera pays for one turn: no honest one takes as long, unless the machine stands still
 
 
@@ -67,6 +68,7 @@ class FairQueue(Generic[Key]):
         self._arrived.append((entry.stamp, key))
         heapq.heappush(self._fair, (not urgent, entry.tag, entry.stamp, key))
         heapq.heappush(self._due, (entry.began + pause, entry.stamp, key))
+        self._tidy()
         return True
 
     def pick(self, now: float) -> tuple[Key, float] | None:
@@ -93,6 +95,18 @@ class FairQueue(Generic[Key]):
         """Whether a heap's entry still counts: a camera that left and came back has a newer one."""
         entry = self._entries.get(key)
         return entry is not None and entry.stamp == stamp
+
+    def _tidy(self) -> None:
+        """Let go of turns long past: picked out of one heap, they stay in the others until they come to the front."""
+        most = 2 * self._waiting + MOST_STALE
+        if len(self._fair) > most:
+            self._fair = [one for one in self._fair if self._is_current(one[3], one[2])]
+            heapq.heapify(self._fair)
+        if len(self._due) > most:
+            self._due = [one for one in self._due if self._is_current(one[2], one[1])]
+            heapq.heapify(self._due)
+        if len(self._arrived) > most:
+            self._arrived = deque(one for one in self._arrived if self._is_current(one[1], one[0]))
 
     def _remove(self, key: Key, now: float) -> tuple[Key, float]:
         entry = self._entries[key]

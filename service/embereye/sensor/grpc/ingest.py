@@ -37,6 +37,7 @@ WINDOW = 0.002
 WINDOW_BYTES = 512 * 1024  # that are analysed without waiting any longer
 MOST_DEVICES = 10_000  # in one request: parsed, each of them takes 300 bytes, and it may have no more than two
 MOST_UNKNOWN = 1_000  # devices that nobody declared, on one stream
+MAX_NAME = 253  # characters of a device's id on the wire; declared ones have 63 at most
 DEVICE_TAGS = (b"\x0a", b"\x8a")  # how the tag of a device begins in a request, however long it is written
 MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
 
@@ -59,6 +60,10 @@ class Receiver(Owner, Protocol):
         """The fleet's other shards."""
         ...
 
+    def is_elsewhere(self, device: str) -> bool:
+        """Whether the fleet has it on another shard, known as a peer or not."""
+        ...
+
 
 class _Stream:
     """One open stream: who speaks on it, and its only writer at a time."""
@@ -68,6 +73,7 @@ class _Stream:
         self.devices: set[str] = set()
         self.unknown: set[str] = set()  # devices that nobody declared
         self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
+        self.overlong = False  # whether a device's name was longer than MAX_NAME
         self.drained = False
         self._context = context
         self._writing = asyncio.Lock()
@@ -81,6 +87,16 @@ class _Stream:
     def add(self, responses: Iterable[IngestResponse]) -> None:
         """Have `responses` sent with the next `flush`."""
         self._responses.extend(responses)
+
+    def refuse(self, device: str, *, unknown: bool) -> bool:
+        """Note that batches of `device` are refused; False where its name is longer than any, and is not even kept."""
+        if len(device) > MAX_NAME:
+            self.overlong = True
+            return False
+        self.refused.add(device)
+        if unknown:
+            self.unknown.add(device)
+        return True
 
     async def abort(self, why: str) -> None:
         """End the stream; raises what ends its handler."""
@@ -137,7 +153,7 @@ class Ingest:
                 await self._send_drain(stream)
             while (read := await context.read()) is not grpc.aio.EOF:
                 request, size = read
-                if request is None or len(stream.unknown) > MOST_UNKNOWN:
+                if request is None or stream.overlong or len(stream.unknown) > MOST_UNKNOWN:
                     await self._send_away(stream, request)
                 if self._over:
                     break  # its sender goes elsewhere with what is not acknowledged
@@ -208,7 +224,11 @@ class Ingest:
         that are not ours any more were taken.
         """
         self._analyse()
-        self._left = {name: mark for name, mark in {**self._left, **left}.items() if self._owner.owned(name) is None}
+        self._left = {
+            name: mark
+            for name, mark in {**self._left, **left}.items()
+            if self._owner.owned(name) is None and self._owner.is_elsewhere(name)
+        }
         targets = {
             name: PeerAddress(peer.shard, peer.control)
             for name in {*leaving, *self._left}
@@ -219,10 +239,12 @@ class Ingest:
         self._send_on(unowned - targets.keys())
 
     async def _send_away(self, stream: _Stream, request: Any) -> None:
-        """End the stream of a sender that names more devices than anybody has."""
+        """End the stream of a sender that names more devices than anybody has, or one that nobody can have."""
         await stream.flush()
         if request is None:
             await stream.abort(f"a request names more than {MOST_DEVICES} devices: send several")
+        if stream.overlong:
+            await stream.abort(f"a device's name has more than {MAX_NAME} characters")
         await stream.abort(f"more than {MOST_UNKNOWN} devices that nobody declared: add them to spec.sensors")
 
     def _request(self, devices: Collection[str]) -> TakeOverRequest:
@@ -303,10 +325,7 @@ class Ingest:
                     stream.devices.add(name)
                     batches.setdefault(device, []).append(batch)
                     own.add(device)
-                else:
-                    stream.refused.add(name)
-                    if device is None and self._owner.peer_of(name) is None:
-                        stream.unknown.add(name)
+                elif stream.refuse(name, unknown=device is None and self._owner.peer_of(name) is None):
                     unowned.setdefault(stream, []).append(name)
         accounted = self._analyse_devices(batches)
         for stream, own in senders.items():

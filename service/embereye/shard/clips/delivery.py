@@ -60,7 +60,7 @@ class Delivery:
         while True:
             self._more.clear()
             try:
-                clips = [one for one in await self._recorder.run(KeptSpool.waiting) if one.sha256 not in self._over]
+                clips = self._open(await self._recorder.run(KeptSpool.waiting))
                 self.waiting = len(clips)
                 reason = await self._deliver_all(clips) if clips else ""
             except (OSError, CalledOffError) as error:
@@ -75,6 +75,14 @@ class Delivery:
             else:
                 backoff.reset()
                 await self._more.wait()
+
+    def _open(self, clips: list[Clip]) -> list[Clip]:
+        """Those of `clips`, all that the disk has, that are to be delivered; what is known of others is forgotten."""
+        here = {clip.sha256 for clip in clips}
+        self._over &= here
+        for name in self._aborted.keys() - (here - self._over):
+            del self._aborted[name]
+        return [clip for clip in clips if clip.sha256 not in self._over]
 
     async def _deliver_all(self, clips: list[Clip]) -> str:
         """Deliver `clips`; returns why that came to a stop, or ''."""

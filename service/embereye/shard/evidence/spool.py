@@ -184,18 +184,20 @@ class Spool:
             "INSERT OR REPLACE INTO spool (number, id, episode, level, report) VALUES (?, ?, ?, ?, ?)",
             (self._latest + 1, report.id, report.episode, report.level, report.SerializeToString()),
         )
-        surplus = len(self._devices) + 1 - len(gone) > self._capacity
-        if surplus:
-            gone += self._db.execute(
+        surplus: list[tuple[str]] = []
+        if len(self._devices) + 1 - len(gone) > self._capacity:
+            surplus = self._db.execute(
                 "DELETE FROM spool WHERE number = (SELECT number FROM spool ORDER BY level, number LIMIT 1)"
                 " RETURNING id"
             ).fetchall()
         self._db.execute("COMMIT")
         self._latest += 1
-        self.dropped += surplus
-        self._devices[report.id] = report.device
-        for (name,) in gone:
+        for (name,) in gone:  # its own is among them where it is put once more
             self._devices.pop(name, None)
+        self._devices[report.id] = report.device
+        for (name,) in surplus:
+            self._devices.pop(name, None)
+            self.dropped += 1
 
     def after(self, number: int, limit: int = 256) -> list[Row]:
         """Up to `limit` reports numbered above `number`, oldest first."""

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from embereye.camera.device.view_store import EVERY_NS, ViewStore
@@ -65,3 +67,15 @@ def test_each_camera_is_saved_in_its_turn(store):
     due = [store.next_due(cameras, NOON + EVERY_NS + second * SECOND) for second in range(4)]
     assert sorted(one for one in due if one) == [1, 2]
     assert store.next_due({}, NOON) is None
+
+
+def test_of_very_many_cameras_the_views_that_were_saved_last_are_kept(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("embereye.camera.device.view_store.MOST", 3)
+    cameras, familiar = [Device(id=f"yard/{number}") for number in range(10)], known()
+    for number, each in enumerate(cameras):
+        before = set((tmp_path / "views").glob("*"))
+        store.save(each, familiar)
+        (saved,) = set((tmp_path / "views").glob("*")) - before
+        os.utime(saved, (number, number))
+    store.save(cameras[9], familiar)
+    assert [bool(store.load(each)) for each in cameras] == [False] * 7 + [True] * 3

@@ -117,3 +117,19 @@ def test_a_line_keeps_nothing_of_turns_long_past():
     queue = FairQueue()
     serve(queue, {f"camera-{number}": 0.001 for number in range(10)}, 30, pause=0.05)
     assert len(queue._fair) + len(queue._due) < 200
+
+
+def test_a_line_in_which_everybody_is_overdue_takes_no_more_memory():
+    queue = FairQueue()
+    serve(queue, {f"camera-{number}": 0.02 for number in range(10)}, 100, pause=0.05)
+    assert max(len(queue._arrived), len(queue._fair), len(queue._due)) < 100
+
+
+def test_a_line_that_never_ends_keeps_nothing_of_cameras_that_are_gone():
+    queue = FairQueue()
+    queue.enter("stays", 0.0, pause=10_000, urgent=False)
+    for number in range(1000):
+        queue.enter(f"camera-{number}", float(number), pause=10_000, urgent=True)
+        queue.forget(f"camera-{number}")
+    assert max(len(queue._arrived), len(queue._fair), len(queue._due)) < 100
+    assert queue.pick(1000.0) == ("stays", 1000.0)

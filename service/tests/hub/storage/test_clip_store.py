@@ -365,6 +365,18 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     assert not list((tmp_path / "spool").iterdir())
 
 
+def test_of_clips_that_the_disk_no_longer_has_nothing_is_remembered(tmp_path: Path) -> None:
+    delivery = Delivery(Links("127.0.0.1:1"), Recorder(tmp_path / "spool", lambda: None))
+    damaged = grpc.aio.AioRpcError(grpc.StatusCode.ABORTED, grpc.aio.Metadata(), grpc.aio.Metadata())
+    for number in range(100):
+        clips = [Clip(sha256=f"{number}-{which}") for which in ("damaged", "stays")]
+        assert delivery._open(clips) == clips
+        assert not delivery._hopeless(clips[0], damaged)
+        delivery._over.add(clips[1].sha256)
+        assert delivery._open(clips) == clips[:1]
+    assert (delivery._aborted, delivery._over) == ({"99-damaged": 1}, {"99-stays"})
+
+
 class FaultyDisk:
     """Fails the first `times` uses of a function with OSError."""
 

@@ -158,6 +158,14 @@ def test_a_later_report_of_the_same_episode_and_level_replaces_the_earlier_one()
     assert len(spool) == 2
 
 
+def test_a_report_that_is_put_twice_still_waits() -> None:
+    spool = Spool(None)
+    for _ in range(2):
+        spool.put(report("a"))
+    assert ids(spool) == ["a"]
+    assert len(spool) == 1
+
+
 def test_a_full_spool_gives_up_the_weakest_and_counts_it() -> None:
     spool = Spool(None, capacity=2)
     spool.put(report("alarm", "one", Level.ALARM))
