@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -221,6 +222,19 @@ async def test_a_stream_that_stops_is_given_up(options, text):
         frames, _, reason = await play(source(camera, stall=0.3), pictures=99)
     assert len(frames) == 2
     assert reason == text
+
+
+async def test_a_stream_that_stops_is_given_up_by_a_shard_that_is_interrupted_again_and_again(monkeypatch):
+    monkeypatch.setattr(rtsp, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(rtsp, "CHECK_SECONDS", 0.02)
+    async with RtspCamera(pictures=2).serving() as camera:
+        player = asyncio.ensure_future(source(camera, stall=0.3).play(lambda *_: None, lambda _: None))
+        await eventually(lambda: any(item.reason == "PLAY" for item in camera.requests))
+        for _ in range(40):
+            time.sleep(0.1)  # noqa: ASYNC251 -- it stands still
+            await asyncio.sleep(0.04)
+        assert player.done()
+        assert str(player.exception()) == "no packet for 0.3 s"
 
 
 async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
