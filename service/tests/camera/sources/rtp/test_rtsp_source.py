@@ -267,6 +267,18 @@ async def test_a_camera_that_takes_no_sign_of_life_although_it_says_so_gets_the_
     assert camera.requests[5].header("session") == "4711"
 
 
+async def test_a_sign_of_life_that_is_refused_for_its_credentials_is_repeated_once():
+    refusals = [
+        UNAUTHORIZED + f'WWW-Authenticate: Digest realm="c", nonce="{number}"\r\n\r\n'.encode() for number in range(999)
+    ]
+    async with RtspCamera(answers={"GET_PARAMETER": refusals}, timeout=1).serving() as camera:
+        player = asyncio.ensure_future(source(camera, user="me", password="x").play(lambda *_: None, lambda _: None))
+        await eventually(lambda: sum(item.reason == "OPTIONS" for item in camera.requests) >= 3)
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    assert sum(item.reason == "GET_PARAMETER" for item in camera.requests) == 2
+
+
 async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):
     def unknown(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
