@@ -30,9 +30,10 @@ class Totals:
         self.cpu_seconds += cost.cpu_seconds
         self.failures += cost.failures
         self.unread += camera.arrivals.backpressure.unread
-        if model := camera.analyser.model:
-            self.model_runs = (self.model_runs or 0) + model.runs
-            self.model_seconds += model.cpu_seconds
+        if taken := camera.analyser.model_cost:
+            runs, seconds = taken
+            self.model_runs = (self.model_runs or 0) + runs
+            self.model_seconds += seconds
 
     def retire(self, camera: CameraDevice) -> evidence_pb2.Ledger:
         """Add a `camera` that is handed over; returns its final ledger.
