@@ -105,7 +105,7 @@ class CameraShard:
         await self._pool.start()
         if context.options.data:
             self._views = ViewStore(Path(context.options.data) / "views")
-            self._clips = await ClipPipeline.start(context)
+            self._clips = await ClipPipeline.start(context, self._running)
         context.tasks.start(self._tick(), name="camera-tick")
         context.tasks.start(collect_garbage(self._pool.give_back), name="collect-garbage")
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")

@@ -1,6 +1,5 @@
 """Totals over all cameras of a shard, those that were handed over included: counters never fall."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -23,16 +22,14 @@ class Totals:
     def add(self, camera: CameraDevice) -> None:
         """Add what `camera` has counted."""
         ledger, cost = camera.arrivals.mailbox.ledger, camera.analyser.cost
-        self.ledger.offered += ledger.offered
-        self.ledger.analysed += ledger.analysed
-        self.ledger.shed.update(ledger.shed)
-        self.ledger.rejected.update(ledger.rejected)
+        self.ledger.add(ledger)
         self.cpu_seconds += cost.cpu_seconds
         self.failures += cost.failures
         self.unread += camera.arrivals.backpressure.unread
-        if model := camera.analyser.model:
-            self.model_runs = (self.model_runs or 0) + model.runs
-            self.model_seconds += model.cpu_seconds
+        if taken := camera.analyser.model_cost:
+            runs, seconds = taken
+            self.model_runs = (self.model_runs or 0) + runs
+            self.model_seconds += seconds
 
     def retire(self, camera: CameraDevice) -> evidence_pb2.Ledger:
         """Add a `camera` that is handed over; returns its final ledger.
@@ -49,13 +46,8 @@ class Totals:
 
     def plus(self, cameras: Iterable[CameraDevice]) -> "Totals":
         """These totals and those of `cameras`, as a copy."""
-        ledger = Ledger(
-            offered=self.ledger.offered,
-            analysed=self.ledger.analysed,
-            shed=Counter(self.ledger.shed),
-            rejected=Counter(self.ledger.rejected),
-        )
-        together = replace(self, ledger=ledger)
+        together = replace(self, ledger=Ledger())
+        together.ledger.add(self.ledger)
         for camera in cameras:
             together.add(camera)
         return together

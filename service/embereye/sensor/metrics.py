@@ -1,8 +1,7 @@
 """A sensor shard's metrics, read from plain slots at scrape time."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -70,36 +69,18 @@ def shard_metrics(counts: ShardCounts) -> Iterator[Metric]:
     yield _labelled("embereye_sensor_garbage", "Lines that were no message.", counts.garbage)
 
 
-@dataclass
-class Totals:
-    """What ledgers of a shard's devices add up to, those of devices that left included: counters never fall."""
-
-    packets: Counter[str] = field(default_factory=Counter)  # by what became of them, but for those below
-    shed: Counter[str] = field(default_factory=Counter)
-    rejected: Counter[str] = field(default_factory=Counter)
-    takeovers: int = 0
-
-    def add(self, ledger: Ledger) -> None:
-        """Add what `ledger` says."""
-        self.packets["offered"] += ledger.offered
-        self.packets["analysed"] += ledger.analysed
-        self.packets["duplicate"] += ledger.duplicate
-        self.shed.update(ledger.shed)
-        self.rejected.update(ledger.rejected)
-        self.takeovers += ledger.takeovers
-
-    def plus(self, ledgers: Iterable[Ledger]) -> "Totals":
-        """These totals and `ledgers`, as a copy."""
-        together = Totals(Counter(self.packets), Counter(self.shed), Counter(self.rejected), self.takeovers)
-        for ledger in ledgers:
-            together.add(ledger)
-        return together
-
-
-def device_metrics(devices: Collection[SensorDevice], departed: Totals) -> Iterator[Metric]:
+def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Iterator[Metric]:
     """Ledgers over all devices and those that have `departed`, and a gauge of each measurement of each device."""
-    totals = departed.plus(device.arrivals.ledger for device in devices)
-    packets = Counter({**totals.packets, "shed": totals.shed.total(), "rejected": totals.rejected.total()})
+    totals = Ledger()
+    for ledger in (departed, *(device.arrivals.ledger for device in devices)):
+        totals.add(ledger)
+    packets = Counter(
+        offered=totals.offered,
+        analysed=totals.analysed,
+        duplicate=totals.duplicate,
+        shed=totals.shed.total(),
+        rejected=totals.rejected.total(),
+    )
     yield _labelled("embereye_sensor_packets", "Packets by what became of them.", packets, "outcome")
     yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", totals.shed)
     yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", totals.rejected)

@@ -27,7 +27,7 @@ from embereye.sensor.device.status import device_status
 from embereye.sensor.grpc.batches import analyse_batches
 from embereye.sensor.grpc.commands import CommandService
 from embereye.sensor.grpc.ingest import Ingest
-from embereye.sensor.metrics import ShardCounts, Totals, device_metrics, shard_metrics
+from embereye.sensor.metrics import ShardCounts, device_metrics, shard_metrics
 from embereye.sensor.recorder import LineRecorder
 from embereye.sensor.relay import Relays
 from embereye.sensor.relay_service import RelayService
@@ -36,6 +36,7 @@ from embereye.sensor.tick import TickBatcher
 from embereye.shard.access import DeviceAccess
 from embereye.shard.evidence.canary import Fire
 from embereye.shard.evidence.episodes import Episodes, Sign
+from embereye.shard.ledger import Ledger
 from embereye.shard.links import Links, PeerAddress
 from embereye.shard.meter import Meter
 from embereye.shard.service import ShardContext
@@ -72,7 +73,7 @@ class SensorShard:
         self.bands = BandTable()
         self.batcher = TickBatcher(self.bands, self._observe)
         self._canary = SensorCanary(self.bands)
-        self._totals = Totals()  # of devices that left
+        self._totals = Ledger()  # of devices that left: counters never fall
         self._departed = 0  # packets of devices that are another shard's now, which needed no tick
         self._settings = SensorSettings()
         self.clear: ClearBands | None = None  # None: there is no assignment yet

@@ -25,6 +25,16 @@ class Ledger:
         """What was offered and is neither done with nor given up."""
         return self.offered - self.analysed - self.duplicate - self.shed.total() - self.rejected.total()
 
+    def add(self, other: "Ledger") -> None:
+        """Count what `other` has counted, too."""
+        self.offered += other.offered
+        self.analysed += other.analysed
+        self.duplicate += other.duplicate
+        self.shed.update(other.shed)
+        self.rejected.update(other.rejected)
+        self.shared += other.shared
+        self.takeovers += other.takeovers
+
     def message(self) -> evidence_pb2.Ledger:
         """The ledger as it travels."""
         return evidence_pb2.Ledger(

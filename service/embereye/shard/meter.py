@@ -31,8 +31,9 @@ class Meter:
         """Note the running totals at `at` (monotonic seconds).
 
         After the process stood still the measurements from before hold for WINDOW: what comes all at once is no rate.
+        Then it is measured for as long again at least, or where that happens all the time nothing would be.
         """
-        if self._samples:
+        if self._samples and at >= self._settled + WINDOW:
             before = self._samples[-1]
             if at - before.at > STILL and cpu - before.cpu < (at - before.at) / 2:
                 self._settled = at + WINDOW

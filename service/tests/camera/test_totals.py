@@ -3,16 +3,35 @@
 from types import SimpleNamespace
 from typing import Any
 
+from embereye.camera.device.analyser import Analyser
 from embereye.camera.metrics import frame_metrics
 from embereye.camera.totals import Totals
 from embereye.shard.ledger import Ledger
+from embereye.units import SECOND
+from embereye.v1.shard_pb2 import CameraSettings, Model
+from embereye.v1.types_pb2 import Device
 
 
-def camera(model: Any = None) -> Any:
+def camera(model_cost: tuple[int, float] | None = None) -> Any:
     """What totals read of a camera that was looked at twice."""
     ledger, cost = Ledger(offered=3, analysed=2), SimpleNamespace(cpu_seconds=0.1, failures=1)
     arrivals = SimpleNamespace(mailbox=SimpleNamespace(ledger=ledger), backpressure=SimpleNamespace(unread=1.0))
-    return SimpleNamespace(arrivals=arrivals, analyser=SimpleNamespace(cost=cost, model=model))
+    return SimpleNamespace(arrivals=arrivals, analyser=SimpleNamespace(cost=cost, model_cost=model_cost))
+
+
+def test_no_counter_falls_as_a_fleet_gets_another_model_or_none() -> None:
+    host: Any = SimpleNamespace(threads=SimpleNamespace(withdraw=lambda _: None))
+    totals, looked_at = Totals(), camera()
+    analyser = looked_at.analyser = Analyser(host)
+    found = []
+    for path in ("one.onnx", "two.onnx", "", "one.onnx"):
+        analyser.configure(Device(id="gate"), CameraSettings(model=Model(path=path) if path else None), SECOND)
+        if analyser.model:
+            analyser.model.runs += 3
+            analyser.model.cpu_seconds += 0.5
+        found.append(counted(totals.plus([looked_at])))
+    assert [each["embereye_camera_model_runs_total"] for each in found] == [3, 6, 6, 9]
+    assert [each["embereye_camera_model_cpu_seconds_total"] for each in found] == [0.5, 1.0, 1.0, 1.5]
 
 
 def counted(totals: Totals) -> dict[str, float]:
@@ -20,7 +39,7 @@ def counted(totals: Totals) -> dict[str, float]:
 
 
 def test_no_counter_falls_as_cameras_go_to_other_shards() -> None:
-    totals, cameras = Totals(), [camera(SimpleNamespace(runs=4, cpu_seconds=0.5)) for _ in range(2)]
+    totals, cameras = Totals(), [camera((4, 0.5)) for _ in range(2)]
     before = counted(totals.plus(cameras))
     totals.retire(cameras.pop())
     after = counted(totals.plus(cameras))

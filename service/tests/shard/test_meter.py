@@ -33,3 +33,12 @@ def test_what_comes_all_at_once_after_the_machine_stood_still_is_no_rate() -> No
             assert meter.arrival_rate == pytest.approx(100)
             assert meter.utilization == pytest.approx(0.1)
             assert meter.cost_seconds == pytest.approx(2e-3)
+
+
+def test_a_machine_that_stands_still_again_and_again_is_measured_all_the_same() -> None:
+    meter, at, offered = Meter(), 100.0, 0
+    for number in range(400):
+        at += 3.5 if number % 3 == 0 else 0.5
+        offered += 100 if number < 200 else 1000
+        meter.sample(at, offered=offered, analysed=offered, cpu=offered * 1e-4)
+    assert meter.arrival_rate > 300

@@ -22,19 +22,19 @@ from embereye.v1.shard_pb2 import Assignment
 class ClipPipeline:
     """One per shard; `start` makes it."""
 
-    def __init__(self, context: ShardContext) -> None:
+    def __init__(self, context: ShardContext, running: Running) -> None:
         options = context.options
         assert options.data
         self._recorder = Recorder(options.data / f"{options.shard}.clips", self._wake)
         self._delivery = Delivery(context.links, self._recorder)
         # Of videos: whose still waits for a whole picture, why, and where in it something is seen.
         self._stills: dict[str, list[tuple[Clip, EvidenceItem, Box | None]]] = {}
-        self._running = Running()
+        self._running = running
 
     @classmethod
-    async def start(cls, context: ShardContext) -> "ClipPipeline":
-        """Recover what the disk holds, and begin to deliver it."""
-        pipeline = cls(context)
+    async def start(cls, context: ShardContext, running: Running) -> "ClipPipeline":
+        """Recover what the disk holds, and begin to deliver it; `running` is the shard's."""
+        pipeline = cls(context, running)
         await pipeline._recorder.start()
         context.tasks.start(pipeline._delivery.run(), name="deliver-clips")
         return pipeline

@@ -60,6 +60,7 @@ class Analyser:
         self.urgent = False  # fire is suspected: flicker is measured on every frame
         self.cost = Cost()
         self.model: CameraModel | None = None
+        self._past_models: tuple[int, float] | None = None  # what those before it took; None: there was none
         self.setup = Setup.of(Device(), CameraSettings())
         self.health = PictureHealth()
         self.familiar = Familiar()  # what resembles a flame in this view; it outlives the detectors
@@ -118,10 +119,19 @@ class Analyser:
 
     def _renew_model(self) -> None:
         self.withdraw_model()
+        self._past_models = self.model_cost
         self.model = None
         if self.setup.model and self._host:
             device = self._device
             self.model = CameraModel(device.id, self._host, self._settings.model, tuple(device.masks), self._clock)
+
+    @property
+    def model_cost(self) -> tuple[int, float] | None:
+        """Runs, and CPU seconds of them, of all models that it has had; None: it has had none."""
+        if self.model is None:
+            return self._past_models
+        runs, seconds = self._past_models or (0, 0.0)
+        return runs + self.model.runs, seconds + self.model.cpu_seconds
 
     def withdraw_model(self) -> None:
         """Remove the camera from the queue of the model's threads."""

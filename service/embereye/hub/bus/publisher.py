@@ -109,12 +109,13 @@ class Publisher:
 
     async def watch(self) -> None:
         """Wait until the server leaves a report without an answer; raises BusError then."""
-        looked = excused = time.monotonic()
+        looked, excused = time.monotonic(), float("-inf")
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
-            if now - looked > WATCH_SECONDS + LATE_SECONDS:
-                excused = now + PATIENCE_SECONDS  # this process stood still, and has not read any answer since
+            if now - looked > WATCH_SECONDS + LATE_SECONDS and now - excused >= PATIENCE_SECONDS:
+                # This process stood still, and has not read any answer since. Not for ever: alarms wait meanwhile.
+                excused = now + PATIENCE_SECONDS
             looked, oldest = now, next(iter(self._sent.values()), None)
             if oldest is not None and now > max(oldest.deadline, excused):
                 raise BusError(f"{self._connection.server} did not acknowledge a report in {PATIENCE_SECONDS:g} s")

@@ -93,7 +93,7 @@ class CoverageBook:
     def __init__(self, now: int) -> None:
         self._started = now
         self._looked = now
-        self._excused = 0  # until then nothing is judged
+        self._excused = now - RESTART_GRACE  # until then nothing is judged
         self.unheard = 0  # time in which nobody could be heard; it does not pass for whoever passes `now`
         self.fleets: dict[str, Fleet] = {}
         self.forgotten: set[str] = set()  # fleets that are gone, although a shard of theirs may still speak
@@ -240,10 +240,11 @@ class CoverageBook:
 
         Reports that came meanwhile still wait to be read; what they say must not be taken for silence. Of the time
         since it was asked last the hub worked for `worked` nanoseconds: work of its own is no excuse, or whoever gave
-        it enough to do would keep every device from being found dark.
+        it enough to do would keep every device from being found dark. Nor is the next interruption, for as long again:
+        on a machine with many of them nothing would be judged any more.
         """
         gap = now - self._looked
-        if gap - worked > STALL:
+        if gap - worked > STALL and now - self._excused >= RESTART_GRACE:
             self._excused = now + RESTART_GRACE
         self.unheard += max(0, gap - STALL)
         self._looked = now

@@ -11,13 +11,15 @@ class SilenceTimeout:
     """`asyncio.timeout(seconds)` for who waits for what others send; `renew` begins it anew.
 
     So does a suspended machine or a stopped process as it goes on: what came meanwhile is there, but nobody has read
-    it yet, as timers may be called first.
+    it yet, as timers may be called first. Once, until something has come: a loop that has too much to do is late each
+    time.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._timeout = asyncio.timeout(None)
         self._since = 0.0  # loop time
+        self._excused = False  # it stood still since something came
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -35,7 +37,7 @@ class SilenceTimeout:
 
     def renew(self) -> None:
         """Something has come."""
-        self._since = asyncio.get_running_loop().time()
+        self._since, self._excused = asyncio.get_running_loop().time(), False
 
     def _wait(self) -> None:
         due = self._since + self._seconds
@@ -43,8 +45,8 @@ class SilenceTimeout:
 
     def _look(self, due: float) -> None:
         now = asyncio.get_running_loop().time()
-        if now - due > LATE_SECONDS:
-            self._since = now
+        if now - due > LATE_SECONDS and not self._excused:
+            self._since, self._excused = now, True
         if now - self._since < self._seconds:
             self._wait()
         else:

@@ -4,7 +4,7 @@ import base64
 import binascii
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -281,11 +281,12 @@ def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
     session = resolve(base, next(iter(whole.values("control")), "*"))
     for section in sections:  # parameters that stand with another medium, which is wrong
         whole.attributes.setdefault("fmtp", []).extend(section.values("fmtp"))
-    tracks = [track for section in sections for track in _tracks(section, session, whole)]
+    others = _parameters(whole)
+    tracks = [track for section in sections for track in _tracks(section, session, whole, others)]
     return tracks, session
 
 
-def _tracks(section: _Section, base: str, whole: _Section) -> list[Track]:
+def _tracks(section: _Section, base: str, whole: _Section, others: Mapping[int, Mapping[str, str]]) -> list[Track]:
     names: dict[int, str] = {}
     for text in section.values("rtpmap"):
         number, _, encoding = text.partition(" ")
@@ -296,33 +297,36 @@ def _tracks(section: _Section, base: str, whole: _Section) -> list[Track]:
     control = resolve(base, next(iter(section.values("control")), "*"))
     size = _size(section) or _size(whole) or (0, 0)
     profile = section.profile if section.profile.endswith("AVPF") else "RTP/AVP"
+    parameters = _parameters(section)
+    feedback = {tuple(text.lower().split(maxsplit=3)[:3]) for text in section.values("rtcp-fb")}
     return [
         Track(section.media, number, names.get(number, ""), control, size,
-              _parameters(section, number) or _parameters(whole, number), _key_request(section, number), profile)
+              parameters.get(number) or others.get(number, {}), _key_request(section.profile, feedback, number),
+              profile)
         for number in formats
     ]  # fmt: skip
 
 
-def _parameters(section: _Section, number: int) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _parameters(section: _Section) -> dict[int, dict[str, str]]:
+    """The parameters of each format, by its number."""
+    found: dict[int, dict[str, str]] = {}
     for text in section.values("fmtp"):
-        of, _, items = text.partition(" ")
-        if of.strip() != str(number):
+        number, _, items = text.partition(" ")
+        if not number.isdecimal() or len(number) > 3:
             continue
         for item in items.split(";"):
             name, _, value = item.partition("=")
             if name.strip():
-                found[name.strip().lower()] = value.strip()
+                found.setdefault(int(number), {})[name.strip().lower()] = value.strip()
     return found
 
 
-def _key_request(section: _Section, number: int) -> str:
+def _key_request(profile: str, feedback: Collection[tuple[str, ...]], number: int) -> str:
     """Which requests for a key frame it takes; many cameras take some although their profile does not say so."""
-    words = [text.lower().split() for text in section.values("rtcp-fb")]
-    taken = [of[1:3] for of in words if of[:1] in (["*"], [str(number)])]
-    if ["ccm", "fir"] in taken and ["nack", "pli"] not in taken:
+    pli, fir = (any((of, *what) in feedback for of in ("*", str(number))) for what in (("nack", "pli"), ("ccm", "fir")))
+    if fir and not pli:
         return FIR
-    return PLI if ["nack", "pli"] in taken or section.profile.endswith("AVPF") else ""
+    return PLI if pli or profile.endswith("AVPF") else ""
 
 
 def _size(section: _Section) -> tuple[int, int] | None:

@@ -3,6 +3,7 @@ from typing import Any, cast
 
 from embereye.camera.clips.pipeline import ClipPipeline
 from embereye.camera.clips.spool import ClipSpool
+from embereye.process.timing.running import Running
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
 from embereye.v1.shard_pb2 import Assignment
@@ -14,7 +15,7 @@ STOOD = 30 * SECOND
 
 async def test_a_clip_goes_on_for_as_long_as_it_was_to_after_the_machine_stood_still(tmp_path):
     options = SimpleNamespace(data=tmp_path, shard="yard-0")
-    pipeline = ClipPipeline(cast("Any", SimpleNamespace(options=options, links=None)))
+    pipeline = ClipPipeline(cast("Any", SimpleNamespace(options=options, links=None)), Running())
     recorder = pipeline._recorder
     await recorder.start()
     camera: Any = SimpleNamespace(

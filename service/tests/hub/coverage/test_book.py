@@ -160,6 +160,17 @@ def test_shards_are_excused_for_a_while_after_the_hub_itself_was_suspended() -> 
     assert not book.listening(woke + RESTART_GRACE - SECOND // 4 * 9)
 
 
+def test_a_hub_that_is_interrupted_again_and_again_finds_devices_dark_all_the_same() -> None:
+    book, now, found = CoverageBook(START), START, False
+    book.set_roster(roster(), now)
+    book.report(report("cam-1"), now)
+    for _ in range(30):
+        for step_ns in (SECOND * 4 // 3, SECOND // 4, SECOND // 4):
+            now += step_ns
+            found |= book.listening(now) and book.dark(*one(book), now - book.unheard)
+    assert found
+
+
 def test_a_shard_that_heard_the_device_and_calls_it_dark_has_waited_long_enough() -> None:
     book = book_at_rest()
     later = START + 60 * SECOND

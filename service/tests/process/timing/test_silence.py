@@ -50,3 +50,14 @@ async def test_where_nothing_came_it_ends_in_time_all_the_same() -> None:
 
     with pytest.raises(TimeoutError):
         await stand_still()
+
+
+async def test_a_loop_that_is_late_each_time_excuses_nobody_for_ever() -> None:
+    async def be_busy() -> None:
+        async with SilenceTimeout(0.1):
+            for _ in range(8):
+                time.sleep(0.4)  # noqa: ASYNC251 -- it has too much to do
+                await asyncio.sleep(0)
+
+    with pytest.raises(TimeoutError):
+        await be_busy()

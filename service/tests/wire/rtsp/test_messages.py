@@ -1,4 +1,5 @@
 import base64
+import sys
 from contextlib import suppress
 
 import pytest
@@ -136,6 +137,24 @@ def test_formats_and_parameters_that_stand_in_the_wrong_place_are_found():
     sdp = b"m=video 0 RTP/AVP smart/1/90000\r\na=rtpmap:96 H264/90000\r\nm=audio 0 RTP/AVP 8\r\n"
     (video, _), _ = read_description(sdp + b"a=fmtp:96 sprop-parameter-sets=Z0I=\r\n", "rtsp://c/")
     assert (video.encoding, video.payload_type, video.parameter_sets) == ("H264", 96, [b"gB"])
+
+
+def test_what_a_long_description_costs_grows_with_its_length_alone():
+    formats = " ".join(map(str, range(96, 113)))
+    lines = [f"m=video 0 RTP/AVP {formats}"] * 40 + ["a=fmtp:1 x=1", "a=rtcp-fb:1 nack"] * 200
+    calls = 0
+
+    def count(*_):
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        tracks, _ = read_description("\n".join(lines).encode(), "rtsp://camera/live")
+    finally:
+        sys.setprofile(None)
+    assert len(tracks) == 40 * 17
+    assert calls < 100 * len(lines)
 
 
 def test_parameter_sets_go_without_the_start_codes_that_some_cameras_put_before_them():

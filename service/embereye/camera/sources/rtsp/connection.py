@@ -241,10 +241,11 @@ class RtspConnection(asyncio.Protocol):
         self.write(request(method, url, self._sequence, headers))
         return self._sequence
 
-    def send_keepalive(self, url: str) -> None:
+    def send_keepalive(self, url: str, *, repeated: bool = False) -> None:
         """Send a sign of life without waiting for the answer; one that the session is unknown ends the connection.
 
-        Where the camera refuses it or does not answer in time, OPTIONS, which all cameras know, takes its place.
+        Where the camera asks for credentials once more it is `repeated` with them. Where it refuses that, or does not
+        answer in time, OPTIONS, which all cameras know, takes its place.
         """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Message] = loop.create_future()
@@ -256,11 +257,11 @@ class RtspConnection(asyncio.Protocol):
             answer = answered.result()
             if answer.status == 454:
                 self.fail("it has forgotten the session")
-            elif answer.status == 401:
+            elif answer.status == 401 and not repeated:
                 challenge = strongest(answer.headers.get("www-authenticate", ()))
                 if challenge and challenge.nonce != (self._challenge and self._challenge.nonce):
                     self._challenge, self._uses = challenge, 0
-                    self.send_keepalive(url)
+                    self.send_keepalive(url, repeated=True)
             elif answer.status >= 400:
                 self._keep_alive_otherwise(url)
 

@@ -226,7 +226,7 @@ class RtspSession:
         RtspError where the connection breaks, SourceError where packets stop.
         """
         assert self._stream
-        since = looked = time.monotonic()
+        began = since = looked = time.monotonic()
         if not self._stream.offered:  # some cameras send before they answer
             self._stream.report_state("connected, no picture yet")
         duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._send_keepalive)
@@ -236,8 +236,9 @@ class RtspSession:
             for duty in duties:
                 duty(now)
             looked, before = now, looked
-            if now - before > 2 * CHECK_SECONDS + LATE_SECONDS:
-                since = now  # this process stood still: what came meanwhile has not been read yet
+            heard = max(began, self._stream.packets_ns / 1e9)
+            if now - before > 2 * CHECK_SECONDS + LATE_SECONDS and heard >= since:
+                since = now  # this process stood still, once: what came meanwhile has not been read yet
                 continue
             self._stream.expire_pictures()
             self._ask_key()
@@ -245,7 +246,7 @@ class RtspSession:
                 if now - since > self._stall:
                     raise SilentError(f"it plays, but no packet came within {self._stall:g} s")
                 continue
-            if now - max(since, self._stream.packets_ns / 1e9) > self._stall:
+            if now - max(since, heard) > self._stall:
                 raise SourceError(f"no packet for {self._stall:g} s")
             self._stream.check_state("no packets", self._dropped)
         raise RtspError(self._connection.failure)

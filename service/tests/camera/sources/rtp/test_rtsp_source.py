@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -223,6 +224,19 @@ async def test_a_stream_that_stops_is_given_up(options, text):
     assert reason == text
 
 
+async def test_a_stream_that_stops_is_given_up_by_a_shard_that_is_interrupted_again_and_again(monkeypatch):
+    monkeypatch.setattr(rtsp, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(rtsp, "CHECK_SECONDS", 0.02)
+    async with RtspCamera(pictures=2).serving() as camera:
+        player = asyncio.ensure_future(source(camera, stall=0.3).play(lambda *_: None, lambda _: None))
+        await eventually(lambda: any(item.reason == "PLAY" for item in camera.requests))
+        for _ in range(40):
+            time.sleep(0.1)  # noqa: ASYNC251 -- it stands still
+            await asyncio.sleep(0.04)
+        assert player.done()
+        assert str(player.exception()) == "no packet for 0.3 s"
+
+
 async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkeypatch):
     pauses = []
     monkeypatch.setattr(
@@ -251,6 +265,18 @@ async def test_a_camera_that_takes_no_sign_of_life_although_it_says_so_gets_the_
         await asyncio.gather(player, return_exceptions=True)
     assert [item.reason for item in camera.requests[4:7]] == ["GET_PARAMETER", "OPTIONS", "OPTIONS"]
     assert camera.requests[5].header("session") == "4711"
+
+
+async def test_a_sign_of_life_that_is_refused_for_its_credentials_is_repeated_once():
+    refusals = [
+        UNAUTHORIZED + f'WWW-Authenticate: Digest realm="c", nonce="{number}"\r\n\r\n'.encode() for number in range(999)
+    ]
+    async with RtspCamera(answers={"GET_PARAMETER": refusals}, timeout=1).serving() as camera:
+        player = asyncio.ensure_future(source(camera, user="me", password="x").play(lambda *_: None, lambda _: None))
+        await eventually(lambda: sum(item.reason == "OPTIONS" for item in camera.requests) >= 3)
+        player.cancel()
+        await asyncio.gather(player, return_exceptions=True)
+    assert sum(item.reason == "GET_PARAMETER" for item in camera.requests) == 2
 
 
 async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):

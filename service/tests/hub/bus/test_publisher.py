@@ -1,0 +1,34 @@
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from embereye.hub.bus import publisher as module
+from embereye.hub.bus.connection import BusError
+from embereye.hub.bus.options import BusOptions
+from embereye.hub.bus.outgoing import Outgoing
+from embereye.hub.bus.publisher import Publisher
+from embereye.v1.evidence_pb2 import EvidenceItem
+
+
+async def test_alarms_go_on_without_a_server_that_is_silent_though_the_hub_is_interrupted_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(module, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.5)
+
+    async def publish(*_: object, **__: object) -> None:
+        """As a server that goes on and answers nothing."""
+
+    silent = SimpleNamespace(new_inbox=lambda: "inbox", publish=publish, most_bytes=1_000_000, server="nats")
+    publishing = Publisher(cast("Any", silent), BusOptions(["nats://nats:4222"]), "here")
+    await publishing.send(Outgoing(EvidenceItem(id="a"), lambda _: None, lambda _: None), time.time_ns())
+    watching = asyncio.ensure_future(publishing.watch())
+    for _ in range(30):
+        time.sleep(0.1)  # noqa: ASYNC251 -- it stands still
+        await asyncio.sleep(0.06)
+    assert watching.done()
+    assert isinstance(watching.exception(), BusError)
