@@ -1,7 +1,7 @@
 """Run in the image by build-image: everything that was trimmed does its work, as the chart runs it.
 
-That is as a user who is not root, whom it need not know, without a writable root, and with LD_BIND_NOW=1: a symbol that a shared library
-lacks is missed at once. Whatever fails ends this with its traceback.
+That is as a user who is not root, whom it need not know, without a writable root, and with LD_BIND_NOW=1: a symbol that
+a shared library lacks is missed at once. Whatever fails ends this with its traceback.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -337,7 +338,7 @@ async def test_decoders_end_with_the_process_they_work_for():
 def test_a_decoder_lets_go_of_what_the_interpreter_keeps_for_later(monkeypatch):
     forget = ORDER.pack(FORGET, 0, 0, False, False, 0, 0, 0, 0, 0, 1, 0, 0, False, False, False, False)
     collected = []
-    monkeypatch.setattr(process.gc, "collect", lambda: collected.append(True))
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(True))
     for seconds, expected in ((3600.0, []), (-1.0, [True, True])):
         monkeypatch.setattr(process, "COLLECT_SECONDS", seconds)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
