@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from embereye.process.heap import COLLECT_ALL, COLLECT_SECONDS
 from harness.machine.faults import FAULTS
 from harness.machine.local_site import HOST, Layout, LocalSite
 from harness.machine.slope import LEAST, Slope, slope
@@ -21,7 +22,8 @@ from harness.records.about import about_run
 from harness.records.probers import EvidenceProber
 
 SAMPLE_SECONDS = 10.0
-WARM_SECONDS = 1200.0  # of a process's life that say nothing about leaks: until then its heap is finding its size
+# Of a process's life that say nothing about leaks: its heap finds its size until it has once looked at all garbage.
+WARM_SECONDS = COLLECT_SECONDS * COLLECT_ALL
 MORE = 1.1  # times as many descriptors as ever before: the process has a load that it had never seen
 SETTLE_SECONDS = 300.0  # from then on that say nothing either: what is kept of each device fills in half of it
 BLOCK_SECONDS = 120.0  # of which one sample stands for all: what a process uses is hardly another 10 s later
@@ -54,7 +56,7 @@ class SoakPlan:
         and what the first of a kind has a process load and make room for is no leak.
         """
         dice, found = random.Random(self.seed), []
-        first = WARM_SECONDS if self.fault_seconds and self.seconds >= 3 * WARM_SECONDS else 0.0
+        first = WARM_SECONDS if self.fault_seconds and self.seconds >= 2 * WARM_SECONDS else 0.0
         if first:
             shuffled = dice.sample(self.faults, len(self.faults))
             found += [(first * number / len(shuffled), name) for number, name in enumerate(shuffled, 1)]
@@ -162,6 +164,12 @@ class Soaked:
         }
 
     @property
+    def unjudged(self) -> list[str]:
+        """Roles of which no process lived for long enough to tell whether its memory grows."""
+        judged = self.samples.slopes()["memory_mb"]
+        return sorted({role for role, _ in self.samples.rows} - judged.keys())
+
+    @property
     def ok(self) -> bool:
         """Whether nothing was lost, nothing was late, nothing leaks."""
         return not (self.missed or self.load_ended or self.leaks) and all(outcome.ok for outcome in self.outcomes)
@@ -177,7 +185,7 @@ class Soaked:
             f"soak: {'PASS' if self.ok else 'FAIL'} hours={self.seconds / 3600:.2f} seed={self.plan.seed} "
             f"faults={len(self.outcomes)} faults_failed={sum(not one.ok for one in self.outcomes)} "
             f"fires={len(self.fires)} lost={lost} doubled={doubled} gap_max_s={worst:.2f} "
-            f"told_p95_ms={p95:.0f} leaks={len(self.leaks)}"
+            f"told_p95_ms={p95:.0f} leaks={len(self.leaks)} unjudged={len(self.unjudged)}"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def _numbers(found: Soaked) -> list[str]:
         ("a fire's first line until it is told, no fault: p50, p95, p99, longest", "p95 ≤ 100 ms",
          f"{p50:.0f}, {p95:.0f}, {p99:.0f}, {max(took, default=0.0):.0f} ms"),
         ("memory, descriptors and threads that grow beyond chance", "none", ", ".join(found.leaks) or "none"),
+        ("processes that lived too shortly to tell", "none", ", ".join(found.unjudged) or "none"),
     ]  # fmt: skip
     return [f"| {' | '.join(row)} |" for row in rows]
 

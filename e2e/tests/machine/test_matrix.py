@@ -409,10 +409,12 @@ def test_a_soak_s_report_and_summary_tell_what_failed(tmp_path: Path) -> None:
     found.outcomes = [FINE]
     # Warm, and grows by a megabyte in ten minutes.
     found.samples.rows["hub", 1] = [(at, 100 + at / 600, 20, 9) for at in np.arange(0.0, WARM_SECONDS + 1200, 10.0)]
+    found.samples.rows["decoder", 2] = [(at, 100, 20, 9) for at in np.arange(0.0, WARM_SECONDS, 10.0)]
+    assert found.unjudged == ["decoder"]
     assert not found.ok
     line = found.summary()
     assert line.startswith("soak: FAIL hours=1.00 seed=5 faults=1 faults_failed=0 fires=2 lost=0 doubled=0")
-    assert "leaks=1" in line
+    assert line.endswith("leaks=1 unjudged=1")
     write_soak_page(tmp_path / "soak.html", found)
     text = (tmp_path / "soak.html").read_text()
     assert line in text
