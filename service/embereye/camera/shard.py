@@ -300,6 +300,7 @@ class CameraShard:
             if ticks % ADAPT_TICKS == 0:
                 self._rates.adapt(self._cameras.values(), now)
             if ticks % SAMPLE_TICKS == 0:
+                self._pool.look()
                 if self._clips:
                     self._clips.end_overdue(now)
                 self._save_a_view(now)

@@ -247,6 +247,12 @@ class DecoderPool:
         if home := self._homes.pop(camera, None):
             self._forget_stream(home)
 
+    def look(self) -> None:
+        """Read what decoders have answered, or that they have ended: an event that is missed would be for good."""
+        for decoder in list(self._decoders):
+            if decoder.link and decoder.dispatched:
+                self._read_replies(decoder)
+
     def give_back(self) -> None:
         """Free the memory of all slots that hold no frame.
 
@@ -568,7 +574,8 @@ class DecoderPool:
     def _disconnect(self, decoder: _Decoder) -> None:
         if decoder.link:
             self._loop.remove_reader(decoder.link)
-            decoder.link.close()
+            # Not at once: its successor's socket would get the same number, and uvloop then misses what comes there.
+            self._loop.call_soon(decoder.link.close)
             decoder.link = None
 
 

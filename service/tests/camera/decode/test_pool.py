@@ -146,6 +146,22 @@ async def test_memory_that_a_burst_of_large_pictures_took_is_given_back_and_pict
             assert np.array_equal(decoded.image, decode_frame(HALF, JPEG, 320, 240).image)
 
 
+async def test_a_decoder_whose_end_no_event_tells_of_is_replaced_and_its_frames_are_not_lost(pool):
+    camera = Camera(pool)
+    for decoder in pool._decoders:
+        pool._loop.remove_reader(decoder.link)
+    for pid in await processes(pool):
+        os.kill(pid, signal.SIGKILL)
+    camera.offer(1)
+    await asyncio.sleep(0.05)
+    assert not camera.results
+    for _ in range(2):  # the first finds that it ended
+        pool.look()
+        await asyncio.sleep(0)
+    await eventually(lambda: camera.results)
+    assert np.array_equal(camera.results[0].image, decode_frame(HALF, JPEG, 320, 240).image)
+
+
 async def test_a_still_marks_what_it_is_asked_to(pool):
     camera = Camera(pool, DecodeOrder(2, [(0.25, 0.25, 0.5, 0.5)]))
     camera.offer(1, noisy_jpeg(size=(480, 640)))
