@@ -23,9 +23,6 @@ from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.wire.delimited import varint
 
 KEPT = 4_096  # events in memory
-# Bytes of those, as on the wire; in memory they take ten times as much. One event of a zone with 500 devices that burn
-# has 100 KB, most others 300 bytes.
-KEPT_BYTES = 4 << 20
 BATCH = 256  # events handed over at once
 LAG = 1_024  # events that a live subscriber may fall behind
 GATHER_SECONDS = 10e-6  # for each who has events pushed, from one write to the next: twice what a write takes
@@ -74,11 +71,6 @@ class Entry:
 
     def __init__(self, event: AlarmEvent) -> None:
         self.event = event
-
-    @cached_property
-    def size(self) -> int:
-        """Bytes of the event on the wire."""
-        return self.event.ByteSize()
 
     @property
     def json(self) -> bytes:
@@ -266,8 +258,7 @@ class Feed:
         self.closed = False
         self.delivered = 0  # events written to subscribers that have them pushed
         self._history = history
-        self._kept: deque[Entry] = deque()
-        self._kept_bytes = 0
+        self._kept: deque[Entry] = deque(maxlen=KEPT)
         self._gathered: list[Entry] = []  # that are still to be pushed
         self._gathering: asyncio.TimerHandle | None = None  # until when
         self._free = 0.0  # by the loop's clock: from when on what is published is pushed at once
@@ -292,7 +283,7 @@ class Feed:
         if not events:
             return
         entries = [Entry(event) for event in events]
-        self._keep(entries)
+        self._kept.extend(entries)
         self._gathered += entries
         self.latest = events[-1].cursor
         if self._gathering is None:
@@ -302,12 +293,6 @@ class Feed:
             else:
                 self._gathering = loop.call_at(self._free, self.flush)
         self._wake()
-
-    def _keep(self, entries: Sequence[Entry]) -> None:
-        self._kept.extend(entries)
-        self._kept_bytes += sum(entry.size for entry in entries)
-        while len(self._kept) > KEPT or self._kept_bytes > KEPT_BYTES:
-            self._kept_bytes -= self._kept.popleft().size
 
     @property
     def handed(self) -> int:

@@ -79,24 +79,6 @@ async def test_events_that_memory_no_longer_holds_come_from_the_store() -> None:
     assert stored.reads >= 1
 
 
-async def test_large_events_are_kept_in_memory_up_to_their_bytes_and_come_from_the_store_beyond(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(feed_module, "KEPT_BYTES", 50_000)
-    stored = Stored()
-    for number in range(100):
-        stored.publish(1, f"{number:05}" * 200)
-    assert len(stored.feed._kept) == 49
-    assert sum(entry.event.ByteSize() for entry in stored.feed._kept) == stored.feed._kept_bytes <= 50_000
-    assert await take(stored.feed, 60, 40) == list(range(61, 101))
-    assert stored.reads == 0
-    assert await take(stored.feed, 0, 100) == list(range(1, 101))
-    assert stored.reads > 0
-    stored.publish(1, "z" * 60_000)
-    assert await take(stored.feed, 0, 101) == list(range(1, 102))
-    assert not stored.feed._kept
-
-
 async def test_a_subscriber_whose_events_retention_took_goes_on_with_the_next() -> None:
     stored = Stored(50)
     stored.events.clear()
