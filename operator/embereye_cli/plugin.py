@@ -13,8 +13,7 @@ from lightkube.types import PatchType
 from embereye.process.lifecycle import UserError
 from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
-from embereye_cli.explain import fleet as explain
-from embereye_cli.explain.fleet import add_fleet_arguments, select
+from embereye_cli.explain.fleet import add_fleet_arguments, select, tell
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
@@ -69,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "status": _status,
         "devices": _devices,
         "addresses": _addresses,
+        "explain": _explain,
         "drain": _drain,
         "pause": _pause,
         "resume": _pause,
@@ -77,8 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "migrate-storage": storage.run,
     }
     try:
-        if parsed.command == "explain":
-            return explain.run(parsed)
         return asyncio.run(commands[parsed.command](parsed))
     except UserError as error:
         print(f"kubectl embereye: {error}", file=sys.stderr)
@@ -239,6 +237,12 @@ async def _addresses(arguments: argparse.Namespace) -> int:
     async with connected(target_of(arguments)) as client:
         fleet = await _one(client, arguments)
     return _show(arguments, fleet.status.get("addresses", []), lambda: addresses_table(fleet))
+
+
+async def _explain(arguments: argparse.Namespace) -> int:
+    async with connected(target_of(arguments)) as client:
+        tell(await _one(client, arguments), arguments.output)
+    return 0
 
 
 async def _patch(client: AsyncClient, fleet: Fleet, patch: Manifest) -> None:

@@ -34,9 +34,14 @@ def run(arguments: argparse.Namespace) -> int:
         found = local_fleets(arguments.data) if arguments.data else asyncio.run(list_fleets(target))
     except NoClusterError as error:
         raise UserError(f"{error}, or the folder of a running `embereye up` by --data") from error
-    answer = explanation(select(found, arguments.name, target.namespace))
-    print(json.dumps(answer, indent=2) if arguments.output == "json" else "\n".join(sentences(answer)))
+    tell(select(found, arguments.name, target.namespace), arguments.output)
     return 0
+
+
+def tell(fleet: Fleet, output: str) -> None:
+    """Print why it has as many shards as it has, as `output` ("table" or "json") asks."""
+    answer = explanation(fleet)
+    print(json.dumps(answer, indent=2) if output == "json" else "\n".join(sentences(answer)))
 
 
 def local_fleets(data: Path) -> list[Fleet]:

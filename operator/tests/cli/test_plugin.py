@@ -89,8 +89,13 @@ def test_without_a_cluster_the_remedy_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
-    assert plugin.main(["status"]) == 2
-    assert "set KUBECONFIG" in capsys.readouterr().err
+    for line in (
+        "status", "devices hall", "addresses hall", "explain hall", "drain hall", "pause hall", "resume hall",
+        "rollout status hall", f"report --to {tmp_path / 'report.tar.gz'}", "migrate-storage",
+    ):  # fmt: skip
+        assert plugin.main(line.split()) == 2, line
+        assert "set KUBECONFIG" in (said := capsys.readouterr().err), line
+        assert "--data" not in said, "an option of `embereye explain fleet` alone"
     assert main(["explain", "fleet", "hall"]) == 2
     assert "set KUBECONFIG" in (said := capsys.readouterr().err)
     assert "`embereye up` by --data" in said
