@@ -21,7 +21,9 @@ from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.hubs import NamedHub
 from embereye_operator.errors import UnavailableError
 from embereye_operator.reconcile.reconcile import reconcile
+from embereye_operator.runtime.kubernetes.hub_pods import HubPods
 from embereye_operator.runtime.kubernetes.identities import Identities
+from embereye_operator.runtime.kubernetes.nodes import Nodes
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 from ..fakes import SETTINGS
@@ -123,6 +125,33 @@ async def test_a_fleet_that_names_a_hub_that_is_not_there_says_so(tenants: Tenan
     assert "north" in message
     deployments = f"/apis/apps/v1/namespaces/{tenants.namespace}/deployments"
     assert tenants.cluster.get(deployments)["items"] == []
+
+
+async def test_it_is_told_why_a_hubs_pod_is_refused(cluster: ApiServer, namespace: str) -> None:
+    labels = {"app.kubernetes.io/component": "hub"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "hub", "image": "embereye"}]}}
+    metadata = {"name": "embereye-hub", "namespace": namespace, "labels": labels}
+    deployment = {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }  # fmt: skip
+    service = {
+        "apiVersion": "v1", "kind": "Service", "metadata": {**metadata, "name": "embereye-hub-control"},
+        "spec": {"selector": labels, "ports": [{"port": 50053}]},
+    }  # fmt: skip
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    pods = HubPods(client, f"embereye-hub-control.{namespace}.svc:50053", Nodes(client))
+    for manifest in (deployment, service):
+        create(cluster, manifest)
+    await pods.diagnose(answers=False)
+    assert pods.trouble == "the hub has no pod: kubectl describe its Deployment says why"
+    refusal = {"type": "ReplicaFailure", "status": "True", "message": "forbidden: exceeded quota"}
+    await asyncio.to_thread(cluster.merge, f"{path_of(deployment)}/status", {"status": {"conditions": [refusal]}})
+    await pods.diagnose(answers=False)
+    assert pods.trouble == "its pod is refused: forbidden: exceeded quota"
+    await pods.diagnose(answers=True)
+    assert not pods.trouble
+    await client.close()
 
 
 async def test_every_hub_gets_a_certificate_of_its_own(cluster: ApiServer, namespace: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from lightkube.core.exceptions import ApiError
 
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
 from embereye_operator.decide.cluster.nodes import newest
+from embereye_operator.decide.cluster.pods import why_refused
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 
@@ -47,6 +48,12 @@ class HubPods:
             pods = await self._nodes.pods(namespace=namespace, labels=selector)
             listed: Any = self._client.list(CLAIMS, namespace=namespace)
             claims = [claim async for claim in listed]
+            if newest(pods):
+                refused = ""
+            else:
+                chosen: Any = selector
+                made: Any = self._client.list(CHILDREN["Deployment"], namespace=namespace, labels=chosen)
+                refused = "; ".join([why async for hub in made if (why := why_refused(hub))])
         except ApiError as error:
             if error.status.code != 403:
                 raise
@@ -54,7 +61,7 @@ class HubPods:
                 logger.warning("cannot see why the hub does not answer: %s", error.status.message)
             self._refused = str(error)
             return
-        self.trouble = why_hub_is_away(pods, claims)
+        self.trouble = refused or why_hub_is_away(pods, claims)
         by_node = {pod["spec"].get("nodeName", ""): pod for pod in newest(pods)}
         for node in await self._nodes.without_heartbeat(by_node.keys() - {""}):
             pod = by_node[node]["metadata"]["name"]
