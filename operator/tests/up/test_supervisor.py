@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from embereye_operator.runtime.local import processes
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
 
 
@@ -52,3 +53,39 @@ async def test_what_a_process_said_last_is_told_as_it_ends(tmp_path: Path, scrip
     await supervisor.stop("hub")
     why = f": {said}" if said else ""
     assert str(told[0]).startswith(f"hub ended with code 2{why}; starting it again in ")
+
+
+async def test_a_log_that_has_grown_large_is_set_aside_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LOG_BYTES", 100_000)
+    monkeypatch.setattr(processes, "LOG_SECONDS", 0.05)
+    (tmp_path / "hub.log").write_text("before\n" * 15_000)  # longer than what comes after it
+    script = """
+import pathlib, sys, time
+before = pathlib.Path(sys.argv[1])
+while not before.exists() or before.stat().st_size < 105_000:
+    time.sleep(0.02)
+time.sleep(0.5)
+print("gone on")
+"""
+    told: list[Exit] = []
+    supervisor = Supervisor(tmp_path, told.append)
+    await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script, str(tmp_path / "hub.log.1"))))
+    async with asyncio.timeout(20):
+        while not told:
+            await asyncio.sleep(0.05)
+    await supervisor.stop("hub")
+    assert told[0].said == "gone on"
+    assert (tmp_path / "hub.log").read_text().startswith("gone on\n")
+    assert (tmp_path / "hub.log.1").read_text() == "before\n" * 15_000
+
+
+async def test_a_log_that_cannot_be_set_aside_is_kept_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (log := tmp_path / "hub.log").write_text("kept")
+    (tmp_path / "hub.log.1").mkdir()
+    processes._begin_anew(log)
+    assert log.read_text() == "kept"
+    assert "is not set aside" in caplog.text

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew
 STOP_SECONDS = 5.0  # after SIGTERM, before SIGKILL
 SAID_BYTES = 1000  # of the last line of a log, at most
+LOG_BYTES = 16_000_000  # of a log; then it starts anew and the one before is kept
+LOG_SECONDS = 30.0  # how often that is looked at
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,12 @@ class Supervised:
                 },
                 start_new_session=True,
             )
-        return await self._process.wait()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOG_SECONDS):
+                    return await self._process.wait()
+            if self.log and _size(self.log) > LOG_BYTES:
+                await asyncio.to_thread(_begin_anew, self.log)
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL if it does not listen."""
@@ -136,11 +144,23 @@ def _size(log: Path) -> int:
     return 0
 
 
+def _begin_anew(log: Path) -> None:
+    """Set aside what `log` holds. It stays the same file, which its process goes on to append to."""
+    before = log.with_name(f"{log.name}.1")
+    try:
+        before.unlink(missing_ok=True)  # first: on a full disk that makes room for its successor
+        shutil.copy(log, before)
+        os.truncate(log, 0)
+    except OSError as error:
+        logger.warning("%s is not set aside although it is large: %s", log, error)
+
+
 def _last_line(log: Path, begin: int) -> str:
     """The last line that `log` has from byte `begin` on, for a terminal; '' where there is none."""
     try:
         with log.open("rb") as file:
-            file.seek(max(begin, file.seek(0, os.SEEK_END) - SAID_BYTES))
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(begin if begin <= end else 0, end - SAID_BYTES))
             lines = file.read(SAID_BYTES).decode(errors="replace").split("\n")
     except OSError:
         return ""
