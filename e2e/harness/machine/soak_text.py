@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 
 from harness.machine.slope import Slope
-from harness.machine.soak import BLOCK_SECONDS, MORE, SETTLE_SECONDS, WARM_SECONDS, Soaked
+from harness.machine.soak import BLOCK_SECONDS, FILES, MEMORY, MORE, SETTLE_SECONDS, WARM_SECONDS, Soaked
 from harness.machine.soak_page import usage
 from harness.matrix.matrix import Outcome
 from harness.records.about import told
@@ -67,16 +67,19 @@ def _most(outcomes: Sequence[Outcome], name: str) -> int:
 def _used(found: Soaked) -> list[str]:
     slopes = found.samples.slopes()
     lines = [
-        "| process | MB then | MB in the end | MB an hour | descriptors an hour | threads an hour |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| process | MB then | MB in the end | MB an hour | descriptors an hour | threads an hour | MB of files |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for role in slopes["memory_mb"]:
         oldest = max((rows for (name, _), rows in found.samples.rows.items() if name == role), key=len)
         warm = [row for row in oldest if row[0] - oldest[0][0] >= WARM_SECONDS]
-        first = median(row[1] for row in warm if row[0] - warm[0][0] <= BLOCK_SECONDS)
-        last = median(row[1] for row in warm if warm[-1][0] - row[0] <= BLOCK_SECONDS)
+        begin = [row for row in warm if row[0] - warm[0][0] <= BLOCK_SECONDS]
+        end = [row for row in warm if warm[-1][0] - row[0] <= BLOCK_SECONDS]
+        (first, files), (last, more) = (
+            [median(row[at] for row in one) for at in (MEMORY, FILES)] for one in (begin, end)
+        )
         grows = " | ".join(_slope(slopes[measure], role) for measure in ("memory_mb", "descriptors", "threads"))
-        lines.append(f"| {role} | {first:.1f} | {last:.1f} | {grows} |")
+        lines.append(f"| {role} | {first:.1f} | {last:.1f} | {grows} | {files:.1f}, then {more:.1f} |")
     return lines
 
 

@@ -46,7 +46,11 @@ def resident_mb(pid: int) -> float:
             # Of a library that both have loaded the pages are the parent's; of what only children share each has its
             # part.
             besides += int(fields["Private_Clean:"]) + int(fields["Pss_Anon:"])
-    return (int(text.partition("VmRSS:")[2].split()[0]) + besides) / 1024
+    return (_kb(text, "VmRSS:") + besides) / 1024
+
+
+def _kb(status: str, name: str) -> int:
+    return int(status.partition(name)[2].split()[0])
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Usage:
     command: str
     cpu: float  # seconds since it was started
     memory_mb: float  # resident
+    files_mb: float  # of these: pages of files, programs for the most part, that the kernel may drop at any time
     threads: int
     descriptors: int
 
@@ -75,7 +80,8 @@ def usage_of(pid: int) -> Usage | None:
         pid=pid,
         command=command,
         cpu=own_cpu_seconds(pid),
-        memory_mb=int(status.partition("VmRSS:")[2].split()[0]) / 1024,
+        memory_mb=_kb(status, "VmRSS:") / 1024,
+        files_mb=_kb(status, "RssFile:") / 1024,
         threads=int(status.partition("Threads:")[2].split()[0]),
         descriptors=descriptors,
     )
