@@ -51,6 +51,7 @@ class Layout:
     sensors: dict[str, str] = field(default_factory=dict)  # others that are declared: id → zone
     pulled: dict[str, str] = field(default_factory=dict)  # cameras that are dialled: id → source
     shards: int = 2  # of sensors
+    clips: str = "5G"  # room for them at the hub
     small_disk: bool = (
         True  # history and spools are on a disk of their own that can be filled, where one can be mounted
     )
@@ -96,6 +97,7 @@ class LocalSite:
             "GRPC_VERBOSITY": "NONE",
             "PYTHONPATH": os.pathsep.join(filter(None, (str(CLOCK), os.environ.get("PYTHONPATH", "")))),
             "CLOCK_STEP_FILE": str(self.step),
+            "EMBEREYE_CLIPS": self.layout.clips,
         }
         if not self.step.exists():
             self.step.write_bytes(bytes(8))

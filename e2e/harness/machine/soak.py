@@ -29,6 +29,7 @@ SETTLE_SECONDS = 300.0  # from then on that say nothing either: what is kept of 
 BLOCK_SECONDS = 120.0  # of which one sample stands for all: what a process uses is hardly another 10 s later
 MEASURES = {"memory_mb": "MB", "descriptors": "descriptors", "threads": "threads"}
 FIRE_SECONDS = 60.0  # between two fires, on average
+CLIPS = "1M"  # the hub knows each recording in memory: there is room for 80, and while processes warm up as many come
 SENSORS_ON_FIRE = 40  # at most, that are not reset: of half a dozen faults, or of half an hour's fires
 # Seconds after the beginning, each of MEASURES, and the MB of files besides: what a process has touched of its programs
 # and of mapped files, which is no more than they are long and is dropped where memory is short. It is no leak.
@@ -291,7 +292,11 @@ def load_cameras(plan: SoakPlan, mjpeg: int, rtsp: int) -> dict[str, str]:
 def layout_of(plan: SoakPlan, mjpeg: int, rtsp: int) -> Layout:
     """What stands in the building: the load's devices, and those that faults are made on."""
     return Layout(
-        fires=fires_of(plan), sensors=load_sensors(plan), pulled=load_cameras(plan, mjpeg, rtsp), small_disk=False
+        fires=fires_of(plan),
+        sensors=load_sensors(plan),
+        pulled=load_cameras(plan, mjpeg, rtsp),
+        clips=CLIPS,
+        small_disk=False,
     )
 
 
