@@ -182,7 +182,10 @@ async def _absent(options: HubOptions, bus: "JetStreamBus", credentials: Credent
 async def _own(options: HubOptions, stop: asyncio.Event) -> int:
     store = StoreThreads(options.data, options.database, options.place)
     hub = Hub(store, retention_ns=options.retention_ns)
-    clips = ClipStore(options.data / "clips", capacity=options.clips_bytes, clock=hub.timeline.now_ns)
+    clips = ClipStore(
+        options.data / "clips", capacity=options.clips_bytes, recordings_ns=options.retention_ns,
+        clock=hub.timeline.now_ns,
+    )  # fmt: skip
     tracer = open_tracer("embereye-hub")
     if tracer:
         hub.trace(EvidenceTraces(tracer))

@@ -85,8 +85,14 @@ class ClipStore:
     those that are kept together.
     """
 
-    def __init__(self, folder: Path, *, capacity: int = DEFAULT_BYTES, clock: Callable[[], int] = now_ns) -> None:
-        """`clock` is one that nobody sets, in nanoseconds since the Unix epoch."""
+    def __init__(
+        self, folder: Path, *, capacity: int = DEFAULT_BYTES, recordings_ns: int = 0,
+        clock: Callable[[], int] = now_ns,
+    ) -> None:  # fmt: skip
+        """`clock` is one that nobody sets, in nanoseconds since the Unix epoch.
+
+        What sensors' shards deliver belongs to the history and is kept for `recordings_ns`, as it is; 0: for good.
+        """
         self._folder = folder
         self._partial = folder / "partial"
         self._wholes = folder / STORED
@@ -101,7 +107,7 @@ class ClipStore:
         self._numbers = itertools.count()  # of drafts
         self._run_id = secrets.token_hex(8)  # no earlier hub has given such names
         self._wholes_named = False  # whether the folder of whole contents outlives a power cut
-        self._clips = KeptClips()
+        self._clips = KeptClips(recordings_ns=recordings_ns)
         self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
         self.failing = ""  # why none can be taken; empty: they can
         self.removed = 0  # by age and by size

@@ -49,7 +49,9 @@ class KeptClips:
     It does not wait for those: keys alone or values alone are copied in one step, items are not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, recordings_ns: int = 0) -> None:
+        """`recordings_ns` is how long those are kept that a shard delivered and does not say it of; 0: for good."""
+        self._recordings_ns = recordings_ns
         self._kept: dict[str, _Kept] = {}
         self.bytes = 0  # of all contents
 
@@ -61,7 +63,8 @@ class KeptClips:
 
     def add(self, clip: Clip, place: Place | None = None) -> None:
         """Know `clip`, whose content is at `place`; None: it came in parts."""
-        ends_ns = clip.kept_ns + clip.retention_ns if clip.retention_ns else EVER
+        retention_ns = clip.retention_ns or (0 if clip.stored_by else self._recordings_ns)
+        ends_ns = clip.kept_ns + retention_ns if retention_ns else EVER
         times = TIMES.pack(clip.from_ns, clip.until_ns, clip.kept_ns, max(-EVER, min(ends_ns, EVER)))
         ending, batch = (place.name[DIGITS:], place.batch) if place else ("", None)
         self._kept[clip.sha256] = _Kept(times + clip.SerializeToString(), sys.intern(clip.episode), ending, batch)

@@ -198,6 +198,20 @@ async def test_clips_go_when_they_are_too_old_and_the_oldest_where_there_are_too
     assert len(list(running.folder.glob("??/*.mkv"))) == len(left)
 
 
+async def test_what_sensors_sent_around_a_sign_goes_with_the_history(running: Running) -> None:
+    data = content()
+    await running.deliver(data, described(data))
+    now = time.time_ns()
+    later = ClipStore(running.folder, recordings_ns=10 * SECOND, clock=lambda: now)
+    await later.open()
+    await later.prune()
+    assert len(later) == 1
+    now += 11 * SECOND
+    await later.prune()
+    assert len(later) == 0
+    await later.close()
+
+
 async def test_a_full_disk_takes_no_clip_and_says_so_once(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -79,6 +79,17 @@ def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) 
     assert bool(kept.ended(106)) == ended
 
 
+@pytest.mark.parametrize(
+    ("stored_by", "retention_ns", "ended"), [("", 0, True), ("", 9, False), ("robot", 0, False), ("robot", 5, True)]
+)
+def test_what_a_shard_delivers_is_kept_no_longer_than_history_unless_it_says_how_long(
+    stored_by: str, retention_ns: int, ended: bool
+) -> None:
+    kept = KeptClips(recordings_ns=5)
+    kept.add(named(1, kept_ns=100, retention_ns=retention_ns, stored_by=stored_by))
+    assert bool(kept.ended(106)) == ended
+
+
 def test_a_content_that_came_whole_is_where_it_was_put() -> None:
     kept, batch = KeptClips(), Batch("several.described")
     whole, parts = named(1), named(2)
