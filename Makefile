@@ -31,9 +31,10 @@ CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
 # Minutes of building each, for slow tests alone.
 E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),prometheus-adapter keda-operator keda-adapter)
+NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua embereye-valve
 
-.PHONY: help install peers programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
+.PHONY: help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -114,6 +115,9 @@ release: install ## Put all that a release consists of into dist/VERSION, for yo
 
 e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; ARGS="-m slow" for the long ones
 	$(BIN)/pytest $(wildcard e2e/test_*.py) $(ARGS)
+
+e2e-programs: ## Build what the cluster runs and end-to-end tests run beside it (done by e2e, also without any of it)
+	@e2e/cluster/binaries --optional $(NODE_PROGRAMS) $(E2E_PROGRAMS) $(PROGRAMS) >/dev/null
 
 faults: install ## Make faults on the real processes of this machine, alone and in pairs; ARGS="--page" writes docs/reliability.md
 	$(BIN)/python e2e/faults $(ARGS)
