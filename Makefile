@@ -28,9 +28,9 @@ BROWSER_DRIVER := playwright-core@1.65.1 axe-core@4.14.1
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
 # What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
-E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader metallb-controller metallb-speaker
+E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader
 # Minutes of building each, for slow tests alone.
-E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),prometheus-adapter keda-operator keda-adapter)
+E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-speaker prometheus-adapter keda-operator keda-adapter)
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua embereye-valve
 

@@ -1,6 +1,7 @@
 """Devices outside the pod network, and fleets of two shards: by node ports, and by a real load balancer.
 
 Text lines, gRPC and RTP come in by the addresses that the fleets' status tells, and by no others.
+Slow: `make e2e ARGS="-m slow"` runs it.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from harness.records.witness import Witness
 from embereye.sim.cameras.rtp import send_rtp
 from embereye.sim.scenes.films import CameraSpec, prepare
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(420), pytest.mark.slow]
 
 TYPES = ("NodePort", "LoadBalancer")
 GAP_SECONDS = 10
