@@ -2,8 +2,10 @@
 
 import contextlib
 import ipaddress
+import random
 import socket
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from embereye.process.lifecycle import UserError
@@ -73,19 +75,39 @@ def outward_address() -> str:
 def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, taken: Collection[int] = ()) -> list[int]:
     """`count` different ports on loopback that nothing listens on now and that are not among those `taken`.
 
-    They are not reserved: pass as `taken` what was given out before and may not be listened on yet. OSError where the
-    system has no more.
+    They are not reserved, but the system gives none of them to connections of its own accord, now or while
+    who listens on them is started anew. Pass as `taken` what was given out before and may not be listened on
+    yet. OSError where the system has no more.
     """
     with contextlib.ExitStack() as stack:
         found: list[int] = []
+        candidates = _candidates()
         while len(found) < count:
             # Held until all are found: the system gives a port that was let go to the next who asks.
             probe = stack.enter_context(socket.socket(type=kind))
-            probe.bind((LOOPBACK, 0))
+            candidate = next(candidates, 0)
+            try:
+                probe.bind((LOOPBACK, candidate))
+            except OSError:
+                if not candidate:
+                    raise
+                continue
             port = int(probe.getsockname()[1])
             if port not in taken:
                 found.append(port)
         return found
+
+
+def _candidates() -> Iterator[int]:
+    """Ports below those that the system gives away itself, in an order of this call's own; few where there are few."""
+    try:
+        lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        return
+    below = range(10_000, lowest)
+    if len(below) >= 1000:
+        # Others choose as well, and hypothesis has all begin with the same seed.
+        yield from random.SystemRandom().sample(below, 200)
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
