@@ -266,7 +266,9 @@ async def test_a_shard_does_not_talk_to_a_hub_that_cannot_prove_that_it_is_one(h
 
 
 @pytest.mark.parametrize(
-    ("caller", "allowed"), [(SHARD, {"Report", "Held"}), (OPERATOR, {"Set", "Retain"}), (HUB, set())], ids=str
+    ("caller", "allowed"),
+    [(SHARD, {"Report", "Held"}), (OPERATOR, {"Set", "Retain"}), (HUB, set())],
+    ids=["shard", "operator", "hub"],
 )
 async def test_each_of_our_own_processes_makes_at_the_hub_the_calls_of_its_role_alone(
     hub: Site, caller: Identity, allowed: set[str]
