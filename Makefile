@@ -72,8 +72,9 @@ programs: install ## Build what tests run of Kubernetes, and our own client in G
 observe: install ## The same with a real Prometheus, our alert rules and Alertmanager, from Debian's packages
 	$(BIN)/python e2e/observe $(ARGS) $(EXAMPLES)
 
-test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest
-	$(BIN)/pytest $(ARGS)
+# Tests wait more than they work. The tests of a file share their fixtures and follow each other.
+test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest, "-n0" has them run one by one
+	$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
 
 MINUTES := 10
 fuzz: install ## Feed every parser that faces the network garbage for MINUTES=10 each

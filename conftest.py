@@ -1,6 +1,7 @@
 """For every suite: a real API server for the session, a namespace for a test, and what the machine lacks."""
 
 import asyncio
+import os
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -53,6 +54,12 @@ def own_nats() -> Iterator[Nats]:
     """A nats-server of the test's own, to be stopped, crashed or frozen."""
     with run_nats() as running:
         yield running
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two even on one processor, as tests wait for more than half their time; each has an API server of its own."""
+    return min(max(os.cpu_count() or 1, 2), 4)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
