@@ -121,12 +121,17 @@ async def house(
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout
+    printed: list[str] = []
+    reading = asyncio.ensure_future(read_lines(process, printed))
     try:
-        line = await asyncio.wait_for(process.stdout.readline(), 60)
-        assert line, (await process.communicate())[1].decode()
-        running = House(process, json.loads(line), manifest, folder / "data", tcp)
-        reading = asyncio.ensure_future(read_lines(process, running.printed))
-        yield running
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), 60)
+        except TimeoutError:
+            raise AssertionError("\n".join(["not ready after a minute", *printed, *last_logged(folder)])) from None
+        if not line:
+            await reading
+        assert line, "\n".join(printed)
+        yield House(process, json.loads(line), manifest, folder / "data", tcp, printed)
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 60) == 0
@@ -135,6 +140,11 @@ async def house(
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+def last_logged(folder: Path) -> list[str]:
+    """The ends of what hub and shards logged."""
+    return [f"{log.name}: {line}" for log in folder.rglob("*.log") for line in log.read_text().splitlines()[-20:]]
 
 
 async def read_lines(process: asyncio.subprocess.Process, lines: list[str]) -> None:
