@@ -11,6 +11,7 @@ from harness.servers.nats import Nats, run_nats
 from harness.servers.postgres import Postgres, run_postgres
 from hypothesis import HealthCheck, settings
 
+from embereye.process.addresses import PORTS_VARIABLE
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES
 
@@ -60,6 +61,14 @@ def own_nats() -> Iterator[Nats]:
 def pytest_xdist_auto_num_workers() -> int:
     """Two even on one processor, as tests wait for more than half their time; each has an API server of its own."""
     return min(max(os.cpu_count() or 1, 2), 4)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have each of the processes that tests run in choose its ports from others than the rest."""
+    worker = getattr(config, "workerinput", None)
+    if worker:
+        first = 10_000 + 5000 * int(worker["workerid"].removeprefix("gw"))
+        os.environ[PORTS_VARIABLE] = f"{first}-{first + 4999}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

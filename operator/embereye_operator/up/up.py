@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from embereye.hub.access import admin_file
 from embereye.hub.access.keeper import ADMIN, NAME
 from embereye.levels import Level, ZoneState
-from embereye.process.addresses import free_port
+from embereye.process.addresses import free_ports
 from embereye.process.files import write_whole
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.pages import metrics_pages, serve_pages
@@ -147,7 +147,12 @@ class Up:
         self._options = options
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
         self._hub = f"{bracketed(options.reach.inside)}:{options.hub_port}"  # as this process calls it
-        self._hub_control = f"{HOST}:{free_port()}"
+        # Its ports, declared and chosen: not all are listened on when another is chosen.
+        self._taken = {options.hub_port, options.console_port, options.metrics_port}
+        self._taken.update(*map(self._wanted_ports, fleets.values()))
+        control, self._hub_metrics_port = free_ports(2, taken=self._taken)
+        self._taken |= {control, self._hub_metrics_port}
+        self._hub_control = f"{HOST}:{control}"
         self._settings = Settings(
             image="embereye", hub=self._hub_control, host=HOST, trace=Trace(options.data / "scaling").write
         )
@@ -163,7 +168,6 @@ class Up:
         self._listened: set[int] = set()  # ports, by the manifests that were taken last
         self._connected = False
         self._metrics_port = options.metrics_port
-        self._hub_metrics_port = 0
         self._token = ""
         self._targets = ""  # as they were written last
         self._unstored = Unstored()
@@ -183,6 +187,7 @@ class Up:
             self._supervisor,
             timedelta(seconds=options.certificate_life),
             options.reach,
+            self._taken,
         )
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
@@ -252,10 +257,7 @@ class Up:
                 check_port(port, what, f"choose another with {option}", where)
             taken |= {port: what} if port else {}
         for fleet in fleets:
-            wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(fleet).items()}
-            if self._is_simulated(fleet):
-                wanted |= dict.fromkeys(simulated_cameras(fleet), "simulated cameras")
-            for port, name in wanted.items():
+            for port, name in self._wanted_ports(fleet).items():
                 what = f"{fleet.key} ({name})"
                 if port in taken:
                     raise UserError(f"port {port} is wanted by {what} and by {taken[port]}: give one of them another")
@@ -263,6 +265,14 @@ class Up:
                 if port not in self._listened:
                     check_port(port, what, "stop what listens there or change the manifest", host)
         self._listened = set(taken)
+        self._taken |= self._listened
+
+    def _wanted_ports(self, fleet: Fleet) -> dict[int, str]:
+        """The ports that `fleet` has listened on here, and what for."""
+        wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(fleet).items()}
+        if self._is_simulated(fleet):
+            wanted |= dict.fromkeys(simulated_cameras(fleet), "simulated cameras")
+        return wanted
 
     def _dial_hub(self) -> grpc.aio.Channel:
         """A channel to the hub; over TLS where others than this machine reach it, too."""
@@ -291,7 +301,6 @@ class Up:
         options, folder = self._options, self._options.data / "hub"
         folder.mkdir(parents=True, exist_ok=True)
         self._token = admin_file.prepare(folder / "admin-token")
-        self._hub_metrics_port = free_port()
         identities, reach = self._runtime.identities, options.reach
         if reach.is_outer:
             identities.add_names(HUB, tuple(dict.fromkeys((*OWN_NAMES, reach.advertised, *options.allowed_hosts))))

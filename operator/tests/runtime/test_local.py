@@ -1,10 +1,13 @@
 """The runtime of local processes, without any."""
 
 import gc
+from dataclasses import astuple
 from pathlib import Path
 
 import grpc
+import pytest
 
+from embereye.process.addresses import PORTS_VARIABLE, free_ports
 from embereye.process.identity.names import Identity, Role
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.decide.manifests.deployment import build_deployment
@@ -47,3 +50,15 @@ async def test_certificates_of_shards_that_are_gone_are_renewed_no_more(tmp_path
         await runtime.delete(build_deployment(fleet, shard, SETTINGS))
     assert (runtime.identities._known, runtime.identities._names) == kept
     await runtime.close()
+
+
+def test_a_shard_is_given_no_port_that_something_else_here_is_going_to_listen_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = free_ports(1)[0]
+    monkeypatch.setenv(PORTS_VARIABLE, f"{first}-{first + 49}")
+    taken = set(range(first, first + 25))
+    runtime = LocalRuntime(tmp_path, "127.0.0.1:1", Supervisor(tmp_path, lambda _: None), taken=taken)
+    assert not taken.intersection(astuple(runtime._shard_ports("default", "hall-0")))
+    taken.update(range(first + 25, first + 35))
+    assert not taken.intersection(astuple(runtime._shard_ports("default", "hall-1")))

@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import os
 import random
 import socket
 from collections.abc import Collection, Iterator, Mapping
@@ -12,6 +13,7 @@ from embereye.process.lifecycle import UserError
 from embereye.units import split_address
 
 LOOPBACK = "127.0.0.1"
+PORTS_VARIABLE = "EMBEREYE_PORTS"  # a range, such as 20000-20999, that ports are chosen from
 
 
 def address_option(option: str, text: str, *, any_port: bool = False) -> tuple[str, int]:
@@ -77,7 +79,7 @@ def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, take
 
     They are not reserved, but the system gives none of them to connections of its own accord, now or while
     who listens on them is started anew. Pass as `taken` what was given out before and may not be listened on
-    yet. OSError where the system has no more.
+    yet. OSError where the system has no more, UserError where EMBEREYE_PORTS has none.
     """
     with contextlib.ExitStack() as stack:
         found: list[int] = []
@@ -86,6 +88,8 @@ def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, take
             # Held until all are found: the system gives a port that was let go to the next who asks.
             probe = stack.enter_context(socket.socket(type=kind))
             candidate = next(candidates, 0)
+            if not candidate and _told_ports():
+                raise UserError(f"{PORTS_VARIABLE}={os.environ[PORTS_VARIABLE]} has not {count} ports that are free")
             try:
                 probe.bind((LOOPBACK, candidate))
             except OSError:
@@ -99,15 +103,30 @@ def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, take
 
 
 def _candidates() -> Iterator[int]:
-    """Ports below those that the system gives away itself, in an order of this call's own; few where there are few."""
+    """Ports below those that the system gives away itself, or of those told, in an order of this call's own."""
+    ports = _told_ports() or _quiet_ports()
+    # Others choose as well, and hypothesis has all begin with the same seed.
+    yield from random.SystemRandom().sample(ports, min(len(ports), 500))
+
+
+def _told_ports() -> range:
+    """Those of EMBEREYE_PORTS; UserError where they are none."""
+    text = os.environ.get(PORTS_VARIABLE, "")
+    first, dash, last = text.partition("-")
+    if not text:
+        return range(0)
+    if not (dash and first.isdecimal() and last.isdecimal() and 1024 <= int(first) < int(last) <= 65535):
+        raise UserError(f'{PORTS_VARIABLE}="{text[:40]}" is no range of ports: write for example 20000-20999')
+    return range(int(first), int(last) + 1)
+
+
+def _quiet_ports() -> range:
+    """Those from 10,000 to the first that the system gives to connections; none where these are few."""
     try:
         lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     except (OSError, ValueError):
-        return
-    below = range(10_000, lowest)
-    if len(below) >= 1000:
-        # Others choose as well, and hypothesis has all begin with the same seed.
-        yield from random.SystemRandom().sample(below, 200)
+        return range(0)
+    return range(10_000, lowest if lowest >= 11_000 else 10_000)
 
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:

@@ -4,7 +4,13 @@ from pathlib import Path
 import pytest
 
 from embereye.process import addresses
-from embereye.process.addresses import LOOPBACK, free_ports
+from embereye.process.addresses import LOOPBACK, PORTS_VARIABLE, free_ports
+from embereye.process.lifecycle import UserError
+
+
+@pytest.fixture(autouse=True)
+def _untold(monkeypatch):
+    monkeypatch.delenv(PORTS_VARIABLE, raising=False)
 
 
 def test_no_connection_takes_a_free_port_before_it_is_listened_on():
@@ -32,3 +38,18 @@ def test_a_port_that_is_listened_on_is_passed_over(monkeypatch):
 def test_where_the_system_hands_out_nearly_all_ports_it_is_asked_for_some(monkeypatch):
     monkeypatch.setattr(Path, "read_text", lambda _: "1024\t65535\n")
     assert len(set(free_ports(3, kind=socket.SOCK_DGRAM))) == 3
+
+
+def test_ports_are_chosen_from_those_told(monkeypatch):
+    first = free_ports(1)[0]
+    monkeypatch.setenv(PORTS_VARIABLE, f"{first}-{first + 40}")
+    assert set(free_ports(3)) < set(range(first, first + 41))
+    with pytest.raises(UserError, match="has not 50 ports that are free"):
+        free_ports(50)
+
+
+@pytest.mark.parametrize("text", ["20000", "-", "20000-", "21000-20000", "80-90", "60000-70000", "x-y"])
+def test_what_is_no_range_of_ports_is_refused(text, monkeypatch):
+    monkeypatch.setenv(PORTS_VARIABLE, text)
+    with pytest.raises(UserError, match="is no range of ports: write for example 20000-20999"):
+        free_ports(1)

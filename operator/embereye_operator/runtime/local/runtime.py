@@ -9,7 +9,7 @@ import socket
 import sys
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -171,11 +171,21 @@ class LocalRuntime:
     """
 
     def __init__(
-        self, data: Path, hub: str, supervisor: Supervisor, life: timedelta = LIFE, reach: Reach = Reach()
+        self,
+        data: Path,
+        hub: str,
+        supervisor: Supervisor,
+        life: timedelta = LIFE,
+        reach: Reach = Reach(),
+        taken: Set[int] = frozenset(),
     ) -> None:
-        """`hub` is the host:port of the hub's control port; certificates last for `life`."""
+        """`hub` is the host:port of the hub's control port; certificates last for `life`.
+
+        Shards are given no port of those `taken`, which may become more.
+        """
         self._data = data
         self._reach = reach
+        self._taken = taken
         # Where the Secrets that fleets name are folders; none is made here.
         self._credentials = Path(os.environ.get("EMBEREYE_CREDENTIALS") or data / "credentials").resolve()
         self.identities = LocalIdentities(data / "identity", life)
@@ -388,7 +398,7 @@ class LocalRuntime:
     def _shard_ports(self, namespace: str, shard: str) -> ShardPorts:
         name = _qualified(namespace, shard)
         if name not in self._ports:
-            given = {port for ports in self._ports.values() for port in astuple(ports)}
+            given = self._taken | {port for ports in self._ports.values() for port in astuple(ports)}
             grpc, *others = free_ports(5, taken=given)
             if self._reach.first_port:
                 grpc = next(port for port in itertools.count(self._reach.first_port) if port not in given)
