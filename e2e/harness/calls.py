@@ -8,11 +8,15 @@ import grpc
 T = TypeVar("T")
 
 
-async def until_told(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Make a call that is written to until it says why it ended: grpc.aio says INTERNAL of a write that meets that."""
-    for _ in range(10):
+async def until_told(attempt: Callable[[float], Awaitable[T]]) -> T:
+    """Make a call that is written to until it says why it ended: grpc.aio says INTERNAL of a write that meets that.
+
+    `attempt` is given the seconds that it is to wait before each write, more each time: what ends a call of its own
+    accord has then ended it.
+    """
+    for attempts in range(10):
         try:
-            return await attempt()
+            return await attempt(0.02 * attempts)
         except grpc.aio.AioRpcError as error:
             if error.code() != grpc.StatusCode.INTERNAL:
                 raise

@@ -164,10 +164,12 @@ HELLO = ShardHello(fleet=FLEET, shard=SHARD.name, epoch=3)
 
 async def report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str = "") -> None:
     """Report all that, and wait until the hub has acknowledged `until`, or ended the stream."""
-    await until_told(lambda: _report(link, *bodies, until=until))
+    await until_told(lambda pause: _report(link, pause, *bodies, until=until))
 
 
-async def _report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str) -> None:
+async def _report(
+    link: grpc.aio.Channel, pause: float, *bodies: ShardHello | Coverage | EvidenceItem, until: str
+) -> None:
     call = EvidenceStub(link).Report(timeout=10)
     try:
         # A call that was refused meanwhile cannot be written to; why, whoever reads it is told.
@@ -176,6 +178,7 @@ async def _report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | Evide
                 request = ReportRequest()
                 kind = {ShardHello: request.hello, Coverage: request.coverage, EvidenceItem: request.evidence}
                 kind[type(body)].MergeFrom(body)
+                await asyncio.sleep(pause)
                 await call.write(request)
             if not until:
                 await call.done_writing()
@@ -202,13 +205,14 @@ HUB_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
 
 
 async def pass_on(link: grpc.aio.Channel) -> None:
-    await until_told(lambda: _pass_on(link))
+    await until_told(lambda pause: _pass_on(link, pause))
 
 
-async def _pass_on(link: grpc.aio.Channel) -> None:
+async def _pass_on(link: grpc.aio.Channel, pause: float) -> None:
     call = RelaysStub(link).Pass(timeout=10)
     forged = RelayedConnection(since_ns=LAST // 2, address="10.0.0.1", device="a", lines=b"#Sensora:ADC1=3900!\r\n")
     with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):  # why, whoever reads is told
+        await asyncio.sleep(pause)
         await call.write(RelayRequest(connections=[forged]))
         await call.done_writing()
     async for _ in call:

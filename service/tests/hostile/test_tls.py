@@ -61,13 +61,14 @@ class Devices:
 
     async def send(self, tls: ClientTls | None, *devices: str) -> int:
         """How many devices' readings are acknowledged."""
-        return await until_told(lambda: self._send(tls, *devices))
+        return await until_told(lambda pause: self._send(pause, tls, *devices))
 
-    async def _send(self, tls: ClientTls | None, *devices: str) -> int:
+    async def _send(self, pause: float, tls: ClientTls | None, *devices: str) -> int:
         async with dial(self.address, tls, QUICK) as link:
             call = IngestStub(link).Stream(timeout=10)
             batches = [DeviceBatch(device=name, epoch=1, readings=[Reading(sequence=1)]) for name in devices]
             with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                await asyncio.sleep(pause)
                 await call.write(IngestRequest(devices=batches))
             response = await call.read()
             call.cancel()

@@ -41,9 +41,9 @@ class Running:
 
     async def send(self, token: str, *devices: str) -> int:
         """How many devices' readings are acknowledged; AioRpcError where the stream is refused."""
-        return await until_told(lambda: self._send(token, *devices))
+        return await until_told(lambda pause: self._send(pause, token, *devices))
 
-    async def _send(self, token: str, *devices: str) -> int:
+    async def _send(self, pause: float, token: str, *devices: str) -> int:
         shown = (("authorization", f"Bearer {token}"),) if token else ()
         async with channel(self.grpc) as link:
             call = IngestStub(link).Stream(metadata=shown, timeout=10)
@@ -52,6 +52,7 @@ class Running:
             ]
             # Why it is over, the reading side says.
             with contextlib.suppress(asyncio.InvalidStateError, grpc.aio.AioRpcError):
+                await asyncio.sleep(pause)
                 await call.write(IngestRequest(devices=batches))
             response = await call.read()
             call.cancel()
