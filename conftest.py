@@ -67,8 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Have each of the processes that tests run in choose its ports from others than the rest."""
     worker = getattr(config, "workerinput", None)
     if worker:
-        first = 10_000 + 5000 * int(worker["workerid"].removeprefix("gw"))
-        os.environ[PORTS_VARIABLE] = f"{first}-{first + 4999}"
+        share = 22_000 // worker["workercount"]
+        first = 10_000 + share * int(worker["workerid"].removeprefix("gw"))
+        os.environ[PORTS_VARIABLE] = f"{first}-{first + share - 1}"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
