@@ -164,7 +164,7 @@ async def test_every_picture_of_a_peer_arrives_with_exactly_its_pixels(sender, f
 
 
 LOSSY = [  # and the share of all pixels that comes through at least; without restart markers a loss costs a picture
-    (Form(640, 480, 90, "4:2:0", 40), 0.65),
+    (Form(640, 480, 90, "4:2:0", 40), 0.75),
     (Form(640, 480, 30, "4:2:2", 40), 0.75),
     (Form(320, 240, 99, "4:2:0", 20), 0.75),
     (Form(1280, 720, 50, "4:2:2", 80), 0.75),
