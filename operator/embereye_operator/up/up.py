@@ -386,7 +386,7 @@ class Up:
                 reason, remedy = f"--data {self._options.data} cannot be written: {error.strerror}", f": {MAKE_ROOM}"
             if state.failing != reason:
                 state.failing = reason
-                if not remedy:
+                if not remedy and not isinstance(error, UserError):
                     logger.exception("%s could not be reconciled", key)
                 self._display.say(f"{key} could not be reconciled: {reason}{remedy}", style="bold red")
         else:

@@ -89,7 +89,8 @@ def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, take
             probe = stack.enter_context(socket.socket(type=kind))
             candidate = next(candidates, 0)
             if not candidate and _told_ports():
-                raise UserError(f"{PORTS_VARIABLE}={os.environ[PORTS_VARIABLE]} has not {count} ports that are free")
+                told = os.environ[PORTS_VARIABLE]
+                raise UserError(f"{PORTS_VARIABLE}={told} has not {count} ports that are free: name a larger range")
             try:
                 probe.bind((LOOPBACK, candidate))
             except OSError:
