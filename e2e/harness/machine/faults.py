@@ -237,11 +237,11 @@ FAULTS: dict[str, Fault[LocalSite]] = {
     fault.name: fault
     for fault in (
         Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True,
-              besides=MOVED),
+              besides=MOVED, planned=True),
         Fault("scaled far", "eight sensor shards are asked for, and two again", 1.5, scaled_far,
-              besides=frozenset({"FleetNotReady", "ScalingStuck", "ShardDown", "EventLoopSlow"})),
+              besides=frozenset({"FleetNotReady", "ScalingStuck", "ShardDown", "EventLoopSlow"}), planned=True),
         Fault("fields edited", "every field of both fleets that has a default is changed, and changed back", 1.5,
-              fields_edited),
+              fields_edited, planned=True),
         Fault("shard killed", "a sensor shard is killed (-9)", 10.0, sensor_shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("shard frozen", "a sensor shard stands still (SIGSTOP) and goes on", 10.0, sensor_shard_frozen, hold=8.0,

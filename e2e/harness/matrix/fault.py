@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from harness.records.diary import Diary
 from harness.records.witness import Witness
@@ -51,6 +51,17 @@ class Fault(Generic[B]):
     besides: frozenset[str] = frozenset()  # that are true as well while it lasts, and may fire
     several_hubs: bool = False  # it is made where hubs are several, on PostgreSQL and NATS
     takes: str = ""  # what it has for itself: two faults that take the same cannot be made together
+    planned: bool = False  # people do it in the course of their work: nobody should notice
+    fires: int = 2  # lit during `hold`
+
+
+@asynccontextmanager
+async def _nothing(_: Building) -> AsyncIterator[None]:
+    yield
+
+
+# What the others are to be compared with: readings are some time apart, and alarms take a moment, where all is well.
+NOTHING: Fault[Any] = Fault("nothing", "nothing is done, for comparison", 1.5, _nothing, hold=25.0, fires=50)
 
 
 @asynccontextmanager

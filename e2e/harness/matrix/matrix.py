@@ -24,7 +24,7 @@ RESOLVE_SECONDS = 120.0  # for all alerts, after everything is well again
 
 BUSY = 0.4  # pressure, beyond which a machine is slow by itself, and is right to say so
 SLOW = frozenset({"EventLoopSlow"})
-LISTS = ("faults", "alerts", "alerts_missing", "alerts_foreign", "alerts_left")  # fields of an Outcome
+LISTS = ("faults", "alerts", "alerts_missing", "alerts_foreign", "alerts_left", "told")  # fields of an Outcome
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Outcome:
     alarms_lost: int
     alarms_doubled: int
     taken_back: int  # acknowledged readings that were asked for again
-    slowest: float  # seconds from a fire's first line until the witness was told, over the fires of this row
+    slowest: float  # the longest of `told`
     problem: str = ""  # why the run ended here
     pressure: float = 0.0  # share of the time for which some process of the machine waited for a processor
     alerts: tuple[str, ...] = ()  # that began to fire meanwhile, where a Prometheus looked on
@@ -52,6 +52,7 @@ class Outcome:
     alerts_left: tuple[str, ...] = ()  # that still fired RESOLVE_SECONDS after everything was well again
     resolved: float = 0.0  # seconds from then until none fired any more
     tries: int = 1  # runs of this row; it tells of the last
+    told: tuple[float, ...] = ()  # seconds from each fire's first line until the witness was told
 
     @property
     def ok(self) -> bool:
@@ -156,7 +157,7 @@ async def try_faults(
 ) -> Outcome:
     """Do harm while it burns, mend it, and look at the books."""
     limit = ALONE_SECONDS if len(faults) == 1 else PAIR_SECONDS
-    hold = max(fault.hold for fault in faults)
+    hold, lit = max(fault.hold for fault in faults), max(fault.fires for fault in faults)
     began, back_before = time.monotonic(), site.taken_back()
     burning: list[tuple[str, float]] = []
     problem, recovery = "", float("inf")
@@ -176,7 +177,7 @@ async def try_faults(
 
     alerts, waited = Alerts(watch), waited_seconds()
     await alerts.begin()
-    fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in (0.2, hold / 2)]
+    fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in spread(lit, hold)]
     try:
         async with together(site, faults):
             harmed, first = time.monotonic(), 0.0
@@ -200,6 +201,11 @@ async def try_faults(
     outcome = _judge(site, prober.lit(acknowledged), faults, problem=problem, recovery=recovery, recovery_limit=limit,
                   burning=burning, gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
     return replace(outcome, **fired, pressure=round(min(busy, 1.0), 2))
+
+
+def spread(count: int, seconds: float) -> list[float]:
+    """When each of `count` fires is lit, so that they share out the time; in seconds, all at another part of one."""
+    return [0.2 + seconds * number / count for number in range(count)]
 
 
 def wall_ns(moment: float) -> int:
@@ -240,6 +246,7 @@ def _judge(  # noqa: PLR0913 -- what was seen, all by name
         alarms_doubled=len(alarms_doubled),
         taken_back=back,
         slowest=round(max(took, default=0.0), 2),
+        told=tuple(round(seconds, 4) for seconds in took),
         problem=problem,
     )
 

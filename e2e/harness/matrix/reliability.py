@@ -1,23 +1,26 @@
 """The pages that tell what faults did to EmberEye in a run, written from its results."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.matrix.fault import HOLD_SECONDS
+from harness.matrix.fault import HOLD_SECONDS, NOTHING, Fault
 from harness.matrix.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
 from harness.matrix.rules import LAPSE
 from harness.records.about import told
 
 
-def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, str], folder: Path) -> str:
-    """The page's text, between what `folder` has as its head and its end; `said` tells what each fault is."""
+def page(about: dict[str, Any], outcomes: Sequence[Outcome], faults: Mapping[str, Fault[Any]], folder: Path) -> str:
+    """The page's text, between what `folder` has as its head and its end; `faults` are those that there are."""
     head, end = ((folder / f"reliability_{part}.md").read_text() for part in ("head", "end"))
-    singles = [one for one in outcomes if len(one.faults) == 1]
+    nothing = [one for one in outcomes if one.faults == (NOTHING.name,)]
+    singles = [one for one in outcomes if len(one.faults) == 1 and one not in nothing]
     pairs = [one for one in outcomes if len(one.faults) > 1]
 
-    def worst(name: str) -> str:
-        return ", ".join(f"{one.gap:g} s" for one in singles if one.faults == (name,)) or "not run"
+    def worst(names: Collection[str]) -> str:
+        gaps = [one.gap for one in outcomes if len(one.faults) == 1 and one.faults[0] in names]
+        return f"{max(gaps):g} s" if gaps else "not run"
 
     text = head.format(
         hold=HOLD_SECONDS, run=told(about), pressure=_pressure(outcomes), lapse=LAPSE,
@@ -28,10 +31,13 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome], said: Mapping[str, 
         alarms_lost=sum(one.alarms_lost for one in outcomes),
         alarms_doubled=sum(one.alarms_doubled for one in outcomes),
         taken_back=sum(one.taken_back for one in outcomes),
-        planned=worst("planned move"), killed=worst("shard killed"), alone=ALONE_SECONDS, pair=PAIR_SECONDS,
+        nothing=worst({NOTHING.name}), planned=worst({fault.name for fault in faults.values() if fault.planned}),
+        killed=worst({"shard killed"}), told=_told([seconds for one in nothing for seconds in one.told]),
+        alone=ALONE_SECONDS, pair=PAIR_SECONDS,
         slowest_alone=_slowest(singles), slowest_pair=_slowest(pairs),
     )  # fmt: skip
-    for title, rows in (("Each alone", singles), ("In pairs", pairs)):
+    said = {fault.name: fault.what for fault in faults.values()}
+    for title, rows in (("Each alone", [*nothing, *singles]), ("In pairs", pairs)):
         if rows:
             text += f"## {title}\n" + _table(rows, said)
     if any(one.tries > 1 for one in outcomes):
@@ -48,6 +54,15 @@ def _pressure(outcomes: Sequence[Outcome]) -> str:
         f"For {100 * share:.0f} % of the time\nsome process of that machine waited for a processor (*pressure*); where "
         "nothing else runs, that is far less, and\nwhat takes processors, such as starting processes, is faster."
     )
+
+
+def _told(seconds: Sequence[float]) -> str:
+    """How soon alarms were told where all was well."""
+    if not seconds:
+        return "not run"
+    ranked = sorted(seconds)
+    of = [ranked[math.ceil(share * len(ranked)) - 1] for share in (0.5, 0.95, 1.0)]
+    return f"{', '.join(f'{1e3 * one:.0f}' for one in of)} ms of {len(ranked)}"
 
 
 def _slowest(outcomes: Sequence[Outcome]) -> str:

@@ -43,7 +43,7 @@ from harness.machine.soak_page import write_soak_page
 from harness.machine.soak_text import PICTURE, write_soak_text
 from harness.matrix import matrix
 from harness.matrix.edits import DEFINITIONS, VERSION, edits, merged
-from harness.matrix.fault import Fault
+from harness.matrix.fault import NOTHING, Fault
 from harness.matrix.matrix import Alerts, Outcome, choose_pairs, keep_outcome, read_outcomes, write_outcomes
 from harness.matrix.reliability import page
 from harness.matrix.rules import CALM, Standing, lapsed_rules, states
@@ -97,12 +97,29 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
     write_outcomes(tmp_path / "run.json", ABOUT, [FINE, bad])
     about, outcomes = read_outcomes(tmp_path / "run.json")
     assert (about, outcomes) == (ABOUT, [FINE, bad])
-    said = {fault.name: fault.what for fault in FAULTS.values()}
-    text = page(about, outcomes, said, CLOCK.parent)
+    text = page(about, outcomes, FAULTS, CLOCK.parent)
     assert "seed 7" in text
     assert "| the hub is killed (-9) | 0.2 s |" in text
     assert "**not kept**: no alarm" in text
     assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
+
+
+def test_the_page_sets_planned_moves_beside_nothing_and_tells_how_soon_alarms_are_told_where_all_is_well() -> None:
+    faults = {NOTHING.name: NOTHING, **FAULTS}
+    quiet = replace(FINE, faults=(NOTHING.name,), gap=0.14, told=tuple(number / 1000 for number in range(1, 101)))
+    moves = [replace(FINE, faults=("planned move",), gap=0.17), replace(FINE, faults=("scaled far",), gap=0.31)]
+    text = page(ABOUT, [FINE, *moves, quiet], faults, CLOCK.parent)
+    assert "| none beyond that of nothing done | 0.31 s, 0.14 s |" in text
+    assert "| p95 ≤ 100 ms | 50, 95, 100 ms of 100 |" in text
+    rows = [line for line in text.splitlines() if line.endswith("| kept |")]
+    assert rows[0].startswith(f"| {NOTHING.what} | 0.14 s |"), "others are compared with it"
+    assert "| not run, not run |" in page(ABOUT, [FINE], faults, CLOCK.parent)
+
+
+def test_fires_share_out_the_time_of_a_row() -> None:
+    assert matrix.spread(2, 4.0) == [0.2, 2.2]
+    assert len(matrix.spread(NOTHING.fires, NOTHING.hold)) == NOTHING.fires
+    assert max(matrix.spread(NOTHING.fires, NOTHING.hold)) < NOTHING.hold
 
 
 def test_a_row_that_is_run_again_takes_its_place_and_says_so() -> None:
@@ -113,7 +130,7 @@ def test_a_row_that_is_run_again_takes_its_place_and_says_so() -> None:
     assert [(one.faults, one.ok, one.tries) for one in outcomes] == [
         (FINE.faults, True, 2), (("hub killed", "disk full"), True, 1), (("disk full",), True, 1),
     ]  # fmt: skip
-    text = page(ABOUT, outcomes, {fault.name: fault.what for fault in FAULTS.values()}, CLOCK.parent)
+    text = page(ABOUT, outcomes, FAULTS, CLOCK.parent)
     assert text.count("kept (run 2 times)") == 1
     assert "this is what came of the last" in text
 
@@ -226,11 +243,10 @@ def test_every_field_with_a_default_is_edited_to_another_value_that_the_schema_a
 
 
 def test_the_page_of_a_cluster_says_how_it_is_made() -> None:
-    said = {fault.name: fault.what for fault in IN_CLUSTER.values()}
     rows = [replace(FINE, faults=(name,)) for name in IN_CLUSTER]
-    text = page(ABOUT, rows, said, Path(attacked.__file__).parent)
+    text = page(ABOUT, rows, IN_CLUSTER, Path(attacked.__file__).parent)
     assert 'make faults ARGS="--cluster --page"' in text
-    assert all(f"| {what} | 0.2 s |" in text for what in said.values())
+    assert all(f"| {fault.what} | 0.2 s |" in text for fault in IN_CLUSTER.values())
 
 
 def test_a_leak_is_told_from_noise_also_when_processes_begin_anew() -> None:
