@@ -94,7 +94,11 @@ class Samples:
         measured = {measure: self._warm(1 + number) for number, measure in enumerate(MEASURES)}
         together = sum(any(len(at) >= LEAST for at, _ in one) for roles in measured.values() for one in roles.values())
         return {
-            measure: {role: found for role, one in sorted(roles.items()) if (found := slope(one, max(1, together)))}
+            measure: {
+                role: found
+                for role, one in sorted(roles.items())
+                if (found := slope(one, max(1, together), steps=measure == "memory_mb"))
+            }
             for measure, roles in measured.items()
         }
 
@@ -117,7 +121,7 @@ def familiar(rows: Sequence[Row]) -> list[list[Row]]:
 
     A fault that sends a process more devices than ever has it need more memory, for good and once: neither the step nor
     what fills after it is a leak. How much it has to do is told by its descriptors, which are connections for the most
-    part, and not by its memory: whatever grows under a load that it knows, also if it does so in steps, counts.
+    part, and not by its memory: whatever grows under a load that it knows counts, one large step as well.
     """
     spans, since, most = [list[Row]()], rows[0][0] + WARM_SECONDS, rows[0][DESCRIPTORS]
     for row in rows:

@@ -7,7 +7,7 @@ from statistics import median
 
 import numpy as np
 
-from harness.machine.slope import Slope
+from harness.machine.slope import STEP, Slope
 from harness.machine.soak import BLOCK_SECONDS, CLIPS, FILES, MEMORY, MORE, SETTLE_SECONDS, WARM_SECONDS, Soaked
 from harness.machine.soak_page import usage
 from harness.matrix.matrix import Outcome
@@ -32,7 +32,7 @@ def soak_text(found: Soaked) -> str:
         run=told(found.about), hours=found.seconds / 3600, sensors=plan.sensors, rate=plan.rate,
         frame_rate=plan.frame_rate, mjpeg=plan.mjpeg, h264=plan.h264, fps=plan.fps, again=again, picture=PICTURE,
         numbers="\n".join(_numbers(found)), used="\n".join(_used(found)), warm=WARM_SECONDS / 60,
-        clips=CLIPS, more=MORE - 1, settle=SETTLE_SECONDS / 60,
+        clips=CLIPS, more=MORE - 1, settle=SETTLE_SECONDS / 60, step=STEP,
         faults="\n".join(_faults(found.outcomes)),
     )  # fmt: skip
 
@@ -53,7 +53,8 @@ def _numbers(found: Soaked) -> list[str]:
         ("faults within their bounds", "all", f"{kept} of {len(outcomes)}"),
         ("a fire's first line until it is told, no fault: p50, p95, p99, longest", "p95 ≤ 100 ms",
          f"{p50:.0f}, {p95:.0f}, {p99:.0f}, {max(took, default=0.0):.0f} ms"),
-        ("memory, descriptors and threads that grow beyond chance", "none", ", ".join(found.leaks) or "none"),
+        ("memory, descriptors and threads that grow beyond chance", "none",
+         ", ".join(map(_leak, found.leaks.items())) or "none"),
         ("processes that lived too shortly to tell", "none", ", ".join(found.unjudged) or "none"),
     ]  # fmt: skip
     return [f"| {' | '.join(row)} |" for row in rows]
@@ -81,6 +82,11 @@ def _used(found: Soaked) -> list[str]:
         grows = " | ".join(_slope(slopes[measure], role) for measure in ("memory_mb", "descriptors", "threads"))
         lines.append(f"| {role} | {first:.1f} | {last:.1f} | {grows} | {files:.1f}, then {more:.1f} |")
     return lines
+
+
+def _leak(leak: tuple[str, Slope]) -> str:
+    name, found = leak
+    return name if found.low > 0 else f"{name} (once, by {found.step:.0%})"
 
 
 def _slope(slopes: Mapping[str, Slope], role: str) -> str:

@@ -286,6 +286,40 @@ def test_of_many_slopes_that_are_judged_together_chance_makes_none_a_leak() -> N
     assert leaking.grows
 
 
+def test_a_level_that_wanders_is_hardly_ever_taken_for_a_leak() -> None:
+    dice = np.random.default_rng(7)
+    at = list(np.arange(0.0, 5400.0, 120.0))
+
+    def wandering(leak: float) -> list[float]:
+        """Each is where the one before was but for a fifth of its way from home."""
+        value, found = 0.0, []
+        for second in at:
+            value = 0.8 * value + dice.normal(0, 0.6)
+            found.append(50 + value + leak * second / 3600)
+        return found
+
+    found = [slope([(at, wandering(0.0))], together=5, steps=True) for _ in range(200)]
+    assert sum(one.grows for one in found if one) <= 16, "taken for independent, some 30 of them grow"
+    leaks = [slope([(at, wandering(8.0))], together=5, steps=True) for _ in range(200)]
+    assert sum(one.grows for one in leaks if one) >= 180
+
+
+def test_one_step_is_no_slope_and_told_where_it_is_large_and_for_good() -> None:
+    dice = np.random.default_rng(8)
+    at = list(np.arange(0.0, 5400.0, 120.0))
+
+    def stepping(by: float, back: float = 5400.0) -> bool:
+        values = [50 + by * (1800 <= second < back) + dice.normal(0, 0.05) for second in at]
+        found = slope([(at, values)], steps=True)
+        assert found is not None
+        assert found.low < 0
+        return found.grows
+
+    assert not stepping(1.0)
+    assert stepping(3.0)
+    assert not stepping(3.0, 4000.0), "it has given it back"
+
+
 def test_a_soak_s_events_follow_from_its_seed() -> None:
     plan = SoakPlan(seconds=7200, seed=5)
     schedule = plan.schedule()
