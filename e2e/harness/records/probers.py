@@ -25,6 +25,7 @@ from harness.servers.identity import shard
 RETRY_SECONDS = 0.1
 PERIOD = 0.1  # seconds between two readings
 STALLED = 1.5  # seconds without an acknowledgement after which a stream is given up
+MOVES = 2  # made at once, as our clients do: home from a shard that goes, and on to the one that is named there
 GRACE = 0.2  # seconds in which what is in flight is still acknowledged after DRAIN
 
 
@@ -156,11 +157,15 @@ class IngestProber:
     async def run(self) -> None:
         """Send until cancelled."""
         making = asyncio.ensure_future(self._make())
-        target = self.home
+        target, moves = self.home, 0
         try:
             while True:
-                target = await self._talk(target) or self.home
-                await asyncio.sleep(RETRY_SECONDS)
+                before = self.watermark
+                sent_to = await self._talk(target)
+                moves = 1 if self.watermark > before else moves + 1
+                if sent_to is None or moves > MOVES:
+                    await asyncio.sleep(RETRY_SECONDS)
+                target = sent_to or self.home
         finally:
             making.cancel()
 
@@ -170,8 +175,8 @@ class IngestProber:
             self._waiting.append(Reading(sequence=self._made, time_ns=time.time_ns(), smoke_adc=280, gas_adc=400))
             await asyncio.sleep(PERIOD)
 
-    async def _talk(self, target: str) -> str:
-        """One stream; returns where to go next, "" for home."""
+    async def _talk(self, target: str) -> str | None:
+        """One stream; returns where it was sent, "" for home; None where it failed."""
         self._sent = self.watermark
         self._moves.clear()
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
@@ -191,7 +196,7 @@ class IngestProber:
                 latest = max(began, self.acks[-1] if self.acks else began)
                 if now - latest > STALLED:
                     self.diary.note_change(self.device, f"{target} acknowledges nothing: dialling again")
-                    return ""
+                    return None
                 await asyncio.sleep(0.02)
             if not reading.cancelled():
                 await reading
@@ -204,7 +209,7 @@ class IngestProber:
                 await reading
             call.cancel()
             await link.close()
-        return self._moves[-1] if self._moves else ""
+        return self._moves[-1] if self._moves else None
 
     async def _write(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
         fresh = [reading for reading in self._waiting if reading.sequence > self._sent]
