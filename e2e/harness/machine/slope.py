@@ -67,7 +67,8 @@ def _slopes(at: np.ndarray, value: np.ndarray) -> np.ndarray:
     """Between each two samples that are not of the same time."""
     first, second = np.triu_indices(len(at), 1)
     apart = at[second] - at[first]
-    return (value[second] - value[first])[apart > 0] / apart[apart > 0]
+    found: np.ndarray = (value[second] - value[first])[apart > 0] / apart[apart > 0]
+    return found
 
 
 def _step(value: np.ndarray) -> float:
