@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
-from harness.cluster.hub_faults import HUB, HUB_FAULTS
+from harness.cluster.hub_faults import HUB, HUB_FAULTS, ready, rested
 from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
 from harness.matrix.fault import Fault
 from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
@@ -136,7 +136,7 @@ async def _node_with_a_shard(release: Release) -> str:
         label = "app.kubernetes.io/component=sensor-shard"
         pods = await site.cluster.items("pods", "--namespace", SITE, "--selector", label)
         leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods)
-        moving = leaving or len(pods) != release.shards or not all(_ready(pod) for pod in pods)
+        moving = leaving or len(pods) != release.shards or not all(ready(pod) for pod in pods)
         return set() if moving else {pod["spec"].get("nodeName", "") for pod in pods}
 
     if node not in await until(nodes, bool, "no shard comes or goes", COVERED_SECONDS):
@@ -148,11 +148,6 @@ async def _node_with_a_shard(release: Release) -> str:
     await release.settled()
     release.struck = time.monotonic()
     return node
-
-
-def _ready(pod: Json) -> bool:
-    conditions = pod.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 @asynccontextmanager
@@ -319,7 +314,8 @@ FAULTS: dict[str, Fault[Release]] = {
               at_once=True, besides=SHARD_GONE, takes=NODE, planned=True),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
-        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE, takes=HUB),
+        Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE, takes=HUB,
+              before=rested),
         *HUB_FAULTS,
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
               at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),

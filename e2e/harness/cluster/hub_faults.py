@@ -1,9 +1,10 @@
 """Faults of several hubs and of what they stand on: a PostgreSQL, and a NATS that evidence comes by."""
 
 import asyncio
+import functools
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from harness.cluster.attacked import Engines, Release
@@ -41,6 +42,27 @@ async def _owns(release: Release, pod: Json) -> bool:
     log = await release.cluster.kubectl(*told, check=False)
     lines = [line for line in log.splitlines() if "hub ready:" in line or "standing by for" in line]
     return bool(lines) and "hub ready:" in lines[-1]
+
+
+async def rested(release: Release) -> None:
+    """Replace the pods of hubs that were killed: kubelet waits longer each time before it starts one again."""
+    found = await release.site.pods(component="hub", namespace=SYSTEM)
+    killed = {pod["metadata"]["name"] for pod in found if pod["status"]["containerStatuses"][0]["restartCount"]}
+    for name in sorted(killed):
+        await release.cluster.kubectl("delete", "pod", name, "--namespace", SYSTEM, "--timeout=60s", limit=70)
+
+    async def others() -> bool:
+        now = await release.site.pods(component="hub", namespace=SYSTEM)
+        return len(now) == len(found) and all(pod["metadata"]["name"] not in killed and ready(pod) for pod in now)
+
+    await until(others, bool, "the pods of hubs are replaced", TAKEN_SECONDS)
+    await release.well(TAKEN_SECONDS)
+
+
+def ready(pod: Json) -> bool:
+    """Whether a pod says that it can be used."""
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 @asynccontextmanager
@@ -86,11 +108,8 @@ async def hubs_killed(release: Release) -> AsyncIterator[None]:
 async def database_gone(release: Release) -> AsyncIterator[None]:
     """PostgreSQL crashes, with all connections, and is started again later."""
     postgres = _engines(release).postgres
-    await asyncio.to_thread(postgres.stop)
-    try:
+    async with _away(postgres.stop, postgres.start):
         yield
-    finally:
-        await asyncio.to_thread(postgres.start)
 
 
 @asynccontextmanager
@@ -106,22 +125,34 @@ async def sessions_ended(release: Release) -> AsyncIterator[None]:
 async def bus_gone(release: Release) -> AsyncIterator[None]:
     """NATS is killed (-9), and started again later."""
     nats = _engines(release).nats
-    await asyncio.to_thread(nats.stop, signal.SIGKILL)
+    async with _away(functools.partial(nats.stop, signal.SIGKILL), nats.start):
+        yield
+
+
+@asynccontextmanager
+async def _away(stop: Callable[[], object], start: Callable[[], object]) -> AsyncIterator[None]:
+    """A server is gone for AWAY_SECONDS, also where another fault lasts longer."""
+
+    async def back() -> None:
+        await asyncio.sleep(AWAY_SECONDS)
+        await asyncio.to_thread(start)
+
+    await asyncio.to_thread(stop)
+    starting = asyncio.get_running_loop().create_task(back(), name="server-back")
     try:
         yield
     finally:
-        await asyncio.to_thread(nats.start)
+        await starting
 
 
 HUB = "a hub's process"
 NODE_GONE = HUB_GONE | SHARD_GONE | OPERATOR_GONE | CUT_OFF
 
 HUB_FAULTS: tuple[Fault[Release], ...] = (
-    # First: kubelet waits longer each time before it starts again what was killed before.
     Fault("all hubs killed", "both hubs are killed (-9)", 1.5, hubs_killed, at_once=True, besides=HUB_GONE,
-          several_hubs=True, takes=HUB),
+          several_hubs=True, takes=HUB, before=rested),
     Fault("owner killed", "of two hubs the one that owns the database is killed (-9)", 1.5, owner_killed, at_once=True,
-          besides=HUB_GONE, several_hubs=True, takes=HUB),
+          besides=HUB_GONE, several_hubs=True, takes=HUB, before=rested),
     Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", 45.0,
           owners_node_off, hold=60.0, besides=NODE_GONE | {"HubStoreFailing"}, several_hubs=True,
           takes="a node"),

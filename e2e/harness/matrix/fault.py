@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -53,6 +53,7 @@ class Fault(Generic[B]):
     takes: str = ""  # what it has for itself: two faults that take the same cannot be made together
     planned: bool = False  # people do it in the course of their work: nobody should notice
     fires: int = 2  # lit during `hold`
+    before: Callable[[B], Awaitable[None]] | None = None  # what is to be ready when it is made; no harm yet
 
 
 @asynccontextmanager

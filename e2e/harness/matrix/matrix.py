@@ -160,6 +160,7 @@ async def try_faults(
     hold, lit = max(fault.hold for fault in faults), max(fault.fires for fault in faults)
     began, back_before = time.monotonic(), site.taken_back()
     burning: list[tuple[str, float]] = []
+    fires: list[asyncio.Task[None]] = []
     problem, recovery = "", float("inf")
 
     async def burn(after: float) -> None:
@@ -176,9 +177,13 @@ async def try_faults(
         return time.monotonic() - since
 
     alerts, waited = Alerts(watch), waited_seconds()
-    await alerts.begin()
-    fires = [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in spread(lit, hold)]
     try:
+        for fault in faults:
+            if fault.before:
+                await fault.before(site)
+        await alerts.begin()
+        began, waited = time.monotonic(), waited_seconds()
+        fires += [asyncio.get_running_loop().create_task(burn(after), name="fire") for after in spread(lit, hold)]
         async with together(site, faults):
             harmed, first = time.monotonic(), 0.0
             if all(fault.at_once for fault in faults):
