@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 
+from harness.machine.fill import FILLS
 from harness.machine.slope import STEP, Slope
 from harness.machine.soak import BLOCK_SECONDS, CLIPS, FILES, MEMORY, MORE, SETTLE_SECONDS, WARM_SECONDS, Soaked
 from harness.machine.soak_page import usage
@@ -32,7 +33,7 @@ def soak_text(found: Soaked) -> str:
         run=told(found.about), hours=found.seconds / 3600, sensors=plan.sensors, rate=plan.rate,
         frame_rate=plan.frame_rate, mjpeg=plan.mjpeg, h264=plan.h264, fps=plan.fps, again=again, picture=PICTURE,
         numbers="\n".join(_numbers(found)), used="\n".join(_used(found)), warm=WARM_SECONDS / 60,
-        clips=CLIPS, more=MORE - 1, settle=SETTLE_SECONDS / 60, step=STEP,
+        clips=CLIPS, fills=FILLS, more=MORE - 1, settle=SETTLE_SECONDS / 60, step=STEP,
         faults="\n".join(_faults(found.outcomes)),
     )  # fmt: skip
 
