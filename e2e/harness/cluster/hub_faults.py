@@ -47,13 +47,17 @@ async def _owns(release: Release, pod: Json) -> bool:
 async def rested(release: Release) -> None:
     """Replace the pods of hubs that were killed: kubelet waits longer each time before it starts one again."""
     found = await release.site.pods(component="hub", namespace=SYSTEM)
-    killed = {pod["metadata"]["name"] for pod in found if pod["status"]["containerStatuses"][0]["restartCount"]}
-    for name in sorted(killed):
+    killed = {
+        pod["metadata"]["uid"]: pod["metadata"]["name"]
+        for pod in found
+        if pod["status"]["containerStatuses"][0]["restartCount"]
+    }
+    for name in killed.values():
         await release.cluster.kubectl("delete", "pod", name, "--namespace", SYSTEM, "--timeout=60s", limit=70)
 
     async def others() -> bool:
         now = await release.site.pods(component="hub", namespace=SYSTEM)
-        return len(now) == len(found) and all(pod["metadata"]["name"] not in killed and ready(pod) for pod in now)
+        return len(now) == len(found) and all(pod["metadata"]["uid"] not in killed and ready(pod) for pod in now)
 
     await until(others, bool, "the pods of hubs are replaced", TAKEN_SECONDS)
     await release.well(TAKEN_SECONDS)
