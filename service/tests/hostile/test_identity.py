@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import json
-import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -77,9 +78,8 @@ class Site:
             arguments += ["--identity", str(self.issuer.folder(own))]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "embereye_cli", *arguments, *more],
-                stderr=log, env={**os.environ, "GRPC_VERBOSITY": "NONE"},
-            )  # fmt: skip
+                [sys.executable, "-m", "embereye_cli", *arguments, *more], stderr=log
+            )
 
     def end(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
         process = self.processes.pop(name)
@@ -260,6 +260,20 @@ async def test_who_has_no_certificate_of_ours_gets_no_connection_for_control(hub
                 assert (await refused(call(link)))[0] == grpc.StatusCode.UNAVAILABLE, name
     async with channel(f"{HOST}:{hub.ports['hub'][1]}") as link:  # and without TLS
         assert (await refused(HUB_CALLS["Set"](link)))[0] == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_whoever_scans_the_port_for_control_writes_nothing_into_the_log(hub: Site) -> None:
+    address = HOST, hub.ports["hub"][1]
+    for greeting in (b"", b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n", b"\x16\x03\x01\x02\x00" + bytes(600)):
+        with socket.create_connection(address, 5) as scanner:
+            scanner.sendall(greeting)
+            scanner.shutdown(socket.SHUT_WR)
+            scanner.settimeout(5)
+            with contextlib.suppress(ConnectionError):
+                while scanner.recv(4096):
+                    pass
+    foreign = [line for line in hub.log("hub").splitlines() if not re.match(r"\d{4}-\d\d-\d\dT", line)]
+    assert not foreign
 
 
 async def test_a_shard_does_not_talk_to_a_hub_that_cannot_prove_that_it_is_one(hub: Site) -> None:
