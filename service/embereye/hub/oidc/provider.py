@@ -210,13 +210,12 @@ class Provider:
                 aiohttp.ClientSession(timeout=timeout, trust_env=True, cookie_jar=aiohttp.DummyCookieJar()) as session,
                 session.request(method, address, allow_redirects=False, **arguments) as response,
             ):
-                content = await response.content.read(MAX_ANSWER)
-                status, whole = response.status, response.content.at_eof()
+                content, status = await _read(response), response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             sentence = str(error) or f"no answer in {TIMEOUT_SECONDS:.0f} s"
             raise ProviderError(f"{host} cannot be asked: {sentence}") from error
         try:
-            found = json.loads(content) if whole else None
+            found = json.loads(content)
         except ValueError:
             found = None
         if status != 200:
@@ -226,6 +225,16 @@ class Provider:
         if not isinstance(found, dict):
             raise ProviderError(f"{host} answers {urlsplit(address).path} with what is no JSON object of at most 1 MB")
         return found
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """All of an answer; nothing of one that is longer than MAX_ANSWER."""
+    content = bytearray()
+    async for part in response.content.iter_any():
+        content += part
+        if len(content) > MAX_ANSWER:
+            return b""
+    return bytes(content)
 
 
 def _address(told: Mapping[str, Any], name: str, issuer: str) -> str:
