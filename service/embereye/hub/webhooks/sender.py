@@ -14,7 +14,8 @@ from embereye.hub.webhooks.options import WebhookOptions, check_url
 from embereye.hub.webhooks.signing import delivery_id, headers, key_of
 from embereye.v1.alarms_pb2 import AlarmEvent
 
-PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})  # answers after which it may be tried again
+# Answers after which it may be tried again. What stands before a receiver has numbers of its own beyond 504.
+PASSING = frozenset({408, 425, 429, *range(500, 600)})
 MAX_WAIT_SECONDS = 300.0  # that a receiver may ask for
 
 

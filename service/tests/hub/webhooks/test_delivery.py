@@ -135,6 +135,18 @@ async def test_an_attempt_that_fails_is_repeated_and_those_behind_it_wait(stored
     assert receiver.cursors == [1, 2, 3]
 
 
+@pytest.mark.parametrize("status", [501, 522, 599])
+async def test_whatever_a_receiver_or_what_stands_before_it_says_of_its_own_fault_passes(
+    stored: Stored, receiver: Receiver, status: int
+) -> None:
+    receiver.answers = [status]
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 2)
+        (webhook,) = hub.webhooks.all()
+        await until(lambda: webhook.delivered + webhook.dead == 2)
+        assert (receiver.cursors, webhook.dead) == ([1, 2], 0)
+
+
 @pytest.mark.parametrize("status", [400, 401, 404, 410, 302])
 async def test_what_would_fail_alike_again_becomes_a_dead_letter_that_can_be_sent_again(
     stored: Stored, receiver: Receiver, status: int
