@@ -1,7 +1,9 @@
 """What requests carry: numbers in the query, texts in a body. What cannot be meant is refused by name."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from aiohttp import web
@@ -23,16 +25,28 @@ def number_of(request: web.Request, name: str, default: int, most: int = 2**63 -
     return int(text)
 
 
+@contextlib.asynccontextmanager
+async def arriving(what: str, seconds: float) -> AsyncIterator[None]:
+    """While `what`, a request's body, is read; Refused where it does not come whole, or not within `seconds`."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Refused(408, f"{what} did not arrive within {seconds:.0f} s") from None
+    except (ConnectionError, web.RequestPayloadError) as error:
+        raise Refused(400, f"{what} broke off, or is not in the Content-Encoding that it names") from error
+
+
 async def read_json(request: web.Request) -> dict[str, Any]:
     """The object that a request's body is; Refused where it is none."""
     # A form of another site cannot send this type without asking first.
     if request.content_type != "application/json":
         raise Refused(415, f'Content-Type "{request.content_type}": send application/json')
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with arriving("the body", BODY_SECONDS):
             body = await request.json()
-    except TimeoutError:
-        raise Refused(408, f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
+    except LookupError as error:
+        raise Refused(415, f'charset "{(request.charset or "")[:50]}": send UTF-8') from error
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {str(error)[:200]}") from error
     if not isinstance(body, dict):

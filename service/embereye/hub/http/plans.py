@@ -1,6 +1,5 @@
 """Plans of the building over HTTP."""
 
-import asyncio
 import json
 from collections.abc import Awaitable
 from typing import Any, TypeVar
@@ -10,7 +9,7 @@ from aiohttp import web
 
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.fleets.lists import Json
-from embereye.hub.http.parameters import read_json
+from embereye.hub.http.parameters import arriving, read_json
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.plans.images import MAX_BYTES, MEDIA, ImageRefusedError, make_plan_image
@@ -123,15 +122,12 @@ async def _answered(doing: Awaitable[T]) -> T:
 
 async def _read(request: web.Request) -> bytes:
     parts, size = list[bytes](), 0
-    try:
-        async with asyncio.timeout(UPLOAD_SECONDS):
-            async for part in request.content.iter_any():
-                size += len(part)
-                if size > MAX_BYTES:
-                    raise Refused(413, f"the image is larger than {MAX_BYTES // 2**20} MiB")
-                parts.append(part)
-    except TimeoutError:
-        raise Refused(408, f"the image did not arrive within {UPLOAD_SECONDS:.0f} s") from None
+    async with arriving("the image", UPLOAD_SECONDS):
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > MAX_BYTES:
+                raise Refused(413, f"the image is larger than {MAX_BYTES // 2**20} MiB")
+            parts.append(part)
     return b"".join(parts)
 
 

@@ -34,13 +34,15 @@ def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.Response]]:
 def is_our_fault(record: logging.LogRecord) -> bool:
     """Whether a record of the server is news: that somebody sends what is no HTTP, any number of times, is not.
 
+    Nor is a body that is not in the encoding which it names, of which the server reads on behind its answer.
+
     Nor is that a request ended in the moment at which the server, which stops, gave up to wait for it: aiohttp tells
     that to a future that is cancelled already.
     """
     error = record.exc_info[1] if record.exc_info else None
     if isinstance(error, asyncio.InvalidStateError):
         return [frame.filename for frame in traceback.extract_tb(error.__traceback__)][-1:] != [web_protocol.__file__]
-    return not isinstance(error, HttpProcessingError)
+    return not isinstance(error, HttpProcessingError | web.RequestPayloadError)
 
 
 async def serve_http(

@@ -26,7 +26,7 @@ from embereye.v1.control_pb2 import ControlRequest, Handshake
 from embereye.v1.roster_pb2 import FleetScaling, ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load
 
-from .served import FLEET, FOLDER, Served
+from .served import FLEET, FOLDER, TOKEN, Served
 
 URL = "/v1/openapi.json"
 ADMIN = Principal("admin", Role.ADMIN, "admin")
@@ -150,4 +150,44 @@ async def test_what_is_no_http_fills_no_log(served: Served, caplog: pytest.LogCa
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: \x00\r\n\r\n")
     assert b"400" in await reader.readline()
     writer.close()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "answer"),
+    [
+        ("POST", "/v1/session", {"Content-Encoding": "gzip"}, (400, "Content-Encoding")),
+        ("POST", "/v1/session", {"Content-Type": "application/json; charset=none"}, (415, "charset")),
+        ("POST", "/v1/zones/default/hall/test", {"Content-Encoding": "gzip"}, (401, "nobody is signed in")),
+        ("PUT", "/v1/plans/hall", {"Content-Encoding": "gzip", "Content-Type": "image/png"}, (400, "Content-Encoding")),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_refused_and_fills_no_log(
+    served: Served, caplog: pytest.LogCaptureFixture, method: str, path: str, headers: dict[str, str],
+    answer: tuple[int, str],
+) -> None:  # fmt: skip
+    shown = {"Content-Type": "application/json", "Content-Length": "7", **headers}
+    if "plans" in path:
+        shown["Authorization"] = f"Bearer {TOKEN}"
+    async with (
+        aiohttp.ClientSession() as stranger,
+        stranger.request(method, served.base + path, data=b"rubbish", headers=shown) as response,
+    ):
+        assert (response.status, answer[1] in (await response.json())["error"]) == (answer[0], True)
+    await asyncio.sleep(0.1)  # what is left of a body is read behind the answer
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("request_line", "kind"), [("POST /v1/session", "application/json"), ("PUT /v1/plans/hall", "image/png")]
+)
+async def test_who_goes_in_the_middle_of_a_body_fills_no_log(
+    served: Served, caplog: pytest.LogCaptureFixture, request_line: str, kind: str
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", int(served.base.rpartition(":")[2]))
+    shown = f"Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: {kind}\r\nContent-Length: 99"
+    writer.write(f'{request_line} HTTP/1.1\r\n{shown}\r\n\r\n{{"tok'.encode())
+    await asyncio.sleep(0.1)
+    writer.close()
+    await asyncio.sleep(0.1)
     assert caplog.records == []
