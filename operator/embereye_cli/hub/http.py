@@ -14,8 +14,17 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
 SECONDS = 30.0  # for an answer
+
+
+class _Staying(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: whoever it leads to would be shown our token."""
+
+    def redirect_request(self, *_: object) -> None:
+        """As urllib asks; None: what redirects is the answer."""
+
+
 # As by gRPC: a proxy of the environment is for the outside, and would be shown our token.
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Staying)
 REACH = "--console names the hub's HTTP port"
 # By what TLS says where no hub can be talked to: what to do.
 UNREACHABLE = {

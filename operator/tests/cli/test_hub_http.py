@@ -1,0 +1,51 @@
+"""Who is shown the token of a command that asks the hub over HTTP."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from embereye.process.lifecycle import UserError
+from embereye_cli.hub.http import HttpHub
+
+
+@dataclass
+class Site:
+    """A server that leads elsewhere, or answers."""
+
+    leads_to: str = ""
+    tokens: list[str | None] = field(default_factory=list)  # that it was shown
+    address: str = ""
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator["Site"]:
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.tokens.append(self.headers["Authorization"])
+                self.send_response(302 if site.leads_to else 200)
+                self.send_header("Location", site.leads_to)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            self.address = f"http://127.0.0.1:{server.server_address[1]}"
+            Thread(target=server.serve_forever, daemon=True).start()
+            yield self
+            server.shutdown()
+
+
+def test_where_a_proxy_leads_elsewhere_to_sign_in_nobody_there_is_shown_the_token() -> None:
+    with Site().serving() as elsewhere, Site(elsewhere.address).serving() as proxy:
+        hub = HttpHub(proxy.address, "a-token-of-the-hub")
+        with pytest.raises(UserError, match=r"is no hub, or one of another version; .*; it says 302 Found"):
+            hub.read("/v1/devices")
+        assert (proxy.tokens, elsewhere.tokens) == (["Bearer a-token-of-the-hub"], [])
