@@ -265,6 +265,26 @@ async def test_the_hubs_own_pages_may_act(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("hub.example:443", "https://hub.example", 200),
+        ("hub.example:80", "http://hub.example", 200),
+        ("[::1]:443", "https://[::1]", 200),
+        ("hub.example:443", "http://hub.example", 403),
+        ("hub.example:8443", "https://hub.example", 403),
+        ("hub.example", "https://hub.example:443.evil.example", 403),
+        ("x.sites.example:443", "https://y.sites.example", 403),
+    ],
+)
+async def test_a_proxy_may_name_the_port_that_browsers_leave_out(
+    served: Served, host: str, origin: str, status: int
+) -> None:
+    await served.alarm()
+    headers = {"Host": host, "Origin": origin}
+    assert (await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, **headers))[0] == status
+
+
+@pytest.mark.parametrize(
     "path",
     [
         f"/v1/history?newest={'9' * 5000}",

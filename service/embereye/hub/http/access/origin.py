@@ -18,6 +18,7 @@ HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
 NAME = re.compile(r"(?:\*\.)?[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
 UNGUARDED = {"/healthz"}  # asked by load balancers in names of their own; tells nothing
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
+PORTS = {"http": ":80", "https": ":443"}  # that a browser leaves out, in Host and Origin; some proxies add it to Host
 
 
 class AllowedHosts:
@@ -86,5 +87,6 @@ def check_origin(request: web.Request) -> None:
     except ValueError:
         parts = urlsplit("")
     # Not the scheme: in front of the hub, what ends TLS leaves the Host header as it is.
-    if parts.scheme not in {"http", "https"} or parts.netloc.lower() != request.host.lower():
+    own = request.host.lower()
+    if parts.scheme not in PORTS or parts.netloc.lower() not in {own, own.removesuffix(PORTS[parts.scheme])}:
         raise Refused(403, f'"{origin[:200]}" is another site: only pages of {request.host} may do this')
