@@ -86,7 +86,8 @@ class HttpHub:
         try:
             reason = str(json.load(error)["error"])
         except (OSError, ValueError, KeyError, TypeError):
-            return f"{self._stranger()}; it says {error.code} {error.reason}"
+            there = f", and leads to {leads}" if (leads := error.headers.get("Location")) else ""
+            return f"{self._stranger()}; it says {error.code} {error.reason}{there}"
         match error.code:
             case HTTPStatus.UNAUTHORIZED:
                 return f"the hub at {self._base} does not let us in: {reason.partition(';')[0]}; {REMEDY}"
