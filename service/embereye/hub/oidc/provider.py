@@ -6,7 +6,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -190,13 +190,12 @@ class Provider:
         if told.get("issuer") != issuer:
             raise ProviderError(f'{issuer} calls itself "{str(told.get("issuer"))[:200]}": name the issuer exactly so')
         methods = told.get("code_challenge_methods_supported")
-        if methods is not None and "S256" not in methods:
+        if methods is not None and not (isinstance(methods, list) and "S256" in methods):
             raise ProviderError(f"{issuer} does not know PKCE with S256")
         keys = await self._ask("GET", _address(told, "jwks_uri", issuer))
         try:
-            usable = [key for key in keys["keys"] if key.get("use", "sig") == "sig"]
-            return _Known(told, KeySet.import_key_set({"keys": usable}), self._steady())
-        except (JoseError, KeyError, TypeError, ValueError, AttributeError) as error:
+            return _Known(told, _usable(keys["keys"]), self._steady())
+        except (KeyError, TypeError, ValueError) as error:
             raise ProviderError(f"the keys of {issuer} cannot be read: {error}") from error
 
     async def _ask(
@@ -225,6 +224,20 @@ class Provider:
         if not isinstance(found, dict):
             raise ProviderError(f"{host} answers {urlsplit(address).path} with what is no JSON object of at most 1 MB")
         return found
+
+
+def _usable(keys: Iterable[Any]) -> KeySet:
+    """Those that can be read and sign; others beside them are for others (RFC 7517, 5). ValueError where none can."""
+    found, why = [], "there are none"
+    for key in keys:
+        try:
+            if key.get("use", "sig") == "sig":
+                found.append(KeySet.registry_cls.import_key(key))
+        except (JoseError, KeyError, TypeError, ValueError, AttributeError) as error:
+            why = str(error)
+    if not found:
+        raise ValueError(why)
+    return KeySet(found)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

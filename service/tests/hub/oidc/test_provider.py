@@ -26,17 +26,18 @@ class Accounts:
 
     issuer: str = ""
     part: int = 2**30  # bytes that are sent at once
+    others: list[Any] = field(default_factory=list)  # keys besides the one that signs
+    more: dict[str, Any] = field(default_factory=dict)  # that it tells of itself
     claims: dict[str, Any] = field(default_factory=lambda: {"name": "Ada", "groups": ["wardens"]})
 
     async def tell(self, request: web.Request) -> web.StreamResponse:
         """Of itself."""
         paths = {"authorization_endpoint": "/auth", "token_endpoint": "/token", "jwks_uri": "/keys"}
-        return await self._send(
-            request, {"issuer": self.issuer, **{name: self.issuer + path for name, path in paths.items()}}
-        )
+        told = {"issuer": self.issuer, **{name: self.issuer + path for name, path in paths.items()}}
+        return await self._send(request, {**told, **self.more})
 
     async def list_keys(self, request: web.Request) -> web.StreamResponse:
-        return await self._send(request, {"keys": [KEY.as_dict(private=False)]})
+        return await self._send(request, {"keys": [*self.others, KEY.as_dict(private=False)]})
 
     async def exchange(self, request: web.Request) -> web.StreamResponse:
         now = time.time()
@@ -84,4 +85,21 @@ async def test_who_is_in_very_many_groups_signs_in_and_an_answer_without_an_end_
     assert await accounts.provider.identify(ATTEMPT, {"code": "x"}) == Person("Ada", Role.OPERATOR)
     accounts.claims["text"] = "x" * MAX_ANSWER
     with pytest.raises(ProviderError, match="no JSON object of at most 1 MB"):
+        await accounts.provider.identify(ATTEMPT, {"code": "x"})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"kty": "EC", "crv": "BP-256", "x": "aa", "y": "aa"}, {"use": "sig"}, {"kty": "RSA", "n": 5}, {"kty": "AKP"}, "x"],
+)
+async def test_a_key_that_nobody_here_can_read_keeps_nobody_from_signing_in_by_another(
+    accounts: Accounts, other: object
+) -> None:
+    accounts.others.append(other)
+    assert await accounts.provider.identify(ATTEMPT, {"code": "x"}) == Person("Ada", Role.OPERATOR)
+
+
+async def test_a_provider_that_tells_of_itself_what_cannot_be_is_named(accounts: Accounts) -> None:
+    accounts.more = {"code_challenge_methods_supported": 256}
+    with pytest.raises(ProviderError, match="does not know PKCE with S256"):
         await accounts.provider.identify(ATTEMPT, {"code": "x"})
