@@ -95,9 +95,10 @@ class Sender:
 
 
 def _check_literal(url: str, options: WebhookOptions) -> None:
-    """What no resolver is asked for is checked here."""
+    """What no resolver is asked for is checked here, as it is dialled: "①②⑦.⓪.⓪.①" is 127.0.0.1."""
     host = urlsplit(url).hostname or ""
     try:
+        host = host.encode("idna").decode()
         ipaddress.ip_address(host)
     except ValueError:
         return

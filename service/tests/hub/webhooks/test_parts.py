@@ -2,6 +2,7 @@ import asyncio
 import base64
 import json
 import re
+import time
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from embereye.hub.feeds.selection import read_selection
 from embereye.hub.webhooks.formats import body_of
 from embereye.hub.webhooks.guard import GuardedResolver, RefusedAddressError, check_address
 from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks, read_webhooks
+from embereye.hub.webhooks.sender import Sender
 from embereye.hub.webhooks.signing import headers, key_of
 from embereye.levels import Level, ZoneState
 from embereye.process.lifecycle import UserError
@@ -121,6 +123,16 @@ def test_a_secret_that_is_none_is_refused(secret: str, why: str) -> None:
 
 
 # Addresses
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "①②⑦.⓪.⓪.①", "[::ffff:7f00:1]", "127。0。0。1"])
+async def test_no_way_to_write_an_address_leads_around_the_check(host: str) -> None:
+    sender = Sender(WebhookOptions("pager", f"http://{host}:9/"), time.time)
+    refusal = await sender.attempt(event(ZoneState.ALARM, ZoneState.NORMAL))
+    await sender.close()
+    assert refusal is not None
+    assert refusal.final
+    assert "if it is meant, add" in refusal.why
 
 
 @pytest.mark.parametrize(
