@@ -261,8 +261,9 @@ async def test_a_person_signs_in_acts_under_their_name_and_signs_out(site: Site)
     assert (await site.ask("/v1/zones", cookies=cookies))[0] == 401
 
 
-async def test_a_cookie_behind_tls_is_never_sent_in_the_open(site: Site) -> None:
-    _, _, response = await site.ask("/v1/session", {"token": ADMIN}, **{"X-Forwarded-Proto": "https"})
+@pytest.mark.parametrize("told", ["https", "HTTPS, http"], ids=["one proxy", "two proxies"])
+async def test_a_cookie_behind_tls_is_never_sent_in_the_open(site: Site, told: str) -> None:
+    _, _, response = await site.ask("/v1/session", {"token": ADMIN}, **{"X-Forwarded-Proto": told})
     (cookie,) = response.cookies.values()
     assert (cookie.key.startswith("__Host-"), cookie["secure"]) == (True, True)
 

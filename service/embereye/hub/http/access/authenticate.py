@@ -87,7 +87,8 @@ def denied(sentence: str) -> Refused:
 
 def is_secure(request: web.Request) -> bool:
     """Whether the browser's connection is encrypted, as far as this can be known."""
-    return request.secure or request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    # Of several proxies the first one tells of the browser.
+    return request.secure or request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower() == "https"
 
 
 def cookie_name(request: web.Request) -> str:
