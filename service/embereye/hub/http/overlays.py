@@ -1,6 +1,7 @@
 """Thermal pictures over cameras' pictures, over HTTP."""
 
 import json
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -70,6 +71,6 @@ def _camera(request: web.Request) -> CameraKey:
 
 def _number(body: dict[str, Any], name: str) -> float:
     value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         raise Refused(400, f"{name}: {json.dumps(value)[:80]} is not a number")
     return float(value)

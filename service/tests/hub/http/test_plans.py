@@ -81,3 +81,13 @@ async def test_everybody_sees_plans_and_admins_change_them(served: Served, role:
     for method, path, body in (("PUT", PLACED, {"x": 0, "y": 0}), ("DELETE", PLACED, None), ("DELETE", URL, None)):
         async with served.session.request(method, served.base + path, json=body, headers=shown) as response:
             assert (method, path, response.status) == (method, path, status)
+
+
+@pytest.mark.parametrize("number", ["1" + 400 * "0", "1e999", "NaN", "true", '"1"', "null"])
+async def test_a_thermal_picture_lies_nowhere_that_no_number_tells(served: Served, number: str) -> None:
+    body = f'{{"fleet": "default/sensors/hall", "sensor": "s-01", "x": {number}, "y": 0, "scale": 1, "opacity": 1}}'
+    served.coverage()
+    async with served.session.put(
+        f"{served.base}/v1/overlays/default/hall/c", data=body, headers={"Content-Type": "application/json"}
+    ) as response:
+        assert response.status in {400, 404}, await response.text()
