@@ -126,7 +126,7 @@ def test_a_shard_and_the_hub_leave_a_node_without_a_heartbeat(place: Place) -> N
     place.dead.write_text(SHARD)
     wait_for(lambda: place.roll() == uid(place), "a roll", STALE + 25)
     wait_for(lambda: "deletionTimestamp" in place.hub()["metadata"], "the hub's pod to be deleted", STALE + 25)
-    assert place.told("Degraded")["reason"] == "NodeLost"
+    wait_for(lambda: place.told("Degraded")["reason"] == "NodeLost", "a fleet that says why")
 
 
 def test_the_budget_goes_with_the_operators_role(place: Place) -> None:
