@@ -219,9 +219,27 @@ async def test_a_code_of_somebody_elses_attempt_is_refused_by_the_provider(site:
 @once
 async def test_guessing_at_the_callback_is_slowed(site: Site) -> None:
     async with Browser(site) as browser:
-        answers = [(await browser.go(f"{site.base}/login/oidc/callback?code=x&state=y"))[0] for _ in range(30)]
+
+        async def guess() -> int:
+            browser.visited.clear()
+            await browser.go(f"{site.base}/login/oidc")
+            state = parse_qs(urlsplit(browser.visited[1]).query)["state"][0]
+            callback = f"{site.base}/login/oidc/callback?code=x&state={state}&iss={site.issuer}"
+            return (await browser.go(callback))[0]
+
+        answers = [await guess() for _ in range(15)]
         assert answers[:10] == [403] * 10
         assert 429 in answers  # of the others, one in three seconds may try
+
+
+@once
+async def test_who_has_begun_nothing_keeps_nobody_out_who_comes_from_the_same_address(site: Site) -> None:
+    async with Browser(site) as stranger, Browser(site) as ada:
+        for _ in range(30):
+            status, page = await stranger.go(f"{site.base}/login/oidc/callback?code=x&state=y")
+            assert (status, "has not begun to sign in here" in page) == (403, True)
+        assert (await ada.sign_in("ada"))[0] == 200
+    assert "is refused" not in site.hub.log(), "nor does it fill the log"
 
 
 @once

@@ -77,12 +77,14 @@ class OidcRoutes:
 
     async def _come_back(self, request: web.Request) -> web.StreamResponse:
         provider, address = self._known(), request.remote or ""
-        name = _cookie(request)
+        name, state = _cookie(request), request.query.get("state", "")
+        try:
+            # Nobody guesses what we have sealed: who has begun nothing costs nothing, and keeps nobody else out.
+            begun = attempts.unseal(request.cookies.get(name, ""), self._key, state, time.monotonic())
+        except NotProvedError as error:
+            return _problem(403, f"You are not signed in: {error}.")
         try:
             with self._hub.access.guessing(address, NotProvedError):
-                begun = attempts.unseal(
-                    request.cookies.get(name, ""), self._key, request.query.get("state", ""), time.monotonic()
-                )
                 person = await provider.identify(begun, request.query)
             called = self._hub.access.outside_name(person.name, provider.options.host)
             principal = Principal(called, person.role, "", address)
