@@ -3,7 +3,7 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -15,6 +15,7 @@ from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.runtime.local.runtime import identified
 
 FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")  # that we make
+Version = tuple[int, int, int, int] | None
 
 
 def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
@@ -45,6 +46,18 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
                 raise UserError(f"{path}: {fleet.key} is declared twice: give one another name, or leave one out")
             fleets[fleet.key] = fleet
     return fleets
+
+
+def versions(paths: Iterable[Path]) -> list[Version]:
+    """What is another one once a file was saved, or a link to it leads to another; None where there is no file."""
+    return [_version(path) for path in paths]
+
+
+def _version(path: Path) -> Version:
+    with contextlib.suppress(OSError):
+        found = path.stat()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return None
 
 
 def load_webhooks(path: Path) -> object:

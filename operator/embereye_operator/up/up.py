@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import watchfiles
 from prometheus_client import CollectorRegistry, Gauge
 
 from embereye.hub.access import admin_file
@@ -62,13 +61,14 @@ from embereye_operator.runtime.local.runtime import (
     simulated_cameras,
 )
 from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
-from embereye_operator.up.folder import load_fleets
+from embereye_operator.up.folder import load_fleets, versions
 
 logger = logging.getLogger(__name__)
 SIMULATE = "embereye.dev/simulate"
 SIMULATE_FIRE = "embereye.dev/simulate-fire"
 RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
+FILES_SECONDS = 0.25  # between looks at the manifests
 TARGETS = "prometheus-targets.json"
 READY_SECONDS = 30.0  # for the hub to answer
 START_SECONDS = 120.0  # at least, for all to be ready where it is to stop by itself
@@ -172,6 +172,7 @@ class Up:
         self._targets = ""  # as they were written last
         self._unstored = Unstored()
         self._unwritable = False  # whether it was said that the data folder cannot be written
+        self._versions = versions(options.manifests)  # as they were taken, or refused, last
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
@@ -520,16 +521,17 @@ class Up:
             await self._supervisor.ensure(spec)
 
     async def _follow_files(self, stop: asyncio.Event) -> None:
-        paths = {path.resolve() for path in self._options.manifests}
-        # Their folders are watched: an editor that saves puts another file in a manifest's place, which nobody watches.
-        folders = {path.parent for path in paths}
+        """Apply the manifests as they are saved, each time once two looks find the same: some editors write in steps.
 
-        def is_ours(_: watchfiles.Change, path: str) -> bool:
-            return Path(path).resolve() in paths
-
-        async for _ in watchfiles.awatch(
-            *folders, stop_event=stop, debounce=200, watch_filter=is_ours, recursive=False
-        ):
+        They are looked at, not watched: what a user may watch can be used up by other programs, a folder may not be
+        read, another machine's tells nothing, and of a link that is led elsewhere the target's folder does not know.
+        """
+        seen = self._versions
+        while not await first_of(stop.wait(), timeout=FILES_SECONDS):
+            before, seen = seen, await asyncio.to_thread(versions, self._options.manifests)
+            if seen != before or seen == self._versions:
+                continue
+            self._versions = seen
             try:
                 fleets = load_fleets(self._options.manifests)
                 self._check_change(fleets)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.api.fleets import Fleet
@@ -230,3 +231,34 @@ async def test_a_fleet_that_wants_the_port_of_another_is_not_taken_while_it_runs
         assert set(running.devices()) == {"s-01", "s-02"}
         running.manifest.write_text(f"{manifest}---{other.replace(f'tcp: {running.tcp}', f'tcp: {free_port()}')}")
         await running.until(lambda: running.said("default/sensors/annex is new"))
+
+
+async def test_manifests_are_followed_where_links_lead_and_from_when_they_were_read(
+    begin: Begin, tmp_path: Path
+) -> None:
+    up = begin(sensors())
+    (state,) = up._fleets.values()
+    up._listened = set(up._taken)  # as once it runs
+    link = tmp_path / "fleet.yaml"
+    (tmp_path / "elsewhere").mkdir()
+
+    def devices() -> set[str]:
+        return {device.id for device in state.fleet.devices}
+
+    async def save(name: str) -> None:
+        """As who keeps releases does: a link to the newest takes the place of that to the one before."""
+        release = tmp_path / "elsewhere" / f"{name}.yaml"
+        release.write_text(link.read_text().replace("id: s-02", f"id: {name}"))
+        (tmp_path / "new").symlink_to(release)
+        (tmp_path / "new").replace(link)
+
+    await save("s-03")  # while the hub is being started
+    async with beside(up._follow_files(asyncio.Event()), name="follow"), asyncio.timeout(10):
+        while devices() != {"s-01", "s-03"}:
+            await asyncio.sleep(0.05)
+        link.write_text(link.read_text().replace("s-03", "s-02"))
+        while devices() != {"s-01", "s-02"}:
+            await asyncio.sleep(0.05)
+        await save("s-04")
+        while devices() != {"s-01", "s-04"}:
+            await asyncio.sleep(0.05)
