@@ -178,6 +178,14 @@ def _wrong_metadata(metadata: Any) -> list[str]:
         for name, kind in METADATA.items()
         if metadata.get(name) is not None and not isinstance(metadata[name], kind)
     ]
+    for name in ("annotations", "labels"):
+        pairs = metadata.get(name)
+        if isinstance(pairs, Mapping):
+            found += [
+                f"metadata.{name}: {key}: {shown(value)} is not a string: put it into quotes"
+                for key, value in pairs.items()
+                if not isinstance(value, str)
+            ]
     namespace = metadata.get("namespace")
     if namespace and not found and not re.fullmatch(NAMESPACE, namespace):
         said = "is not a namespace such as site-1: at most 63 lower-case letters, digits and '-'"

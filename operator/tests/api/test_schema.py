@@ -204,6 +204,11 @@ def test_a_number_that_no_limit_holds_for_is_refused(number: str) -> None:
         ({"name": "hall", "namespace": ["a"]}, 'metadata.namespace: ["a"] is not a string'),
         ({"name": "hall", "annotations": ["a"]}, 'metadata.annotations: ["a"] is not an object'),
         ({"name": "hall", "labels": "a"}, 'metadata.labels: "a" is not an object'),
+        (
+            {"name": "hall", "annotations": {"embereye.dev/simulate": True}},
+            "metadata.annotations: embereye.dev/simulate: true is not a string: put it into quotes",
+        ),
+        ({"name": "hall", "labels": {"floor": 1}}, "metadata.labels: floor: 1 is not a string: put it into quotes"),
         ({"name": "hall", "generation": "two"}, 'metadata.generation: "two" is not an integer'),
     ],
 )
