@@ -19,10 +19,14 @@ def prepare(path: Path) -> str:
     try:
         if not path.exists():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(PREFIX + secrets.token_urlsafe(SECRET_BYTES) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            try:
+                with os.fdopen(descriptor, "w") as file:
+                    file.write(PREFIX + secrets.token_urlsafe(SECRET_BYTES) + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError:
+                path.unlink()  # a part of a token would be refused at each later start
+                raise
         return read(path)
     except (OSError, ValueError) as error:
         raise UserError(f"--admin-token-file {path}: {getattr(error, 'strerror', '') or error}") from error

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import sqlite3
 import time
 from collections.abc import AsyncIterator
@@ -480,6 +481,18 @@ def test_the_admins_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
     path.write_text("short\n")
     with pytest.raises(UserError, match="at least 32"):
         prepare(path)
+
+
+def test_an_admins_token_that_found_no_room_is_made_at_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "admin-token"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # as a full disk: a file is made, and nothing goes into it
+    try:
+        with pytest.raises(UserError, match="admin-token: File too large"):
+            prepare(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert prepare(path) == path.read_text().strip()
 
 
 async def test_half_a_character_is_no_text_and_changes_nothing(site: Site) -> None:
