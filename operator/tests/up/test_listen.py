@@ -1,7 +1,9 @@
 """`embereye up --listen`: devices and people come from other machines, our own processes stay among themselves."""
 
 import asyncio
+import errno
 import json
+import os
 import socket
 import ssl
 import urllib.request
@@ -12,7 +14,8 @@ import pytest
 
 from embereye.client import Client
 from embereye.process.addresses import LOOPBACK, outward_address
-from embereye_operator.runtime.local.runtime import Reach
+from embereye.process.lifecycle import UserError
+from embereye_operator.runtime.local.runtime import Reach, check_port
 
 from .test_up import SENSORS, House, free_port, house, refused
 
@@ -75,6 +78,20 @@ async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp
     assert sentence.startswith("embereye: default/sensors/hall does not say which devices it listens to")
     assert "spec.access" in sentence
     assert "no address of this machine" in await refused(str(manifest), "--listen", "router.lan", *ports)
+
+
+def test_an_address_that_this_machine_has_not_is_told_and_no_port_is_called_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(UserError, match=r"^192\.0\.2\.1 is no address of this machine"):  # for documentation
+        check_port(free_port(), "the hub", "choose another", "192.0.2.1")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+
+    monkeypatch.setattr(socket, "socket", refuse)  # a machine without IPv6
+    with pytest.raises(UserError, match=r"^:: is no address of this machine"):
+        check_port(50052, "the hub", "choose another", "::")
 
 
 @pytest.mark.parametrize(

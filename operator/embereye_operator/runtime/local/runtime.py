@@ -1,6 +1,7 @@
 """Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
 
 import base64
+import errno
 import itertools
 import json
 import logging
@@ -70,12 +71,16 @@ class Reach:
 
 def check_port(port: int, what: str, remedy: str, host: str = HOST) -> None:
     """UserError where `port` cannot be listened on at `host`: asked before anything is started."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
-        except OSError as error:
-            raise UserError(f"port {port} for {what} is taken ({error.strerror}): {remedy}") from error
+    except OSError as error:
+        if error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
+            sentence = f"{host} is no address of this machine ({error.strerror}): name one that it has with --listen"
+            raise UserError(sentence) from error
+        state = "is taken" if error.errno == errno.EADDRINUSE else "cannot be had"
+        raise UserError(f"port {port} for {what} {state} ({error.strerror}): {remedy}") from error
 
 
 @dataclass(frozen=True)
