@@ -76,7 +76,8 @@ def load_webhooks(path: Path) -> object:
 def locked(data: Path) -> Iterator[None]:
     """Hold the data folder for this process alone, and what this process writes from now on for its user alone.
 
-    UserError where another process holds it, it is somebody else's, or it cannot be written.
+    UserError where another process holds it, it is somebody else's, or it cannot be written; so it is for what the
+    block finds in it that is of no use to this user, as a run by another one left it.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
@@ -94,6 +95,12 @@ def locked(data: Path) -> Iterator[None]:
         before = os.umask(0o077)
         try:
             yield
+        except OSError as error:
+            if not isinstance(error.filename, str) or not Path(error.filename).resolve().is_relative_to(data.resolve()):
+                raise
+            remedy = "have it belong to you, or " if isinstance(error, PermissionError) else ""
+            sentence = f"{error.filename} cannot be used: {error.strerror}: {remedy}choose another --data"
+            raise UserError(sentence) from error
         finally:
             os.umask(before)
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -411,6 +413,24 @@ def test_a_data_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
     with pytest.raises(UserError, match=r"--data .* belongs to another user"), locked(tmp_path):
         pass
+
+
+def test_what_another_users_run_left_in_the_data_folder_is_told_by_its_name(tmp_path: Path) -> None:
+    foreign = tmp_path / "objects" / "ConfigMap.default.hall.json"
+    refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(foreign))  # root is refused nothing
+    told = f"{foreign} cannot be used: Permission denied: have it belong to you, or choose another --data"
+    with pytest.raises(UserError, match=re.escape(told)), locked(tmp_path):
+        raise refused
+
+
+async def test_what_cannot_be_read_in_the_data_folder_is_told_without_a_traceback(tmp_path: Path) -> None:
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
+    folder = tmp_path / "data" / "objects" / "ConfigMap.default.hall.json"
+    folder.mkdir(parents=True)
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+    sentence = await refused(str(manifest), "--data", str(tmp_path / "data"), *ports)
+    assert sentence == f"embereye: {folder} cannot be used: Is a directory: choose another --data"
 
 
 def test_a_data_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
