@@ -61,6 +61,10 @@ class Display(Protocol):
         """Tell one thing that happened."""
         ...
 
+    def keep(self, text: str) -> None:
+        """Tell what somebody needs later, and leave it in sight."""
+        ...
+
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Show how things stand."""
         ...
@@ -114,7 +118,11 @@ class Lines:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Print one line with the local time."""
-        self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {visible(text)}", style=style))
+        self._console.print(Text(_now(text), style=style))
+
+    def keep(self, text: str) -> None:
+        """Print one line: they all stay."""
+        self.say(text)
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Print what changed since the last call."""
@@ -130,6 +138,11 @@ class Lines:
         """Nothing to restore."""
 
 
+def _now(text: str) -> str:
+    """A line, with the local time."""
+    return f"{time.strftime('%H:%M:%S')}  {visible(text)}"
+
+
 def is_steerable(stream: TextIO) -> bool:
     """Whether `stream` is a terminal on which a table can stay in place: one that is dumb would show it at the end."""
     return stream.isatty() and not Console(file=stream).is_dumb_terminal
@@ -139,8 +152,8 @@ class _Screen:
     """As much as a terminal has room for: events from the newest back, since rich alone would cut just these off."""
 
     def __init__(self, header: Sequence[str]) -> None:
-        self._header = header
         # Replaced, never changed: rich draws from a thread of its own.
+        self.header = tuple(Text(line, style="bold") for line in header)
         self.events: tuple[Text, ...] = ()
         self.tables: tuple[Table, ...] = ()
 
@@ -151,7 +164,7 @@ class _Screen:
 
     @property
     def _above(self) -> Group:
-        return Group(*(Text(line, style="bold") for line in self._header), *self.tables)
+        return Group(*self.header, *self.tables)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         above = console.render_lines(self._above, options, pad=False)
@@ -182,8 +195,11 @@ class LiveTable:
 
     def say(self, text: str, *, style: str = "") -> None:
         """Add one event under the table."""
-        event = Text(f"{time.strftime('%H:%M:%S')}  {visible(text)}", style=style)
-        self._screen.events = (*self._screen.events, event)[-EVENTS:]
+        self._screen.events = (*self._screen.events, Text(_now(text), style=style))[-EVENTS:]
+
+    def keep(self, text: str) -> None:
+        """Add one line above the tables: events would push it away."""
+        self._screen.header = (*self._screen.header, Text(_now(text)))
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
         """Replace the tables."""

@@ -503,7 +503,7 @@ class Up:
             # A service's log is kept, and sent elsewhere: whoever may read it is not an admin for that.
             self._display.say(f"sign in by a link: embereye access link --token @{endpoints['adminTokenFile']}")
         else:
-            self._display.say(f"sign in, once, within the hour: {link}")
+            self._display.keep(f"sign in, once, within the hour: {link}")
         for key, listens in endpoints["fleets"].items():
             where = ", ".join(f"{name} {address}" for name, address in listens["service"].items())
             self._display.say(f"{key}: {where or 'its shards dial its cameras'}")

@@ -57,6 +57,7 @@ def test_of_what_a_terminal_has_no_room_for_the_newest_events_are_shown(
     )
     table = LiveTable(["EmberEye"])
     try:
+        table.keep("sign in: http://127.0.0.1:8080/login#a-link")
         table.show([FleetRow("default/cameras/yard", "1/1", "1/1", up=True, well=True, why="")],
                    [ZoneRow(f"default/zone-{number}", "normal", "1/1", "") for number in range(zones)])  # fmt: skip
         for number in range(12):
@@ -69,6 +70,7 @@ def test_of_what_a_terminal_has_no_room_for_the_newest_events_are_shown(
         table.close()
     assert "ALARM default/zone-11" in shown
     assert "ALARM default/zone-0:" not in shown
+    assert height < 8 or "login#a-link" in shown, "no event pushes it away"
     assert shown.count("\n") < height
     assert "ALARM default/zone-0:" in screen.getvalue(), "in the end all is left on the screen"
 
