@@ -50,11 +50,15 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
                 tasks.start(_follow_parent(int(parent), stop), name="follow-parent")
             return await main(stop) or 0
 
+    code = 2
     try:
-        return uvloop.run(guarded())
-    except UserError as error:
+        code = uvloop.run(guarded())
+    except* UserError as errors:  # of tasks beside one another, too
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
         print(f"embereye: {error}", file=sys.stderr)
-        return 2
+    return code
 
 
 def leave(code: int) -> NoReturn:

@@ -41,6 +41,19 @@ def test_what_a_person_can_mend_is_one_sentence_and_exit_code_2(capsys: pytest.C
     assert capsys.readouterr().err == "embereye: the door is open: close it\n"
 
 
+def test_what_a_person_can_mend_is_told_as_well_by_one_of_several_tasks(capsys: pytest.CaptureFixture[str]) -> None:
+    async def fail() -> None:
+        raise UserError("the door is open: close it")
+
+    async def main(_: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as outer, asyncio.TaskGroup() as inner:
+            outer.create_task(asyncio.sleep(60))
+            inner.create_task(fail())
+
+    assert lifecycle.run(main) == 2
+    assert capsys.readouterr().err == "embereye: the door is open: close it\n"
+
+
 async def test_a_task_that_fails_is_its_owners_failure() -> None:
     async def fails() -> None:
         raise ValueError("no")
