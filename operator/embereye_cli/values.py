@@ -43,6 +43,11 @@ def count(text: str) -> int:
     return _whole(text, range(1, 2**31), "a number of things: 1 or more")
 
 
+def seed(text: str) -> int:
+    """What chance follows from."""
+    return _whole(text, range(2**63), "a seed: 0 or more")
+
+
 def cursor(text: str) -> int:
     """The number of an event; 0 is before the first."""
     return _whole(text, range(2**63), "a cursor, the number of an event: 0 or more")

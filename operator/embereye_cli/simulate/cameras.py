@@ -31,6 +31,7 @@ from embereye_cli.simulate.load_options import (
     thresholds_of,
 )
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
+from embereye_cli.values import seconds, seed
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="with --push: a load test by camera-1 to camera-N; with --cameras: --report")  # fmt: skip
     parser.add_argument("--fps", "--rate", type=float, default=15.0, help="frames per second (%(default)s)")
     parser.add_argument("--size", default="640x480", help="WIDTHxHEIGHT in pixels (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="other rooms for other seeds")
+    parser.add_argument("--seed", type=seed, default=1, help="other rooms for other seeds")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=Z",
                         help="a fire: when, how long, where; may be repeated")  # fmt: skip
     parser.add_argument("--clip", action="append", default=[], metavar="PATH=ID",
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "one of half that")  # fmt: skip
     parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT",
                         help="packets that --rtsp loses over UDP (%(default)s)")  # fmt: skip
-    parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0: until stopped")
+    parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run; 0: until stopped")
     add_load_options(parser, "frames")
 
 

@@ -27,6 +27,7 @@ from embereye_cli.simulate.load_options import (
     thresholds_of,
 )
 from embereye_cli.simulate.tls_options import add_tls_options, tls_options
+from embereye_cli.values import seconds, seed
 
 
 def parse_devices(text: str) -> list[SensorSpec]:
@@ -61,14 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=10.0,
                         help="readings a second and device (default 10); 0: none; packets in a load test")  # fmt: skip
     parser.add_argument("--frame-rate", type=float, default=4.0, help="thermal frames likewise (default 4)")
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same calibrations and noise")
+    parser.add_argument("--seed", type=seed, default=0, help="the same seed gives the same calibrations and noise")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
                         help="a fire, seconds after the start; may be given more than once")  # fmt: skip
     parser.add_argument("--grpc", action="store_true", help="send by gRPC: the target is a shard's gRPC port")
     add_device_token_option(parser, "--grpc")
     add_tls_options(parser)
     parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
-    parser.add_argument("--duration", type=float, default=0.0, help="seconds to run; 0 (default): until stopped")
+    parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run; 0 (default): until stopped")
     add_load_options(parser, "packets")
     parser.add_argument("--include-frames", action="store_true",
                         help="in a load test: every second packet is a thermal frame")  # fmt: skip

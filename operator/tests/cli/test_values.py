@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from embereye_cli.processes import hub, operator, shard_camera, shard_sensor
-from embereye_cli.values import duration, duration_or_seconds, named_port, port_number, seconds, size, split_names
+from embereye_cli.values import duration, duration_or_seconds, named_port, port_number, seconds, seed, size, split_names
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("1.5m", 90), ("12h", 43_200), ("30d", 2_592_000)])
@@ -73,3 +73,10 @@ def test_a_size_is_in_bytes() -> None:
 
 def test_names_stand_behind_one_another_or_behind_commas() -> None:
     assert split_names(["a,b", " c ", "", "a"]) == ("a", "b", "c")
+
+
+def test_a_seed_is_what_chance_can_follow_from() -> None:
+    assert (seed("0"), seed("12")) == (0, 12)
+    for text in ("-5", "x", "1.5", ""):
+        with pytest.raises(ArgumentTypeError, match="is not a seed: 0 or more"):
+            seed(text)
