@@ -22,6 +22,10 @@ def run(arguments: Namespace) -> int:
         raise UserError(f"{arguments.file} does not exist: name a file that `embereye hub backup` wrote")
     with closing(SqliteDatabase(arguments.file, only_read=True)) as source, owning(arguments) as target:
         copied = copy_history(source, target, replace=arguments.replace)
-        name = target.name
+        name, newest = target.name, target.newest_cursor()
     print_copied(copied, name)
+    print(
+        f"events are counted on from {newest}: have programs that follow a feed from a cursor beyond it begin with "
+        "cursor 0, or they miss the events that get those numbers again"
+    )
     return 0

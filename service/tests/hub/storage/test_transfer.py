@@ -92,6 +92,7 @@ async def test_a_backup_that_is_restored_is_the_same_history(
     assert "identical" in capsys.readouterr().out
     assert file.stat().st_mode & 0o777 == 0o600
     assert main(["hub", "restore", *place(other), str(file)]) == 0
+    assert f"events are counted on from {before['latest']}: " in capsys.readouterr().out
     assert await everything(other) == before
     assert len(before["events"]) >= 4
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup"]
