@@ -119,8 +119,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"{counted(stats.calibrations, 'calibration')}, {counted(stats.sent_bytes, 'byte')}; "
             f"{counted(stats.connections, 'connection')}, {stats.failures} failed, {stats.lost} lost; "
             f"{counted(stats.dropped, 'packet')} dropped because the server was too slow"
+            + f"; {stats.acknowledged} acknowledged, {stats.waiting} not"
+            * arguments.grpc
         )
-        return 0 if stats.connections else 1
+        return 0 if stats.connections and (stats.acknowledged or not stats.waiting) else 1
 
     return lifecycle.run(main)
 

@@ -65,6 +65,8 @@ class SensorStats:
     calibrations: int = 0
     dropped: int = 0  # packets not sent because the server was too slow
     sent_bytes: int = 0
+    acknowledged: int = 0  # readings and frames, by gRPC
+    waiting: int = 0  # of those, what no shard has acknowledged
 
 
 class Chip:
@@ -372,4 +374,5 @@ async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
         if client is not None:
             await tasks.stop()
             await client.flush(FLUSH_SECONDS)
+            world.stats.acknowledged, world.stats.waiting = client.acknowledged, client.waiting
     return world.stats

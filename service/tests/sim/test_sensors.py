@@ -270,3 +270,9 @@ def test_the_command_ends_by_itself_and_says_what_it_sent(capsys: pytest.Capture
         port = listener.getsockname()[1]
         assert simulate_sensors.run(parse("--target", f"127.0.0.1:{port}", "--count", "2", "--duration", "1.5")) == 0
     assert capsys.readouterr().out.startswith("2 devices: ")
+
+
+def test_the_command_fails_where_nobody_acknowledges_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    target = f"127.0.0.1:{free_port()}"
+    assert simulate_sensors.run(parse("--target", target, "--grpc", "--frame-rate", "0", "--duration", "1")) == 1
+    assert "; 0 acknowledged, " in capsys.readouterr().out
