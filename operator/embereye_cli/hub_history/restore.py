@@ -4,7 +4,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from embereye.hub.databases.sqlite import SqliteDatabase
-from embereye.hub.storage.transfer import copy_history
+from embereye.hub.storage.transfer import AHEAD, copy_history
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub_history.places import add_place, closing, owning, print_copied
 
@@ -21,11 +21,7 @@ def run(arguments: Namespace) -> int:
     if not arguments.file.is_file():
         raise UserError(f"{arguments.file} does not exist: name a file that `embereye hub backup` wrote")
     with closing(SqliteDatabase(arguments.file, only_read=True)) as source, owning(arguments) as target:
-        copied = copy_history(source, target, replace=arguments.replace)
-        name, newest = target.name, target.newest_cursor()
+        copied = copy_history(source, target, replace=arguments.replace, ahead=AHEAD)
+        name = target.name
     print_copied(copied, name)
-    print(
-        f"events are counted on from {newest}: have programs that follow a feed from a cursor beyond it begin with "
-        "cursor 0, or they miss the events that get those numbers again"
-    )
     return 0

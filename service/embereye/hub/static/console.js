@@ -95,17 +95,21 @@ function takeEvent(event) {
 }
 
 async function followEvents() {
-  while (page.cursor === null) {
-    try {
-      const body = await fetchJson(`/v1/history?newest=${EVENTS}`);
-      body.events.forEach(takeEvent);
-      page.cursor = Number(body.latest);
-    } catch { await wait(1000); }
-  }
   for (;;) {
+    while (page.cursor === null) {
+      try {
+        const body = await fetchJson(`/v1/history?newest=${EVENTS}`);
+        page.events = [];
+        body.events.forEach(takeEvent);
+        page.cursor = Number(body.latest);
+      } catch { await wait(1000); }
+    }
     // A socket that the network forgot stays open and says nothing: the hub's answers tell of events that it has not brought.
+    // Nor does one bring those that the hub has not kept, or that a restored one never had.
     await new Promise((done) => {
-      const watch = setInterval(() => { if (page.behind !== null && elapsed() - page.behind > STALE_MS) end(); }, 500);
+      const watch = setInterval(() => {
+        if (page.behind !== null && elapsed() - page.behind > STALE_MS) { page.cursor = null; end(); }
+      }, 500);
       const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/v1/alarms/ws?cursor=${page.cursor}`);
       socket.onmessage = (message) => {
         takeEvent(JSON.parse(message.data));

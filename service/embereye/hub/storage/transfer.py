@@ -10,6 +10,7 @@ from embereye.hub.databases.interface import Database, Row
 from embereye.process.lifecycle import UserError
 
 ROWS = 500  # written at once
+AHEAD = 1_000_000_000  # cursors, more than are given between a backup and the day on which it is needed
 MODULUS = 2**256
 
 
@@ -21,8 +22,11 @@ class CopiedTable:
     rows: int
 
 
-def copy_history(source: Database, target: Database, *, replace: bool = False) -> list[CopiedTable]:
+def copy_history(source: Database, target: Database, *, replace: bool = False, ahead: int = 0) -> list[CopiedTable]:
     """Make `target` hold exactly what `source` holds at this moment, or leave it as it is.
+
+    Its events are numbered on from `ahead` cursors later: what has been told since a backup has cursors of its own, and
+    who remembers one of those is told all that comes after.
 
     UserError where it holds something already and `replace` does not say that this may go; StoreError; RuntimeError
     where the copy turned out to differ.
@@ -35,7 +39,7 @@ def copy_history(source: Database, target: Database, *, replace: bool = False) -
             elif list(target.rows(f"SELECT 1 FROM {name} LIMIT 1")):
                 raise UserError(f"{target.name} holds a history already: name another, or say --replace to lose it")
         copied = [CopiedTable(name, _copy(source, target, name)) for name in names]
-        target.set_newest_cursor(source.newest_cursor())
+        target.set_newest_cursor(source.newest_cursor() + ahead)
         for name in names:
             if _fingerprint(source, name) != _fingerprint(target, name):
                 raise RuntimeError(f"the copy of {name} in {target.name} is not what {source.name} holds")

@@ -16,6 +16,7 @@ from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
+from embereye.hub.storage.transfer import AHEAD
 from embereye.levels import Kind, Level, Sense
 from embereye.units import DAY, SECOND
 from embereye.v1.evidence_pb2 import EvidenceItem
@@ -92,14 +93,15 @@ async def test_a_backup_that_is_restored_is_the_same_history(
     assert "identical" in capsys.readouterr().out
     assert file.stat().st_mode & 0o777 == 0o600
     assert main(["hub", "restore", *place(other), str(file)]) == 0
-    assert f"events are counted on from {before['latest']}: " in capsys.readouterr().out
-    assert await everything(other) == before
+    assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
     assert len(before["events"]) >= 4
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup"]
-    # And life goes on where it was: the next event continues the cursor.
+    # And life goes on: whoever was told more since the backup, and remembers that, is told what comes next.
     async with running(other, DAY) as hub:
-        event = await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "zone 2")
-    assert event.cursor == before["latest"] + 1
+        with hub.feed.subscribe(before["latest"] + 5) as subscription:
+            event = await hub.actions.perform(Action.ACKNOWLEDGE, ADA, "default", "zone 2")
+            assert [entry.event for entry in await subscription.next()] == [event]
+    assert event.cursor == before["latest"] + AHEAD + 1
 
 
 async def test_a_history_that_is_moved_is_the_same_history(stored: Stored, other: Stored) -> None:
@@ -141,7 +143,7 @@ async def test_a_database_that_holds_something_is_not_overwritten_unasked(
     assert "holds a history already" in capsys.readouterr().err
     assert await everything(other) == was
     assert main(["hub", "restore", *place(other), str(file), "--replace"]) == 0
-    assert await everything(other) == before
+    assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
 
 
 async def test_a_hub_that_runs_is_neither_restored_nor_moved(
