@@ -114,13 +114,13 @@ def run(arguments: argparse.Namespace) -> int:
             token=device_token(arguments.token),
             tls=tls,
         )
+        acknowledged = f"; {stats.acknowledged} acknowledged, {stats.waiting} not" if arguments.grpc else ""
         print(
             f"{counted(len(specs), 'device')}: {counted(stats.readings, 'reading')}, {counted(stats.frames, 'frame')}, "
             f"{counted(stats.calibrations, 'calibration')}, {counted(stats.sent_bytes, 'byte')}; "
             f"{counted(stats.connections, 'connection')}, {stats.failures} failed, {stats.lost} lost; "
             f"{counted(stats.dropped, 'packet')} dropped because the server was too slow"
-            + f"; {stats.acknowledged} acknowledged, {stats.waiting} not"
-            * arguments.grpc
+            f"{acknowledged}"
         )
         return 0 if stats.connections and (stats.acknowledged or not stats.waiting) else 1
 
