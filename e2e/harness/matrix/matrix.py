@@ -209,7 +209,7 @@ async def try_faults(
 
 
 def spread(count: int, seconds: float) -> list[float]:
-    """When each of `count` fires is lit, so that they share out the time; in seconds, all at another part of one."""
+    """When each of `count` fires is lit, in seconds after the beginning, so that they share out `seconds`."""
     return [0.2 + seconds * number / count for number in range(count)]
 
 

@@ -1,6 +1,5 @@
 """The pages that tell what faults did to EmberEye in a run, written from its results."""
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from harness.matrix.fault import HOLD_SECONDS, NOTHING, Fault
 from harness.matrix.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
 from harness.matrix.rules import LAPSE
 from harness.records.about import told
+from harness.records.diary import percentile
 
 
 def page(about: dict[str, Any], outcomes: Sequence[Outcome], faults: Mapping[str, Fault[Any]], folder: Path) -> str:
@@ -60,9 +60,8 @@ def _told(seconds: Sequence[float]) -> str:
     """How soon alarms were told where all was well."""
     if not seconds:
         return "not run"
-    ranked = sorted(seconds)
-    of = [ranked[math.ceil(share * len(ranked)) - 1] for share in (0.5, 0.95, 1.0)]
-    return f"{', '.join(f'{1e3 * one:.0f}' for one in of)} ms of {len(ranked)}"
+    of = [percentile(list(seconds), share) for share in (0.5, 0.95, 1.0)]
+    return f"{', '.join(f'{1e3 * one:.0f}' for one in of)} ms of {len(seconds)}"
 
 
 def _slowest(outcomes: Sequence[Outcome]) -> str:
