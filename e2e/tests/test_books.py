@@ -1,5 +1,8 @@
 """The harness's own books: an assertion that cannot fail would prove nothing."""
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,11 @@ from harness.records.probers import EvidenceProber, IngestProber
 from harness.records.witness import ENDLESS, Heard, Lit, Witness
 from harness.servers.identity import Issuer
 
+from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.identity.credentials import Credentials
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.v1.ingest_pb2 import Ack, Drain, IngestRequest, IngestResponse, Watermark
+from embereye.v1.ingest_pb2_grpc import IngestServicer, add_IngestServicer_to_server
 
 
 @pytest.fixture
@@ -75,6 +81,54 @@ def test_cursors_without_a_gap_and_a_repeat_are_sound(diary: Diary, cursors: lis
     witness = Witness("", diary)
     witness.heard = [alarm(cursor, "zone") for cursor in cursors]
     assert witness.broken_cursors() == broken
+
+
+class Shard(IngestServicer):
+    """Acknowledges what it is sent, but for the second batch of a stream where `drains` are its answer to that."""
+
+    def __init__(self) -> None:
+        self.drains: list[Drain] = []
+        self.streams = 0
+
+    async def Stream(self, requests: AsyncIterator[IngestRequest], context: object) -> AsyncIterator[IngestResponse]:
+        self.streams += 1
+        first = True
+        async for request in requests:
+            if self.drains and not first:
+                for drain in self.drains:
+                    yield IngestResponse(drain=drain)
+                continue
+            first = False
+            for batch in request.devices:
+                mark = Watermark(device=batch.device, epoch=batch.epoch, sequence=batch.readings[-1].sequence)
+                yield IngestResponse(ack=Ack(watermarks=[mark]))
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_prober_goes_where_it_is_sent_by_name_with_what_was_not_acknowledged(diary: Diary, named: bool) -> None:
+    home, owner = Shard(), Shard()
+    servers = [GrpcServer([Service(add_IngestServicer_to_server, one, "embereye.v1.Ingest")]) for one in (home, owner)]
+    here, there = (f"127.0.0.1:{server.listen('127.0.0.1:0')}" for server in servers)
+    home.drains = [Drain(target=there, devices=["g-1"])] if named else []
+    home.drains.append(Drain(reason="this shard is going away"))
+    for server in servers:
+        await server.start()
+    one = IngestProber("g-1", here, diary)
+    running = asyncio.create_task(one.run())
+    try:
+        await one.well(20)
+        async with asyncio.timeout(20):
+            while not (owner.streams if named else home.streams > 1):
+                await asyncio.sleep(0.01)
+        home.drains.clear()
+        await one.well(20)
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await asyncio.gather(*(server.stop() for server in servers))
+    assert (home.streams, owner.streams) == ((1, 1) if named else (home.streams, 0))
+    assert one.taken_back == []
 
 
 @pytest.mark.parametrize(

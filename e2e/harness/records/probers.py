@@ -26,7 +26,7 @@ RETRY_SECONDS = 0.1
 PERIOD = 0.1  # seconds between two readings
 STALLED = 1.5  # seconds without an acknowledgement after which a stream is given up
 MOVES = 2  # made at once, as our clients do: home from a shard that goes, and on to the one that is named there
-GRACE = 0.2  # seconds in which what is in flight is still acknowledged after DRAIN
+GRACE = 0.2  # seconds in which what is in flight is still acknowledged after a DRAIN that names no device
 
 
 def smoke(name: str, fleet: str, zone: str, since_ns: int, episode: str = "", device: str = "") -> EvidenceItem:
@@ -153,6 +153,9 @@ class IngestProber:
     _epoch: int = field(default_factory=time.time_ns)
     _sent: int = 0
     _moves: list[str] = field(default_factory=list)  # where this stream was told to go
+    _handed_over: str | None = None  # where it was told to go by name: what is in flight is that shard's
+    _drained: float = 0.0  # when it was sent away last, if nothing was acknowledged since; monotonic seconds
+    _news: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to send or to do
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -173,31 +176,36 @@ class IngestProber:
         while True:
             self._made += 1
             self._waiting.append(Reading(sequence=self._made, time_ns=time.time_ns(), smoke_adc=280, gas_adc=400))
+            self._news.set()
             await asyncio.sleep(PERIOD)
 
     async def _talk(self, target: str) -> str | None:
         """One stream; returns where it was sent, "" for home; None where it failed."""
         self._sent = self.watermark
         self._moves.clear()
+        self._handed_over = None
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
         call = IngestStub(link).Stream()
         reading = asyncio.ensure_future(self._read(call))
+        reading.add_done_callback(lambda _: self._news.set())
         try:
             began = time.monotonic()
             drained = 0.0
             while not reading.done():
+                self._news.clear()
                 now = time.monotonic()
                 if not self._moves:
                     await self._write(call)
                 else:
                     drained = drained or now
-                    if now - drained > GRACE or not self._waiting or self.watermark >= self._sent:
-                        return self._moves[-1]
+                    if self._handed_over is not None or self.watermark >= self._sent or now - drained > GRACE:
+                        return self._target()
                 latest = max(began, self.acks[-1] if self.acks else began)
                 if now - latest > STALLED:
                     self.diary.note_change(self.device, f"{target} acknowledges nothing: dialling again")
                     return None
-                await asyncio.sleep(0.02)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), PERIOD)
             if not reading.cancelled():
                 await reading
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
@@ -209,7 +217,11 @@ class IngestProber:
                 await reading
             call.cancel()
             await link.close()
-        return self._moves[-1] if self._moves else None
+        return self._target() if self._moves else None
+
+    def _target(self) -> str:
+        """Where to go on: what was said of this device counts more than what was said of all of a stream."""
+        return self._moves[-1] if self._handed_over is None else self._handed_over
 
     async def _write(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
         fresh = [reading for reading in self._waiting if reading.sequence > self._sent]
@@ -232,6 +244,10 @@ class IngestProber:
                         self.device, f"DRAIN to {response.drain.target or 'home'}: {response.drain.reason}"
                     )
                     self._moves.append(response.drain.target)
+                    if self.device in response.drain.devices:
+                        self._handed_over = response.drain.target
+                    self._drained = self._drained or time.monotonic()
+                    self._news.set()
                 case "rejected":
                     self.rejections.append(response.rejected.reason)
                     self.diary.note(self.device, f"rejected: {response.rejected.reason}", "bad")
@@ -243,10 +259,17 @@ class IngestProber:
             self.taken_back.append(f"{self.device}: {self.watermark} was acknowledged, then only {sequence}")
             return
         if sequence > self.watermark:
-            if not self.acks or time.monotonic() - self.acks[-1] > 1:
+            now = time.monotonic()
+            before = self.acks[-1] if self.acks else now
+            if self._drained:
+                since = f"{now - self._drained:.3f} s after DRAIN, {now - before:.3f} s after the last one"
+                self.diary.note_change(self.device, f"acknowledged up to {sequence}: {since}")
+            elif not self.acks or now - before > 1:
                 self.diary.note_change(self.device, f"acknowledged up to {sequence}")
+            self._drained = 0.0
             self.watermark = sequence
-            self.acks.append(time.monotonic())
+            self.acks.append(now)
+            self._news.set()
         while self._waiting and self._waiting[0].sequence <= sequence:
             self._waiting.popleft()
 
