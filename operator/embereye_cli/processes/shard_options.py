@@ -36,6 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--linger", type=seconds, default=env("LINGER", "0"), metavar="SECONDS",
                         help="wait so long at the end for a hub that is away, where the spool does not outlive the"
                         " process [EMBEREYE_LINGER]")  # fmt: skip
+    parser.add_argument("--successor", type=seconds, default=env("SUCCESSOR", "0"), metavar="SECONDS",
+                        help="go on so long at the end until another process answers under this shard's name"
+                        " [EMBEREYE_SUCCESSOR]")  # fmt: skip
     parser.add_argument("--host", type=bracketed, default=env("HOST", "[::]"),
                         help="address to listen on [EMBEREYE_HOST]")  # fmt: skip
     parser.add_argument("--outer-host", type=bracketed, default=env("OUTER_HOST"), metavar="HOST",

@@ -397,10 +397,10 @@ class CameraShard:
         if self._views and (camera := self._views.next_due(self._cameras, now_ns)):
             self._views.save(camera.device, camera.analyser.familiar)
 
-    async def drain(self) -> None:
+    async def drain(self, successor: str = "") -> None:
         """Send senders away, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
         self._draining = True
-        self._push.send_drain(None, "this shard is draining")
+        self._push.send_drain(None, "this shard is draining", successor)
         for name in {*self._sources, *self._records}:
             self._close_source(name)
         deadline = time.monotonic() + DRAIN_SECONDS

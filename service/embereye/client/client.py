@@ -292,6 +292,7 @@ class Client:
                 continue
             self.rejected.pop(mark.device, None)
             state.moves.reset()
+            link.useful = True
             while state.sent and state.batches[0].epoch == mark.epoch and state.batches[0].last <= mark.sequence:
                 done.append(state.batches.popleft())
                 state.sent -= 1
@@ -323,6 +324,13 @@ class Client:
             self._remember(address)
         if not drain.devices:
             link.draining = True
+            link.successor = drain.target
+            if drain.target and drain.target != link.target:
+                # Each as soon as nothing of it is in flight here.
+                for state in self._devices.values():
+                    if (state.route or self._target) == link.target:
+                        self._send_on(state, drain.target)
+                self._link(drain.target)
             return
         for name in drain.devices:
             state = self._devices.get(name)
@@ -372,14 +380,20 @@ class Client:
         return any(state.holder is link for state in self._devices.values())
 
     def lost(self, link: "_Link") -> None:
-        """`link` is closed: what was in flight is sent again; its devices are looked for at the fleet's service."""
+        """`link` is closed: what was in flight is sent again; its devices are looked for at the fleet's service.
+
+        Or where they were, if the shard said that another process goes on there.
+        """
+        again = link.useful and link.successor == link.target
         for state in self._devices.values():
             self.release(state, link)
-            if state.route == link.target:
+            if state.route == link.target and not again:
                 self._send_on(state, "")
         link.calibrated.clear()
         if not link.home:
             del self._links[link.target]
+            if again:
+                self._link(link.target)
         self._wake()
 
 
@@ -391,6 +405,8 @@ class _Link:
         self.home = home
         self.in_flight = 0
         self.draining = False
+        self.successor = ""  # where the shard says that another process goes on in its place
+        self.useful = False  # whether anything was acknowledged here
         self.calibrated: set[str] = set()
         self.wake = asyncio.Event()
         self._client = client
@@ -401,7 +417,7 @@ class _Link:
         backoff = Backoff(floor=0.02, cap=5.0, jitter=self._jitter)
         logged = ""
         while True:
-            self.draining = False
+            self.draining, self.successor, self.useful = False, "", False
             address = self._client.home(backoff.failures) if self.home else self.target
             try:
                 async with (

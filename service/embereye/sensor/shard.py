@@ -359,12 +359,12 @@ class SensorShard:
         for listener in self._tls_listeners:
             listener.close()
 
-    async def drain(self) -> None:
+    async def drain(self, successor: str = "") -> None:
         """Accept no new device, send gRPC senders elsewhere, and give them a moment to go."""
         self._stop_listening()
         self.batcher.flush()
         self._sessions.close()
-        await self._ingest.drain(HANDOVER_SECONDS)
+        await self._ingest.drain(HANDOVER_SECONDS, successor)
         if self._recorder:
             await self._recorder.drain(RECORDINGS_SECONDS)
 

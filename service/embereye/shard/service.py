@@ -27,6 +27,7 @@ from embereye.shard.evidence.inheritance import hand_over, refusal
 from embereye.shard.evidence.reporter import Reporter
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links, PeerAddress
+from embereye.shard.succession import await_successor
 from embereye.shard.tracing import EpisodeTraces
 from embereye.units import counted
 from embereye.v1.evidence_pb2 import (
@@ -42,6 +43,8 @@ from embereye.v1.shard_pb2 import (
     Assignment,
     AssignResponse,
     DrainRequest,
+    IdentifyRequest,
+    IdentifyResponse,
     InheritRequest,
     InheritResponse,
     Load,
@@ -72,6 +75,7 @@ class ShardOptions:
     shared_grpc_port: int  # 0: none
     shared_tcp_port: int  # 0: none
     linger: float = 0.0  # seconds to wait at the end for a hub that is away: the spool goes with the process
+    successor: float = 0.0  # seconds to go on at the end until another process answers under this shard's name
     control_port: int = 0
     identity: Path | None = None  # of its certificate; None: control is served on loopback alone
     tls: Path | None = None  # folder of the certificate that devices are shown; None: they are served without TLS
@@ -128,8 +132,8 @@ class ShardCore(Protocol):
         """Give the signs of `fire` as a device would, until it is reported."""
         ...
 
-    async def drain(self) -> None:
-        """Hand senders over and finish what is in flight."""
+    async def drain(self, successor: str = "") -> None:
+        """Hand senders over, to `successor` (host:port) what no other shard owns, and finish what is in flight."""
         ...
 
     async def stop(self) -> None:
@@ -182,6 +186,7 @@ class ShardProcess(ShardServicer, Collector):
         self._closed: list[tuple[int, ClosedLedger]] = []  # with when they were closed
         self._final = False
         self._lingering = ""  # why it has not gone yet
+        self._successor = ""  # host:port where senders go on; '': at the fleet's service
         self._drained = asyncio.Event()
         self._draining = False
         self._started_ns = now_ns()
@@ -237,6 +242,8 @@ class ShardProcess(ShardServicer, Collector):
                 options.shard, options.grpc_port, options.control_port, options.metrics_port,
             )  # fmt: skip
             await first_of(stop.wait(), self._drained.wait(), tasks.failed.wait())
+            if not (self._drained.is_set() or tasks.failed.is_set()):
+                await first_of(self._await_successor(), self._drained.wait(), tasks.failed.wait())
             failed = tasks.failed.is_set()
             await self._grpc.set_serving(False)
             await self._begin_drain()
@@ -251,6 +258,21 @@ class ShardProcess(ShardServicer, Collector):
         if traces:
             traces.close()
         return int(failed)
+
+    async def _await_successor(self) -> None:
+        """Go on while nobody else does; a second signal ends that."""
+        current, seconds = self._assignments.current, self._options.successor
+        if not (seconds and current.devices and current.own.control):
+            return
+        own = PeerAddress(current.own.shard, current.own.control)
+        if await await_successor(own, self._identify(), self._links.peer, seconds):
+            self._successor = current.own.grpc
+            logger.info("another process answers as %s: this one goes", self._options.shard)
+        else:
+            logger.warning(
+                "nobody else answers as %s after %g s: %s not watched until somebody does",
+                self._options.shard, seconds, counted(len(current.devices), "device is", "devices are"),
+            )  # fmt: skip
 
     async def _linger(self) -> None:
         """Wait for the hub to take what is spooled, where nobody else will have it; a second signal ends that."""
@@ -342,7 +364,7 @@ class ShardProcess(ShardServicer, Collector):
     async def _begin_drain(self) -> None:
         if not self._draining:
             self._draining = True
-            await self._core.drain()
+            await self._core.drain(self._successor)
 
     async def Assign(self, request: Assignment, context: object) -> AssignResponse:
         """Take an assignment from the operator."""
@@ -359,6 +381,14 @@ class ShardProcess(ShardServicer, Collector):
     async def Status(self, request: StatusRequest, context: object) -> ShardStatus:
         """Tell the operator how this shard is."""
         return self._status(devices=request.devices)
+
+    async def Identify(self, request: IdentifyRequest, context: object) -> IdentifyResponse:
+        """Tell who answers here."""
+        return self._identify()
+
+    def _identify(self) -> IdentifyResponse:
+        epoch = self._assignments.current.epoch
+        return IdentifyResponse(started_ns=self._started_ns, epoch=epoch, ready=bool(epoch) and not self._draining)
 
     async def Drain(
         self, request: DrainRequest, context: "grpc.aio.ServicerContext[DrainRequest, ShardStatus]"

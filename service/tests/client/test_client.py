@@ -235,6 +235,55 @@ async def test_a_draining_shard_is_left_for_the_one_it_names_without_loss(start:
     assert second.ledger("a").analysed + client.acknowledged - second.ledger("a").analysed == 200
 
 
+async def test_a_shard_that_another_process_follows_is_left_for_that_without_asking_the_service(start: Start) -> None:
+    service, first, second = await start(), await start(), await start()
+    first.own("a")
+    second.own("a")
+    service.own(elsewhere={"a": "first"}, peers=(first.peer("first"),))
+    async with Client(service.target, linger=0.005) as client:
+        client.send("a", smoke_adc=1)
+        assert await client.flush(20)
+        service.own(epoch=2, elsewhere={"a": "nobody"})  # who asks there now is sent nowhere
+        sent = 1
+        for successor in (second, first):
+            leaving = first if successor is second else second
+            if successor is first:
+                first = successor = await start()
+                first.own("a")
+            draining = asyncio.ensure_future(leaving.shard.drain(successor.target))
+            for _ in range(100):
+                sent += client.send("a", smoke_adc=1) > 0
+                await asyncio.sleep(0.002)
+            await draining
+            assert await client.flush(20)
+            assert successor.ledger("a").analysed > 0
+        assert client.acknowledged == sent
+
+
+async def test_where_another_process_goes_on_at_the_same_address_it_is_dialled_again_but_not_again_and_again(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service, first = await start(), await start()
+    first.own("a")
+    service.own(elsewhere={"a": "first"}, peers=(first.peer("first"),))
+    async with Client(service.target, linger=0.005) as client:
+        client.send("a", smoke_adc=1)
+        assert await client.flush(20)
+        dialled: list[str] = []
+        dial = client.dial
+        monkeypatch.setattr(client, "dial", lambda address: dialled.append(address) or dial(address))
+        await first.shard.drain(first.target)  # it still answers there, and will not take anything
+        client.send("a", smoke_adc=1)
+        assert not await client.flush(0.5)
+        assert dialled[0] == first.target
+        assert len(dialled) < 20
+        second = await start()
+        second.own("a")
+        service.own(epoch=2, elsewhere={"a": "second"}, peers=(second.peer("second"),))
+        assert await client.flush(20)
+    assert second.ledger("a").analysed == 1
+
+
 async def test_an_undeclared_device_keeps_its_readings_until_it_is_declared(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

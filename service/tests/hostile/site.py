@@ -131,6 +131,7 @@ class Site:
         access: AccessRules | None = None,
         peers: Sequence[str] = (),
         deadline: str = "2s",
+        own: Peer | None = None,
     ) -> None:
         self.devices[shard] = list(devices)
         settings = SensorSettings()
@@ -144,6 +145,7 @@ class Site:
             devices=[Device(id=name, zone=name) for name in devices],
             sensor=settings,
             peers=[Peer(shard=peer, control=f"{HOST}:{self.ports[peer][3]}") for peer in peers],
+            own=own,
         )
         partial = self.folder / f"{shard}.partial"
         partial.write_text(json_format.MessageToJson(assignment))

@@ -27,6 +27,7 @@ DEFAULT_RESOURCES: dict[bool, Manifest] = {
     True: {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
 }
 LINGER_SECONDS = 60  # that a shard which is to go waits for a hub that is away: its evidence goes with its pod
+SUCCESSOR_SECONDS = 20  # that a shard goes on until its successor does, as long as a pod takes whose image is there
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
 EVERY_ADDRESS = "[::]"  # of both families, where the host has both
 
@@ -62,6 +63,7 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
         "EMBEREYE_CONTROL_PORT": str(CONTROL_PORT),
         "EMBEREYE_METRICS_PORT": str(METRICS_PORT),
         "EMBEREYE_LINGER": str(LINGER_SECONDS),
+        "EMBEREYE_SUCCESSOR": str(SUCCESSOR_SECONDS),
         "EMBEREYE_IDENTITY": IDENTITY_FOLDER,
         "EMBEREYE_CREDENTIALS": CREDENTIALS_FOLDER,
     }

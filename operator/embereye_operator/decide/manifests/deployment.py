@@ -6,7 +6,13 @@ from typing import Any
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, to_manifest
 from embereye_operator.api.shared import TopologySpread
-from embereye_operator.decide.manifests.container import LINGER_SECONDS, PRE_STOP_SECONDS, build_container, build_user
+from embereye_operator.decide.manifests.container import (
+    LINGER_SECONDS,
+    PRE_STOP_SECONDS,
+    SUCCESSOR_SECONDS,
+    build_container,
+    build_user,
+)
 from embereye_operator.decide.manifests.names import LABEL_SHARD, build_labels, build_metadata, placement_name, selector
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import (
@@ -18,8 +24,9 @@ from embereye_operator.decide.manifests.volumes import (
 )
 
 ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
-# preStop, the shard's drain, what gRPC and the spool need after it, and what is waited for a hub that is away.
-GRACE_SECONDS = PRE_STOP_SECONDS + 2 + 6 + LINGER_SECONDS
+# preStop, what is waited for a successor, the shard's drain, what gRPC and the spool need after it, and what is waited
+# for a hub that is away.
+GRACE_SECONDS = PRE_STOP_SECONDS + SUCCESSOR_SECONDS + 2 + 6 + LINGER_SECONDS
 READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
 # How long a pod stays bound to a node that does not tell how it is: Kubernetes' own 300 s begin after the 50 s that it
 # takes to notice. Kubelet's own word "not ready" is less: its pods may well go on meanwhile.

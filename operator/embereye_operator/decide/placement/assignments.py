@@ -233,6 +233,7 @@ def build_assignments(
             epoch=epoch,
             devices=held[shard],
             peers=[peer for name, peer in sorted(members.items()) if name != shard],
+            own=members.get(shard),
             canary=Canary(interval_ns=fleet.spec.canary.interval, within_ns=fleet.spec.canary.within),
         )
         if isinstance(settings, SensorSettings):

@@ -23,6 +23,7 @@ CALLS: Mapping[str, Rule] = {
     "embereye.v1.Shard/Status": Rule(Role.OPERATOR),
     "embereye.v1.Shard/Drain": Rule(Role.OPERATOR),
     "embereye.v1.Shard/Inherit": Rule(Role.SHARD),
+    "embereye.v1.Shard/Identify": Rule(Role.SHARD),
     "embereye.v1.Ingest/TakeOver": Rule(Role.SHARD),
     "embereye.v1.Relays/Pass": Rule(Role.SHARD),
     "embereye.v1.Sensors/Ask": Rule(Role.SHARD, open=True),  # passed on to the shard that owns the device

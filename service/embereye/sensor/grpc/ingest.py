@@ -119,6 +119,7 @@ class Ingest:
         self._idle = asyncio.Event()
         self._idle.set()
         self._draining = False
+        self._successor = ""  # where senders go on while draining
         self._patience = 0.0  # seconds to wait for another shard's answer while draining
         self._over = False  # drained: what still arrives is not analysed
         self._tasks = Tasks()  # that send
@@ -189,13 +190,15 @@ class Ingest:
                 taken.append(mark.device)
         return TakeOverResponse(devices=taken)
 
-    async def drain(self, timeout: float) -> None:
+    async def drain(self, timeout: float, successor: str = "") -> None:
         """Tell every sender to go elsewhere, and wait until they went, at most `timeout` seconds.
 
         A sender of devices whose new owner does not know yet where to go on is told once it does, or half of the time
-        is over, and is served until then; it holds up no other.
+        is over, and is served until then; it holds up no other. Those of devices that no other shard owns go on at
+        `successor`, host:port; '': at the fleet's service.
         """
         self._draining = True
+        self._successor = successor
         self._patience = timeout / 2
         self._analyse()
         with contextlib.suppress(TimeoutError):
@@ -277,7 +280,7 @@ class Ingest:
         self._handoffs.let_go({name for name in stream.devices if self._owner.peer_of(name)})
         drains = self._drains_for(stream, stream.devices, reason)
         peers = [peer.grpc for peer in self._owner.peers() if peer.grpc]
-        stream.add([*drains, IngestResponse(drain=Drain(reason=reason, peers=peers))])
+        stream.add([*drains, IngestResponse(drain=Drain(target=self._successor, reason=reason, peers=peers))])
         await stream.flush()
 
     def _drains_for(self, stream: _Stream, devices: Collection[str], reason: str) -> list[IngestResponse]:

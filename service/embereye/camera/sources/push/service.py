@@ -115,11 +115,11 @@ class PushService(FramesServicer):
         """Open streams."""
         return len(self._streams)
 
-    def send_drain(self, targets: dict[str, str] | None, reason: str) -> None:
-        """Tell senders to go elsewhere: `targets` maps cameras to host:port; None: everything, anywhere."""
+    def send_drain(self, targets: dict[str, str] | None, reason: str, successor: str = "") -> None:
+        """Tell senders to go elsewhere: `targets` maps cameras to host:port; None: everything, to `successor`."""
         for stream in self._streams:
             if targets is None:
-                stream.queue_response(PushResponse(drain=Drain(reason=reason)))
+                stream.queue_response(PushResponse(drain=Drain(target=successor, reason=reason)))
                 continue
             for target in sorted({targets[camera] for camera in stream.sequences if camera in targets}):
                 cameras = sorted(camera for camera in stream.sequences if targets.get(camera) == target)
