@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -18,9 +18,6 @@ from embereye.v1.shard_pb2 import Assignment, AssignResponse, ShardStatus, Statu
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_operator.errors import UnavailableError
 
-if TYPE_CHECKING:
-    from embereye.v1.roster_pb2_grpc import RosterAsyncStub
-
 T = TypeVar("T")
 TIMEOUT = 1.0  # seconds; a shard that takes longer to tell how it is, is not well
 CALL_SECONDS = 2 * TIMEOUT  # the longest that any call takes
@@ -28,6 +25,9 @@ IDLE = 60.0  # seconds after which the channel to a shard that nobody asks for i
 ROSTER_PERIOD = 30.0  # seconds between repetitions of an unchanged roster, for a hub that lost it
 # A shard that restarts comes back at the same address; gRPC would wait up to two minutes before it looks.
 RECONNECT = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000))
+# As long as that it waits before it asks for a name again that nobody resolved, and no option shortens it: a channel
+# that is not connected so many seconds after it was made is made anew, and asks at once.
+CONNECTED_SECONDS = 2.0
 
 
 class Address(NamedTuple):
@@ -38,35 +38,57 @@ class Address(NamedTuple):
     control: str  # host:port
 
 
+class _Open(NamedTuple):
+    link: grpc.aio.Channel
+    shown: Certificate | None
+    since: float  # monotonic seconds
+
+
 class _Channels:
     """One channel to each process of ours, made anew when the certificate that it is called with is another one."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self.credentials = credentials
-        self._open: dict[tuple[str, str], tuple[grpc.aio.Channel, Certificate | None]] = {}
+        self._open: dict[tuple[str, str], _Open] = {}
         self._over: set[grpc.aio.Channel] = set()  # that are closed once the calls which began on them have ended
         self._closing = Tasks()
 
     def get(self, address: str, server_name: str) -> grpc.aio.Channel:
         certificate = self.credentials.current if self.credentials else None
-        link, shown = self._open.get((address, server_name), (None, None))
-        if link is None or shown is not certificate:
-            if link is not None:
-                self._over.add(link)
-                self._closing.start(self._close_later(link), name="close-channel")
+        known = self._open.get((address, server_name))
+        if known and known.shown is not certificate:
+            self._let_go(address, server_name)
+            known = None
+        if known is None:
             link = control_channel(address, server_name, self.credentials, RECONNECT)
-            self._open[address, server_name] = link, certificate
-        return link
+            known = self._open[address, server_name] = _Open(link, certificate, time.monotonic())
+        return known.link
+
+    def failed(self, address: str, server_name: str, link: grpc.aio.Channel) -> None:
+        """A call on `link` failed: if it is not even connected, the next one is made on another."""
+        known = self._open.get((address, server_name))
+        if (
+            known
+            and known.link is link
+            and link.get_state() is not grpc.ChannelConnectivity.READY
+            and time.monotonic() - known.since > CONNECTED_SECONDS
+        ):
+            self._let_go(address, server_name)
 
     async def close(self, chosen: Collection[tuple[str, str]] | None = None) -> None:
         """Close those of `chosen`, or all."""
         keys = list(self._open) if chosen is None else chosen
-        closing = [self._open.pop(key)[0] for key in keys]
+        closing = [self._open.pop(key).link for key in keys if key in self._open]
         if chosen is None:
             await self._closing.stop()
             closing += self._over
             self._over.clear()
         await asyncio.gather(*(link.close(None) for link in closing))
+
+    def _let_go(self, address: str, server_name: str) -> None:
+        link = self._open.pop((address, server_name)).link
+        self._over.add(link)
+        self._closing.start(self._close_later(link), name="close-channel")
 
     async def _close_later(self, link: grpc.aio.Channel) -> None:
         await link.close(CALL_SECONDS)
@@ -92,11 +114,20 @@ class _Caller:
         """Close all channels."""
         await self._channels.close()
 
-    @staticmethod
-    async def _answer(call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T:
-        """What `call` returns; AioRpcError where it fails. An abandoned call would never be collected: grpc#43462."""
+    async def _answer(
+        self, address: str, server_name: str, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]"
+    ) -> T:
+        """What the call returns that `make` begins on a channel; AioRpcError where it fails.
+
+        An abandoned call would never be collected: grpc#43462.
+        """
+        link = self._channels.get(address, server_name)
+        call = make(link)
         try:
             return await call
+        except grpc.aio.AioRpcError:
+            self._channels.failed(address, server_name, link)
+            raise
         finally:
             call.cancel()
 
@@ -110,11 +141,12 @@ class Shards(_Caller):
 
     async def status(self, address: Address) -> ShardStatus | None:
         """The shard's word with each device, or None where it cannot be had."""
-        return await self._call(ShardStub(self._channel(address)).Status(StatusRequest(devices=True), timeout=TIMEOUT))
+        request = StatusRequest(devices=True)
+        return await self._call(address, lambda link: ShardStub(link).Status(request, timeout=TIMEOUT))
 
     async def assign(self, address: Address, assignment: Assignment) -> AssignResponse | None:
         """Give the shard at `address` its assignment; None where it cannot be reached."""
-        return await self._call(ShardStub(self._channel(address)).Assign(assignment, timeout=CALL_SECONDS))
+        return await self._call(address, lambda link: ShardStub(link).Assign(assignment, timeout=CALL_SECONDS))
 
     async def close_idle(self) -> None:
         """Close the channels to shards that are gone."""
@@ -139,14 +171,13 @@ class Shards(_Caller):
     def _key(address: Address) -> tuple[str, str]:
         return address.control, shard_server_name(address.namespace, address.shard)
 
-    def _channel(self, address: Address) -> grpc.aio.Channel:
+    async def _call(
+        self, address: Address, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]"
+    ) -> T | None:
         key = self._key(address)
         self._used[key] = time.monotonic()
-        return self._channels.get(*key)
-
-    async def _call(self, call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T | None:
         try:
-            return await self._answer(call)
+            return await self._answer(*key, make)
         except grpc.aio.AioRpcError:
             return None
 
@@ -169,39 +200,34 @@ class Hub(_Caller):
         if (told is roster or told == roster) and time.monotonic() - when < ROSTER_PERIOD:
             return ledger
         self._told.pop(roster.fleet, None)
-        response = await self._call(self._stub().Set(roster, timeout=TIMEOUT))
+        response = await self._call(lambda link: RosterStub(link).Set(roster, timeout=TIMEOUT))
         ledger = response.ledger if response.HasField("ledger") else None
         self._told[roster.fleet] = (roster, time.monotonic(), ledger)
         return ledger
 
     async def tell_scaling(self, scaling: FleetScaling) -> None:
         """Tell how busy a fleet is; UnavailableError where it cannot be told."""
-        await self._call(self._stub().TellScaling(scaling, timeout=TIMEOUT))
+        await self._call(lambda link: RosterStub(link).TellScaling(scaling, timeout=TIMEOUT))
 
     async def retain(self, fleets: Sequence[str]) -> None:
         """Make the hub forget every other fleet; UnavailableError where it cannot be told."""
         for fleet in set(self._told) - set(fleets):
             del self._told[fleet]
-        await self._call(self._stub().Retain(RetainRequest(fleets=fleets), timeout=TIMEOUT))
+        request = RetainRequest(fleets=fleets)
+        await self._call(lambda link: RosterStub(link).Retain(request, timeout=TIMEOUT))
 
     async def answers(self) -> bool:
         """Whether the hub is there and serves."""
-        check = health_pb2_grpc.HealthStub(self._link()).Check
+        request = health_pb2.HealthCheckRequest()
         try:
-            answer = await self._call(check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT))
+            answer = await self._call(lambda link: health_pb2_grpc.HealthStub(link).Check(request, timeout=TIMEOUT))
         except UnavailableError:
             return False
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
-    def _link(self) -> grpc.aio.Channel:
-        return self._channels.get(self.address, SERVER_NAMES[Role.HUB])
-
-    def _stub(self) -> "RosterAsyncStub":
-        return RosterStub(self._link())
-
-    async def _call(self, call: "grpc.aio.UnaryUnaryCall[Any, T]") -> T:
+    async def _call(self, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]") -> T:
         try:
-            return await self._answer(call)
+            return await self._answer(self.address, SERVER_NAMES[Role.HUB], make)
         except grpc.aio.AioRpcError as error:
             sentence = f"hub {self.address} cannot be told the roster: {error.code().name}"
             raise UnavailableError(sentence) from error

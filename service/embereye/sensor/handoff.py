@@ -97,15 +97,19 @@ class Handoffs:
         self._answered(list(self._asking))
 
     async def _offer(self, target: PeerAddress) -> None:
-        link = self._dial(target)
+        link: grpc.aio.Channel | None = None
         pause = RETRY_SECONDS
         logged = ""
         try:
             while devices := self._bound_for(target):
+                link = link or self._dial(target)
                 if await self._reachable(link):
                     taken, refusal = await self._ask(link, devices)
                 else:
                     taken, refusal = set(), "it cannot be reached"
+                    # A channel asks for a name that nobody resolves up to two minutes later; a new one asks at once.
+                    await link.close(None)
+                    link = None
                 taken &= set(self._bound_for(target))  # the assignment may have changed meanwhile
                 self._gone |= taken
                 self._waiting -= taken
@@ -121,7 +125,8 @@ class Handoffs:
         finally:
             self._offers.pop(target, None)
             self._answered(self._bound_for(target))  # or their senders would wait for an answer that never comes
-            await link.close(None)
+            if link is not None:
+                await link.close(None)
 
     def _bound_for(self, target: PeerAddress) -> list[str]:
         return [device for device in self._waiting if self._targets[device] == target]

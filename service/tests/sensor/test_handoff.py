@@ -106,6 +106,26 @@ async def test_while_nobody_answers_what_is_still_ours_is_taken() -> None:
         assert not leaving.gone("a")
 
 
+async def test_a_shard_that_cannot_be_reached_is_dialled_again_for_a_channel_asks_for_a_name_minutes_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("embereye.sensor.handoff.CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr("embereye.sensor.handoff.RETRY_SECONDS", 0.01)
+    dialled: list[grpc.aio.Channel] = []
+
+    def dial(target: PeerAddress) -> grpc.aio.Channel:
+        dialled.append(channel(target.control))
+        return dialled[-1]
+
+    leaving = Handoffs(lambda _: TakeOverRequest(), lambda _: None, dial)
+    leaving.update({"a": PeerAddress("other", "127.0.0.1:1")}, ours={"a"})
+    async with asyncio.timeout(10):
+        while len(dialled) < 3:
+            await asyncio.sleep(0.01)
+    await leaving.stop()
+    assert all(link.get_state() is grpc.ChannelConnectivity.SHUTDOWN for link in dialled)
+
+
 async def test_a_shard_of_another_fleet_cannot_hand_devices_over() -> None:
     server, target, shard = await serve("a")
     marks = [Watermark(device="a", epoch=7, sequence=5)]
