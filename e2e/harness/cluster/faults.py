@@ -10,13 +10,14 @@ from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.hub_faults import HUB, HUB_FAULTS, ready, rested
 from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
-from harness.matrix.fault import Fault
+from harness.matrix.fault import Fault, mended_after
 from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 
 API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it for as long as this file is there
 BACK_SECONDS = 120.0  # for the API server, and for CoreDNS, once they may run again
 ISSUED_SECONDS = 240.0  # for the operator to see that certificates are gone
 SLOW_LINE = "1mbit"
+NAMELESS_SECONDS = 20.0
 NO_SUCH_IMAGE = "embereye:no-such-version"
 
 
@@ -247,12 +248,14 @@ async def names_gone(release: Release) -> AsyncIterator[None]:
     """Nobody resolves names in the cluster."""
     dns = ("--namespace", "kube-system", "deployment/coredns")
     before = json.loads(await release.cluster.kubectl("get", *dns, "--output", "json"))["spec"]["replicas"]
-    await release.cluster.kubectl("scale", *dns, "--replicas=0")
-    try:
-        yield
-    finally:
+
+    async def restore() -> None:
         await release.cluster.kubectl("scale", *dns, f"--replicas={before}")
         await release.cluster.kubectl("rollout", "status", *dns, f"--timeout={BACK_SECONDS:g}s", limit=BACK_SECONDS + 5)
+
+    await release.cluster.kubectl("scale", *dns, "--replicas=0")
+    async with mended_after(NAMELESS_SECONDS, restore):
+        yield
 
 
 @asynccontextmanager
@@ -331,7 +334,8 @@ FAULTS: dict[str, Fault[Release]] = {
               hold=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
         Fault("network slow", f"a node sends no more than {SLOW_LINE}/s, for 20 s", 10.0, network_slow,
               hold=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
-        Fault("names gone", "nobody resolves names for 20 s", 1.5, names_gone, hold=20.0),
+        Fault("names gone", f"nobody resolves names for {NAMELESS_SECONDS:g} s", 1.5, names_gone,
+              hold=NAMELESS_SECONDS),
         Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
               besides=frozenset({"ShardDown", "FleetNotReady"}), takes=FLEET, planned=True),
         Fault("image bad", "an image that there is not is declared for 20 s, and taken back", 1.5, image_bad,

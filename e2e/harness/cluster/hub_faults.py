@@ -4,13 +4,13 @@ import asyncio
 import functools
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from harness.cluster.attacked import Engines, Release
 from harness.cluster.cluster import Json, until
 from harness.cluster.site import SYSTEM
-from harness.matrix.fault import Fault
+from harness.matrix.fault import Fault, mended_after
 from harness.matrix.rules import CUT_OFF, HUB_GONE, OPERATOR_GONE, SHARD_GONE
 
 AWAY_SECONDS = 14.0  # for which a server is gone
@@ -112,7 +112,8 @@ async def hubs_killed(release: Release) -> AsyncIterator[None]:
 async def database_gone(release: Release) -> AsyncIterator[None]:
     """PostgreSQL crashes, with all connections, and is started again later."""
     postgres = _engines(release).postgres
-    async with _away(postgres.stop, postgres.start):
+    await asyncio.to_thread(postgres.stop)
+    async with mended_after(AWAY_SECONDS, functools.partial(asyncio.to_thread, postgres.start)):
         yield
 
 
@@ -129,24 +130,9 @@ async def sessions_ended(release: Release) -> AsyncIterator[None]:
 async def bus_gone(release: Release) -> AsyncIterator[None]:
     """NATS is killed (-9), and started again later."""
     nats = _engines(release).nats
-    async with _away(functools.partial(nats.stop, signal.SIGKILL), nats.start):
+    await asyncio.to_thread(nats.stop, signal.SIGKILL)
+    async with mended_after(AWAY_SECONDS, functools.partial(asyncio.to_thread, nats.start)):
         yield
-
-
-@asynccontextmanager
-async def _away(stop: Callable[[], object], start: Callable[[], object]) -> AsyncIterator[None]:
-    """A server is gone for AWAY_SECONDS, also where another fault lasts longer."""
-
-    async def back() -> None:
-        await asyncio.sleep(AWAY_SECONDS)
-        await asyncio.to_thread(start)
-
-    await asyncio.to_thread(stop)
-    starting = asyncio.get_running_loop().create_task(back(), name="server-back")
-    try:
-        yield
-    finally:
-        await starting
 
 
 HUB = "a hub's process"

@@ -66,6 +66,21 @@ NOTHING: Fault[Any] = Fault("nothing", "nothing is done, for comparison", 1.5, _
 
 
 @asynccontextmanager
+async def mended_after(seconds: float, mend: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """What was harmed is mended so much later, also where another fault lasts longer."""
+
+    async def mend_later() -> None:
+        await asyncio.sleep(seconds)
+        await mend()
+
+    mending = asyncio.get_running_loop().create_task(mend_later(), name="mend")
+    try:
+        yield
+    finally:
+        await mending
+
+
+@asynccontextmanager
 async def together(site: B, faults: Sequence[Fault[B]]) -> AsyncIterator[None]:
     """All of `faults`, one soon after the other, mended in the other order."""
     async with AsyncExitStack() as stack:
