@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness.records.diary import Diary, percentile
@@ -89,6 +90,9 @@ class Shard(IngestServicer):
     def __init__(self) -> None:
         self.drains: list[Drain] = []
         self.streams = 0
+
+    async def TakeOver(self, request: object, context: object) -> Any:
+        raise AssertionError("no prober asks for it")
 
     async def Stream(self, requests: AsyncIterator[IngestRequest], context: object) -> AsyncIterator[IngestResponse]:
         self.streams += 1

@@ -40,7 +40,7 @@ def left_behind(path: Path, resource: str) -> World:
 
 # Shards prove who they are by a certificate, have a port for those who prove the same, a minute more to end and, where
 # the fleet says nothing of it, a limit of memory: their pods are rolled once, one at a time.
-NEW = {"EMBEREYE_IDENTITY", "EMBEREYE_CONTROL_PORT", "EMBEREYE_LINGER", "control", "identity"}
+NEW = {"EMBEREYE_IDENTITY", "EMBEREYE_CONTROL_PORT", "EMBEREYE_LINGER", "EMBEREYE_SUCCESSOR", "control", "identity"}
 
 
 def without_what_is_new(template: Any) -> Any:

@@ -264,8 +264,8 @@ class IngestProber:
             if self._drained:
                 since = f"{now - self._drained:.3f} s after DRAIN, {now - before:.3f} s after the last one"
                 self.diary.note_change(self.device, f"acknowledged up to {sequence}: {since}")
-            elif not self.acks or now - before > 1:
-                self.diary.note_change(self.device, f"acknowledged up to {sequence}")
+            elif not self.acks or now - before > 2 * PERIOD:
+                self.diary.note(self.device, f"acknowledged up to {sequence}: {now - before:.3f} s after the last one")
             self._drained = 0.0
             self.watermark = sequence
             self.acks.append(now)

@@ -48,6 +48,9 @@ class ServedShard(ShardServicer):
     async def Inherit(self, request: object, context: object) -> Any:
         raise AssertionError("shards ask each other")
 
+    async def Identify(self, request: object, context: object) -> Any:
+        raise AssertionError("a shard asks itself")
+
 
 @dataclass
 class ServedHub(RosterServicer):

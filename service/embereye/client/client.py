@@ -327,9 +327,9 @@ class Client:
             link.successor = drain.target
             if drain.target and drain.target != link.target:
                 # Each as soon as nothing of it is in flight here.
-                for state in self._devices.values():
-                    if (state.route or self._target) == link.target:
-                        self._send_on(state, drain.target)
+                for each in self._devices.values():
+                    if (each.route or self._target) == link.target:
+                        self._send_on(each, drain.target)
                 self._link(drain.target)
             return
         for name in drain.devices:

@@ -229,7 +229,9 @@ def test_a_shard_has_time_to_drain() -> None:
     pod = build_deployment(fleet(), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
     sleep = pod["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
     environment = {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
-    assert pod["terminationGracePeriodSeconds"] >= sleep + 2 + 5 + float(environment["EMBEREYE_LINGER"])
+    assert pod["terminationGracePeriodSeconds"] >= (
+        sleep + 2 + 5 + float(environment["EMBEREYE_LINGER"]) + float(environment["EMBEREYE_SUCCESSOR"])
+    )
 
 
 def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
