@@ -335,7 +335,7 @@ FAULTS: dict[str, Fault[Release]] = {
         Fault("network slow", f"a node sends no more than {SLOW_LINE}/s, for 20 s", 10.0, network_slow,
               hold=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
         Fault("names gone", f"nobody resolves names for {NAMELESS_SECONDS:g} s", 1.5, names_gone,
-              hold=NAMELESS_SECONDS),
+              hold=NAMELESS_SECONDS, besides=frozenset({"HubNotReached", "EvidenceWaiting"})),
         Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
               besides=frozenset({"ShardDown", "FleetNotReady"}), takes=FLEET, planned=True),
         Fault("image bad", "an image that there is not is declared for 20 s, and taken back", 1.5, image_bad,
