@@ -132,6 +132,7 @@ async def test_a_prober_goes_where_it_is_sent_by_name_with_what_was_not_acknowle
             await running
         await asyncio.gather(*(server.stop() for server in servers))
     assert (home.streams, owner.streams) == ((1, 1) if named else (home.streams, 0))
+    assert one.moved(0.0, one.acks[-1]) == max(late for _, late in one.moves) > 0
     assert one.taken_back == []
 
 

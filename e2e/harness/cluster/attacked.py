@@ -159,6 +159,10 @@ class Release:
         """The longest time that any probed sensor was without an acknowledgement, in seconds."""
         return max(prober.gap(since, until) for prober in self.site.ingest)
 
+    def moved(self, since: float, until: float) -> float:
+        """The longest time that a probed sensor's way from one shard to another took; 0: none moved."""
+        return max((prober.moved(since, until) for prober in self.site.ingest), default=0.0)
+
     def taken_back(self) -> int:
         """Acknowledged readings that were asked for again."""
         return len(self.site.taken_back())

@@ -30,6 +30,9 @@ class Building(Protocol):
     def gap(self, since: float, until: float) -> float:
         """The longest time that any probed sensor was without an acknowledgement, in seconds."""
 
+    def moved(self, since: float, until: float) -> float:
+        """The longest time that a probed sensor's way from one shard to another took, in seconds; 0: none moved."""
+
     def taken_back(self) -> int:
         """Acknowledged readings that were asked for again."""
 

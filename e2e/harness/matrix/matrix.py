@@ -52,6 +52,7 @@ class Outcome:
     alerts_left: tuple[str, ...] = ()  # that still fired RESOLVE_SECONDS after everything was well again
     resolved: float = 0.0  # seconds from then until none fired any more
     tries: int = 1  # runs of this row; it tells of the last
+    moved: float = 0.0  # the longest time between acknowledgements where a sensor was sent from one shard to another
     told: tuple[float, ...] = ()  # seconds from each fire's first line until the witness was told
 
     @property
@@ -204,7 +205,8 @@ async def try_faults(
     busy = (waited_seconds() - waited) / max(time.monotonic() - began, 1e-9)
     fired = await alerts.end(faults, busy)
     outcome = _judge(site, prober.lit(acknowledged), faults, problem=problem, recovery=recovery, recovery_limit=limit,
-                  burning=burning, gap=site.gap(began, ended), back=site.taken_back() - back_before)  # fmt: skip
+                  burning=burning, gap=site.gap(began, ended), moved=site.moved(began, ended),
+                  back=site.taken_back() - back_before)  # fmt: skip
     return replace(outcome, **fired, pressure=round(min(busy, 1.0), 2))
 
 
@@ -229,7 +231,8 @@ def waited_seconds() -> float:
 
 def _judge(  # noqa: PLR0913 -- what was seen, all by name
     site: Building, acknowledged: Sequence[Lit], faults: Sequence[Fault[B]], *, problem: str, recovery: float,
-    recovery_limit: float, burning: Sequence[tuple[str, float]], gap: float, back: int,
+    recovery_limit: float, burning: Sequence[tuple[str, float]], gap: float, moved: float,
+    back: int,
 ) -> Outcome:  # fmt: skip
     lost, doubled = site.witness.miscounted_lit(acknowledged)
     lit = [Lit(zone, wall_ns(began)) for zone, began in burning]
@@ -240,6 +243,7 @@ def _judge(  # noqa: PLR0913 -- what was seen, all by name
     return Outcome(
         faults=tuple(fault.name for fault in faults),
         gap=round(gap, 2),
+        moved=round(moved, 2),
         gap_limit=max(fault.gap for fault in faults) if len(faults) == 1 else sum(fault.gap for fault in faults),
         recovery=round(recovery, 2),
         recovery_limit=recovery_limit,

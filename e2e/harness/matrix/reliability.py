@@ -18,6 +18,9 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome], faults: Mapping[str
     singles = [one for one in outcomes if len(one.faults) == 1 and one not in nothing]
     pairs = [one for one in outcomes if len(one.faults) > 1]
 
+    planned = {fault.name for fault in faults.values() if fault.planned}
+    moves = [one.moved for one in outcomes if len(one.faults) == 1 and one.faults[0] in planned]
+
     def worst(names: Collection[str]) -> str:
         gaps = [one.gap for one in outcomes if len(one.faults) == 1 and one.faults[0] in names]
         return f"{max(gaps):g} s" if gaps else "not run"
@@ -31,7 +34,8 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome], faults: Mapping[str
         alarms_lost=sum(one.alarms_lost for one in outcomes),
         alarms_doubled=sum(one.alarms_doubled for one in outcomes),
         taken_back=sum(one.taken_back for one in outcomes),
-        nothing=worst({NOTHING.name}), planned=worst({fault.name for fault in faults.values() if fault.planned}),
+        nothing=worst({NOTHING.name}), planned=worst(planned),
+        moved=f"{max(moves):g} s" if any(moves) else "none moved",
         killed=worst({"shard killed"}), told=_told([seconds for one in nothing for seconds in one.told]),
         alone=ALONE_SECONDS, pair=PAIR_SECONDS,
         slowest_alone=_slowest(singles), slowest_pair=_slowest(pairs),
@@ -70,8 +74,8 @@ def _slowest(outcomes: Sequence[Outcome]) -> str:
 
 def _table(outcomes: Sequence[Outcome], said: Mapping[str, str]) -> str:
     titles = (
-        "fault", "gap", "recovery", "told", "evidence lost, doubled", "alarms lost, doubled", "alerts that began",
-        "pressure", "",
+        "fault", "gap", "move", "recovery", "told", "evidence lost, doubled", "alarms lost, doubled",
+        "alerts that began", "pressure", "",
     )  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
     for one in outcomes:
@@ -79,11 +83,12 @@ def _table(outcomes: Sequence[Outcome], said: Mapping[str, str]) -> str:
         wrong = "; ".join(filter(None, (one.problem, one.alerts_wrong)))
         verdict = "kept" if one.ok else f"**not kept**{': ' if wrong else ''}{wrong}"
         verdict += f" (run {one.tries} times)" if one.tries > 1 else ""
+        moved = f"{one.moved:g} s" if one.moved else ""
         alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
         if alerts and not one.alerts_left:
             alerts += f"; none after {one.resolved:.0f} s"
         lines.append(
-            f"| {name} | {one.gap:g} s | {one.recovery:g} s | {one.slowest:g} s | {one.evidence_lost}, "
+            f"| {name} | {one.gap:g} s | {moved} | {one.recovery:g} s | {one.slowest:g} s | {one.evidence_lost}, "
             f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | "
             f"{100 * one.pressure:.0f} % | {verdict} |"
         )

@@ -154,7 +154,9 @@ class IngestProber:
     _sent: int = 0
     _moves: list[str] = field(default_factory=list)  # where this stream was told to go
     _handed_over: str | None = None  # where it was told to go by name: what is in flight is that shard's
-    _drained: float = 0.0  # when it was sent away last, if nothing was acknowledged since; monotonic seconds
+    moves: list[tuple[float, float]] = field(default_factory=list)  # when another shard acknowledged, and how late
+    _stream: int = 0  # streams so far
+    _drained: tuple[int, float] | None = None  # stream that was sent away, and when, while no other has acknowledged
     _news: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to send or to do
 
     async def run(self) -> None:
@@ -182,6 +184,7 @@ class IngestProber:
     async def _talk(self, target: str) -> str | None:
         """One stream; returns where it was sent, "" for home; None where it failed."""
         self._sent = self.watermark
+        self._stream += 1
         self._moves.clear()
         self._handed_over = None
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
@@ -246,7 +249,7 @@ class IngestProber:
                     self._moves.append(response.drain.target)
                     if self.device in response.drain.devices:
                         self._handed_over = response.drain.target
-                    self._drained = self._drained or time.monotonic()
+                    self._drained = self._drained or (self._stream, time.monotonic())
                     self._news.set()
                 case "rejected":
                     self.rejections.append(response.rejected.reason)
@@ -261,12 +264,13 @@ class IngestProber:
         if sequence > self.watermark:
             now = time.monotonic()
             before = self.acks[-1] if self.acks else now
-            if self._drained:
-                since = f"{now - self._drained:.3f} s after DRAIN, {now - before:.3f} s after the last one"
-                self.diary.note_change(self.device, f"acknowledged up to {sequence}: {since}")
+            if self._drained and self._drained[0] != self._stream:
+                since = f"{now - self._drained[1]:.3f} s after DRAIN, {now - before:.3f} s after the last one"
+                self.diary.note(self.device, f"acknowledged up to {sequence}: {since}")
+                self.moves.append((now, now - before))
+                self._drained = None
             elif not self.acks or now - before > 2 * PERIOD:
                 self.diary.note(self.device, f"acknowledged up to {sequence}: {now - before:.3f} s after the last one")
-            self._drained = 0.0
             self.watermark = sequence
             self.acks.append(now)
             self._news.set()
@@ -279,6 +283,10 @@ class IngestProber:
         within = [moment for moment in self.acks if since < moment <= until]
         moments = [before[-1] if before else since, *within, until]
         return max(later - earlier for earlier, later in pairwise(moments))
+
+    def moved(self, since: float, until: float) -> float:
+        """The longest time from one shard's last acknowledgement to the next one's first, in that span; 0: no move."""
+        return max((late for moment, late in self.moves if since < moment <= until), default=0.0)
 
     async def well(self, limit: float) -> None:
         """Wait until all but the newest readings are acknowledged; AssertionError after `limit` seconds."""

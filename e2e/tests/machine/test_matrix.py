@@ -107,13 +107,16 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
 def test_the_page_sets_planned_moves_beside_nothing_and_tells_how_soon_alarms_are_told_where_all_is_well() -> None:
     faults = {NOTHING.name: NOTHING, **FAULTS}
     quiet = replace(FINE, faults=(NOTHING.name,), gap=0.14, told=tuple(number / 1000 for number in range(1, 101)))
-    moves = [replace(FINE, faults=("planned move",), gap=0.17), replace(FINE, faults=("scaled far",), gap=0.31)]
+    moves = [
+        replace(FINE, faults=("planned move",), gap=0.17, moved=0.11),
+        replace(FINE, faults=("scaled far",), gap=0.31),
+    ]
     text = page(ABOUT, [FINE, *moves, quiet], faults, CLOCK.parent)
-    assert "| none beyond that of nothing done | 0.31 s, 0.14 s |" in text
+    assert "| none beyond that of nothing done | 0.11 s, 0.31 s, 0.14 s |" in text
     assert "| p95 ≤ 100 ms | 50, 95, 100 ms of 100 |" in text
     rows = [line for line in text.splitlines() if line.endswith("| kept |")]
     assert rows[0].startswith(f"| {NOTHING.what} | 0.14 s |"), "others are compared with it"
-    assert "| not run, not run |" in page(ABOUT, [FINE], faults, CLOCK.parent)
+    assert "| none moved, not run, not run |" in page(ABOUT, [FINE], faults, CLOCK.parent)
 
 
 def test_fires_share_out_the_time_of_a_row() -> None:
