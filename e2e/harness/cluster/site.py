@@ -108,8 +108,10 @@ class Site:
         with contextlib.suppress(CommandError):
             if RELEASE in (await cluster.helm("list", "--namespace", SYSTEM, "--short", "--all")).split():
                 await cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
-        # A shard whose hub went first waits a minute for it, since its reports would go with it.
         gone = ("delete", "--ignore-not-found", "--timeout=180s")
+        # Shards wait for their successors, and for a hub that went first; a namespace looks again after half of that.
+        await cluster.kubectl(*gone, "--namespace", SITE, "deployments", "--all")
+        await cluster.kubectl(*gone, "--namespace", SITE, "pods", "--all", "--grace-period=1")
         await cluster.kubectl(*gone, "namespace", SYSTEM, SITE, limit=200)
         await cluster.kubectl(*gone, "persistentvolume", VOLUME)
         crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]

@@ -359,7 +359,9 @@ class Template(Resource):
     node_selector: Mapping[str, str] = described("Node labels.", default=dict, max_items=32, item=Limit(max_length=63))
     tolerations: tuple[Toleration, ...] = described("Taints that the pods tolerate.", default=(), max_items=32)
     topology_spread: tuple[TopologySpread, ...] = described(
-        "If absent, pods are spread over nodes as far as possible.", default=(), max_items=8
+        "If absent, pods are spread over nodes, and over zones where nodes have any, as far as possible.",
+        default=(),
+        max_items=8,
     )
     priority_class_name: str = described("Priority class of the pods.", default="", max_length=253)
     image_pull_secrets: tuple[PullSecret, ...] = described(

@@ -34,7 +34,11 @@ ABSENCES: tuple[Manifest, ...] = (
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
 )
-SPREAD = (TopologySpread("kubernetes.io/hostname"), TopologySpread("topology.kubernetes.io/zone"))
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+# Of several constraints a scheduler heeds none on a node that lacks the label of any, and nodes outside of clouds have
+# no zone: over zones shards are spread by what they would rather not be near (`_far`).
+SPREAD = (TopologySpread(HOSTNAME),)
+PLAIN_SPREAD = (*SPREAD, TopologySpread(ZONE))
 
 
 def build_deployment(
@@ -57,8 +61,8 @@ def build_deployment(
     spec = _build_pod(fleet, shard, settings, secrets, plain=plain)
     if replaces:
         pod["annotations"] = {ANNOTATION_REPLACES: replaces}
-        if not plain:
-            spec["affinity"] = _apart(shard)
+    if not plain and (terms := _far(fleet, shard if replaces else "")):
+        spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -105,7 +109,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
                 "whenUnsatisfiable": spread.when_unsatisfiable,
                 "labelSelector": {"matchLabels": selector(fleet)},
             }
-            for spread in template.topology_spread or SPREAD
+            for spread in template.topology_spread or (PLAIN_SPREAD if plain else SPREAD)
         ],
         "containers": [build_container(fleet, shard, settings, secrets)],
         "volumes": [
@@ -131,11 +135,21 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     return pod
 
 
-def _apart(shard: str) -> Manifest:
-    """Not where its predecessor is: of a node that was just lost nobody but us may know yet."""
-    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {LABEL_SHARD: shard}}}
-    preferred = [{"weight": 100, "podAffinityTerm": term}]
-    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+def _far(fleet: Fleet, replaced: str) -> list[Manifest]:
+    """What a shard would rather not be near: others of its fleet in a zone, unless users say how shards are spread.
+
+    Least of all the pod that it takes the place of as the shard `replaced`: of a node that was just lost nobody but us
+    may know yet.
+    """
+    wanted: list[tuple[int, str, Mapping[str, str]]] = []
+    if replaced:
+        wanted.append((100, HOSTNAME, {LABEL_SHARD: replaced}))
+    if not fleet.spec.template.topology_spread:
+        wanted.append((50, ZONE, selector(fleet)))
+    return [
+        {"weight": weight, "podAffinityTerm": {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}}}
+        for weight, key, labels in wanted
+    ]
 
 
 def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from embereye_operator.decide.manifests.children import build_children
 from embereye_operator.decide.manifests.config_map import PLAIN_PLACEMENT, build_placement, placement_size
 from embereye_operator.decide.manifests.container import PLACEMENT_FOLDER
 from embereye_operator.decide.manifests.deployment import ABSENCES, build_deployment
-from embereye_operator.decide.manifests.names import served_names, shard_index, shard_name
+from embereye_operator.decide.manifests.names import LABEL_SHARD, served_names, shard_index, shard_name
 from embereye_operator.decide.manifests.services import build_fleet_service, build_service, peer_address
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import credential_volumes
@@ -259,6 +259,22 @@ def test_a_shard_finds_its_assignment_where_the_placement_is_mounted() -> None:
 def test_a_shard_is_never_best_effort_and_no_default_contradicts_what_was_said(said: Any, resources: Any) -> None:
     pod = build_deployment(fleet(template={"resources": said}), "hall-sensors-0", SETTINGS)["spec"]["template"]["spec"]
     assert pod["containers"][0]["resources"] == resources
+
+
+@pytest.mark.parametrize("replaces", ["", "uid"])
+@pytest.mark.parametrize("said", [[], [{"topologyKey": "rack"}]])
+def test_shards_are_spread_over_nodes_also_where_these_have_no_zone(said: list[dict[str, str]], replaces: str) -> None:
+    # A scheduler scores no node by any constraint that lacks the label of one of them.
+    declared = fleet(template={"topologySpread": said})
+    pod = build_deployment(declared, "hall-sensors-0", SETTINGS, (), replaces)["spec"]["template"]["spec"]
+    keys = [spread["topologyKey"] for spread in pod["topologySpreadConstraints"]]
+    assert keys == (["rack"] if said else ["kubernetes.io/hostname"])
+    terms = (
+        pod.get("affinity", {}).get("podAntiAffinity", {}).get("preferredDuringSchedulingIgnoredDuringExecution", [])
+    )
+    far = {(term["podAffinityTerm"]["topologyKey"], LABEL_SHARD in str(term["podAffinityTerm"])) for term in terms}
+    assert (("topology.kubernetes.io/zone", False) in far) == (not said)
+    assert (("kubernetes.io/hostname", True) in far) == bool(replaces)
 
 
 def test_the_template_reaches_the_pod() -> None:
