@@ -48,4 +48,7 @@ async def _has_successor(
             answer = await ShardStub(link).Identify(IdentifyRequest(), timeout=ANSWER_SECONDS)
     except grpc.aio.AioRpcError as error:
         return error.code() in OTHER_VERSION  # it is not this process, which would have answered
+    except (grpc.aio.BaseError, OSError):
+        logger.exception("%s cannot be asked who answers there", own.control)
+        return False
     return answer.started_ns != me.started_ns and answer.ready and answer.epoch >= me.epoch
