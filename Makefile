@@ -72,9 +72,11 @@ programs: install ## Build what tests run of Kubernetes, and our own client in G
 observe: install ## The same with a real Prometheus, our alert rules and Alertmanager, from Debian's packages
 	$(BIN)/python e2e/observe $(ARGS) $(EXAMPLES)
 
-# Tests wait more than they work. The tests of a file share their fixtures and follow each other.
+# Tests wait more than they work. The tests of a file share their fixtures and follow each other. What ends a test that
+# hangs ends nothing that hangs in its fixtures afterwards: then the process ends, and says where it was.
+STUCK := --override-ini faulthandler_timeout=600 --override-ini faulthandler_exit_on_timeout=true
 test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest, "-n0" has them run one by one
-	$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses auto --dist loadfile $(STUCK) $(ARGS)
 
 MINUTES := 10
 fuzz: install ## Feed every parser that faces the network garbage for MINUTES=10 each
