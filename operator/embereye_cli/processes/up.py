@@ -88,5 +88,5 @@ def run(arguments: argparse.Namespace) -> int:
         allowed_hosts=arguments.allowed_host,
         webhooks=load_webhooks(arguments.webhooks) if arguments.webhooks else None,
     )
-    with locked(options.data):
-        return lifecycle.run(lambda stop: Up(options, fleets).run(stop))
+    with locked(options.data) as killed:
+        return lifecycle.run(lambda stop: Up(options, fleets).run(stop, patient=killed))

@@ -15,6 +15,7 @@ from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.runtime.local.runtime import identified
 
 FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")  # that we make
+HELD = "held\n"  # what the lock says until whoever holds it lets go of it
 Version = tuple[int, int, int, int] | None
 
 
@@ -73,16 +74,17 @@ def load_webhooks(path: Path) -> object:
 
 
 @contextlib.contextmanager
-def locked(data: Path) -> Iterator[None]:
+def locked(data: Path) -> Iterator[bool]:
     """Hold the data folder for this process alone, and what this process writes from now on for its user alone.
 
+    The block is told whether whoever held it before was killed, so that what it had started may still be ending.
     UserError where another process holds it, it is somebody else's, or it cannot be written; so it is for what the
     block finds in it that is of no use to this user, as a run by another one left it.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
         _close_to_others(data)
-        lock: TextIO = (data / "lock").open("w")
+        lock: TextIO = (data / "lock").open("a+")
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"--data {data} is not a folder: choose another") from error
     except OSError as error:
@@ -93,8 +95,9 @@ def locked(data: Path) -> Iterator[None]:
         except OSError as error:
             raise UserError(f"{data} is in use by another `embereye up`: stop it or choose another --data") from error
         before = os.umask(0o077)
+        killed = _replace(lock, HELD)
         try:
-            yield
+            yield killed
         except OSError as error:
             if not isinstance(error.filename, str) or not Path(error.filename).resolve().is_relative_to(data.resolve()):
                 raise
@@ -103,6 +106,19 @@ def locked(data: Path) -> Iterator[None]:
             raise UserError(sentence) from error
         finally:
             os.umask(before)
+            _replace(lock, "")
+
+
+def _replace(lock: TextIO, text: str) -> bool:
+    """Have `text` be all that the file says; returns whether it said anything. A disk may be full, or gone."""
+    with contextlib.suppress(OSError):
+        lock.seek(0)
+        said = bool(lock.read(1))
+        lock.truncate(0)
+        lock.write(text)
+        lock.flush()
+        return said
+    return False
 
 
 def _close_to_others(data: Path) -> None:

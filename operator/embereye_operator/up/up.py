@@ -53,6 +53,7 @@ from embereye_operator.runtime.local.runtime import (
     HUB,
     OWN_NAMES,
     LocalRuntime,
+    PortTakenError,
     Reach,
     check_port,
     embereye_command,
@@ -70,6 +71,7 @@ RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
 FILES_SECONDS = 0.25  # between looks at the manifests
 TARGETS = "prometheus-targets.json"
+ENDING_SECONDS = 20.0  # for what a killed run left behind to end
 READY_SECONDS = 30.0  # for the hub to answer
 START_SECONDS = 120.0  # at least, for all to be ready where it is to stop by itself
 HUB_TRIES = 3  # of a hub that says why it ends, before `embereye up` says so and ends
@@ -174,13 +176,19 @@ class Up:
         self._unwritable = False  # whether it was said that the data folder cannot be written
         self._versions = versions(options.manifests)  # as they were taken, or refused, last
 
-    async def run(self, stop: asyncio.Event) -> int:
-        """Start everything, serve until `stop`, stop everything in the order that loses nothing."""
+    async def run(self, stop: asyncio.Event, *, patient: bool = False) -> int:
+        """Start everything, serve until `stop`, stop everything in the order that loses nothing.
+
+        `patient`: ports that are taken may be so by what is still ending, and are waited for.
+        """
         options = self._options
         fleets = [state.fleet for state in self._fleets.values()]
         self._check_access(fleets)
-        self._check_ports(fleets)
+        if not patient:
+            self._check_ports(fleets)
         self._display = self._make_display()
+        if patient and not await self._await_ports(fleets, stop):
+            return 0
         self._supervisor = Supervisor(None if options.log_here else options.data / "logs", self._process_ended)
         self._runtime = LocalRuntime(
             options.data,
@@ -241,6 +249,26 @@ class Up:
         if is_steerable(sys.stdout):
             return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
         return Lines()
+
+    async def _await_ports(self, fleets: Sequence[Fleet], stop: asyncio.Event) -> bool:
+        """As `_check_ports`, but only what is still so after a while is an error; False where `stop` comes first."""
+        deadline = time.monotonic() + ENDING_SECONDS
+        said = ""
+        while not stop.is_set():
+            try:
+                self._check_ports(fleets)
+            except PortTakenError as error:
+                if time.monotonic() > deadline:
+                    self._display.close()
+                    raise
+                if not said:
+                    said = str(error).partition(":")[0]
+                    self._display.say(f"{said}: the run before this one was killed, and some of it is still ending")
+                await first_of(stop.wait(), timeout=0.2)
+            else:
+                return True
+        self._display.close()
+        return False
 
     def _check_ports(self, fleets: Iterable[Fleet]) -> None:
         """UserError where two want one port, which both would listen on without a word, or somebody else has it."""

@@ -312,6 +312,52 @@ async def test_what_a_killed_up_leaves_behind_ends_by_itself(tmp_path: Path) -> 
     await running.until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children))
 
 
+async def test_an_up_that_is_started_again_at_once_waits_for_what_the_killed_one_left_behind(tmp_path: Path) -> None:
+    tcp = free_port()
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(SENSORS.format(tcp=tcp, grpc=free_port(), shards=1))
+    ports = ["--hub-port", str(free_port()), "--console-port", str(free_port())]
+
+    async def start() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            *command(str(manifest), "--json", "--data", str(tmp_path / "data"), *ports),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def ready(process: asyncio.subprocess.Process) -> House:
+        assert process.stdout
+        line = await asyncio.wait_for(process.stdout.readline(), 60)
+        assert line, (await process.communicate())[1].decode()
+        return House(process, json.loads(line), manifest, tmp_path / "data", tcp)
+
+    first = await start()
+    shards = (await ready(first)).pids("shard")
+    for pid in shards:
+        os.kill(pid, signal.SIGSTOP)
+    first.kill()
+    await first.wait()
+    second = await start()
+    try:
+        assert second.stderr
+        async with asyncio.timeout(60):
+            while b"the run before this one was killed, and some of it is still ending" not in (
+                line := await second.stderr.readline()
+            ):
+                assert line
+        for pid in shards:
+            os.kill(pid, signal.SIGCONT)
+        await (await ready(second)).until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in shards))
+    finally:
+        for pid in shards:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        second.send_signal(signal.SIGINT)
+        await second.communicate()
+    assert second.returncode == 0
+    assert not (tmp_path / "data" / "lock").read_text()
+
+
 async def test_for_ends_by_itself(tmp_path: Path) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))

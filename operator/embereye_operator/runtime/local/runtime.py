@@ -69,8 +69,12 @@ class Reach:
         return self.listen != "::1" and not self.listen.startswith("127.")
 
 
+class PortTakenError(UserError):
+    """Somebody else listens there."""
+
+
 def check_port(port: int, what: str, remedy: str, host: str = HOST) -> None:
-    """UserError where `port` cannot be listened on at `host`: asked before anything is started."""
+    """UserError where `port` cannot be listened on at `host`, PortTakenError where somebody else does: asked first."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,8 +83,9 @@ def check_port(port: int, what: str, remedy: str, host: str = HOST) -> None:
         if error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
             sentence = f"{host} is no address of this machine ({error.strerror}): name one that it has with --listen"
             raise UserError(sentence) from error
-        state = "is taken" if error.errno == errno.EADDRINUSE else "cannot be had"
-        raise UserError(f"port {port} for {what} {state} ({error.strerror}): {remedy}") from error
+        taken = error.errno == errno.EADDRINUSE
+        sentence = f"port {port} for {what} {'is taken' if taken else 'cannot be had'} ({error.strerror}): {remedy}"
+        raise (PortTakenError if taken else UserError)(sentence) from error
 
 
 @dataclass(frozen=True)
