@@ -256,7 +256,8 @@ FAULTS: dict[str, Fault[LocalSite]] = {
         Fault("operator killed", "operator, hub and shards are killed (-9) during a hand-over, and started again", 45.0,
               operator_killed, at_once=True, besides=SHARD_GONE | HUB_GONE | OPERATOR_GONE),
         Fault("disk full", "not a byte is left under the hub's history and the spools", 1.5, disk_full, hold=14.0,
-              alerts=frozenset({"DiskFilling", "HubStoreFailing"}), besides=frozenset({"EvidenceWaiting"})),
+              alerts=frozenset({"DiskFilling", "HubStoreFailing"}),
+              besides=frozenset({"EvidenceWaiting", "FleetDegraded"})),  # shards keep evidence in memory alone
         Fault("clock ahead", "the wall clock of every process is set an hour ahead", 1.5, clock_stepped(HOUR),
               besides=DARK | BURNS),
         Fault("clock back", "the wall clock of every process is set an hour back", 1.5, clock_stepped(-HOUR),
