@@ -291,7 +291,9 @@ async def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     async with house(tmp_path) as running:
         children = running.pids("shard") + running.pids("hub")
         assert len(children) == 2
+        await running.until(lambda: set(running.devices()) == {"s-01", "s-02"})
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
+    assert not running.said("killing it")  # each ended by itself, and soon
 
 
 async def test_what_a_killed_up_leaves_behind_ends_by_itself(tmp_path: Path) -> None:

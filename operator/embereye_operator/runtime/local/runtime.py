@@ -445,6 +445,7 @@ class LocalRuntime:
             "EMBEREYE_HOST": HOST,
             "EMBEREYE_OUTER_HOST": bracketed(self._reach.listen),
             "EMBEREYE_LINGER": "0",  # its spool stays in the data folder
+            "EMBEREYE_SUCCESSOR": "0",  # nobody else gets its ports
             "EMBEREYE_HUB": self._hub.address,
             "EMBEREYE_GRPC_PORT": str(ports.grpc),
             "EMBEREYE_CONTROL_PORT": str(ports.control),
