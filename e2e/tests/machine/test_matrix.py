@@ -513,3 +513,12 @@ def test_every_python_process_below_a_stepped_clock_sees_it_and_its_monotonic_cl
     assert seconds == pytest.approx(time.time() + 3600, abs=60)
     assert nanoseconds / 1e9 == pytest.approx(time.time() + 3600, abs=60)
     assert monotonic == pytest.approx(time.monotonic(), abs=60)
+
+
+def test_grpcs_deadlines_hold_below_a_stepped_clock(tmp_path: Path) -> None:
+    step = tmp_path / "step"
+    step.write_bytes(int(-3600e9).to_bytes(8, sys.byteorder, signed=True))
+    code = "import time; from grpc.aio._utils import _timeout_to_deadline as at; print(at(5) - time.time())"
+    environment = {**os.environ, "PYTHONPATH": str(CLOCK), "CLOCK_STEP_FILE": str(step)}
+    out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert float(out.stdout) == pytest.approx(3605, abs=60)  # by the clock of the system, as gRPC's core reads it
