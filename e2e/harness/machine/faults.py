@@ -258,10 +258,8 @@ FAULTS: dict[str, Fault[LocalSite]] = {
         Fault("disk full", "not a byte is left under the hub's history and the spools", 1.5, disk_full, hold=14.0,
               alerts=frozenset({"DiskFilling", "HubStoreFailing"}),
               besides=frozenset({"EvidenceWaiting", "FleetDegraded"})),  # shards keep evidence in memory alone
-        Fault("clock ahead", "the wall clock of every process is set an hour ahead", 1.5, clock_stepped(HOUR),
-              besides=DARK | BURNS),
-        Fault("clock back", "the wall clock of every process is set an hour back", 1.5, clock_stepped(-HOUR),
-              besides=DARK | BURNS),
+        Fault("clock ahead", "the wall clock of every process is set an hour ahead", 1.5, clock_stepped(HOUR)),
+        Fault("clock back", "the wall clock of every process is set an hour back", 1.5, clock_stepped(-HOUR)),
         Fault("sensor floods", "a declared sensor sends as much as it can", 1.5, sensor_floods, hold=14.0,
               besides=frozenset({"SensorsShedding", "Compacting", "EventLoopSlow", "FleetAtMaximum"})),
         Fault("sensor duplicated", "another device says that it is a sensor that is there", 1.5, sensor_duplicated),
