@@ -4,8 +4,8 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import TextIO
 
 from embereye.hub.webhooks.options import parse_webhooks
 from embereye.process.files import restrict
@@ -15,7 +15,7 @@ from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.runtime.local.runtime import identified
 
 FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")  # that we make
-HELD = "held\n"  # what the lock says until whoever holds it lets go of it
+HELD = b"held\n"  # what the lock says until whoever holds it lets go of it
 Version = tuple[int, int, int, int] | None
 
 
@@ -84,7 +84,7 @@ def locked(data: Path) -> Iterator[bool]:
     try:
         data.mkdir(parents=True, exist_ok=True)
         _close_to_others(data)
-        lock: TextIO = (data / "lock").open("a+")
+        lock = (data / "lock").open("a+b", buffering=0)
     except (FileExistsError, NotADirectoryError) as error:
         raise UserError(f"--data {data} is not a folder: choose another") from error
     except OSError as error:
@@ -106,19 +106,16 @@ def locked(data: Path) -> Iterator[bool]:
             raise UserError(sentence) from error
         finally:
             os.umask(before)
-            _replace(lock, "")
+            _replace(lock, b"")
 
 
-def _replace(lock: TextIO, text: str) -> bool:
-    """Have `text` be all that the file says; returns whether it said anything. A disk may be full, or gone."""
+def _replace(lock: FileIO, text: bytes) -> bool:
+    """Have `text` be all that the file says, where the disk has room; returns whether it said anything."""
+    said = os.fstat(lock.fileno()).st_size > 0
     with contextlib.suppress(OSError):
-        lock.seek(0)
-        said = bool(lock.read(1))
         lock.truncate(0)
         lock.write(text)
-        lock.flush()
-        return said
-    return False
+    return said
 
 
 def _close_to_others(data: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shlex
 import signal
 import socket
@@ -358,6 +359,18 @@ async def test_an_up_that_is_started_again_at_once_waits_for_what_the_killed_one
         await second.communicate()
     assert second.returncode == 0
     assert not (tmp_path / "data" / "lock").read_text()
+
+
+def test_a_folder_is_held_and_let_go_of_where_its_disk_is_full(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for before, killed in (("", False), ("held", True)):
+        (tmp_path / "lock").write_text(before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limit[1]))  # no file takes a byte
+        try:
+            with locked(tmp_path) as told:
+                assert told is killed
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 async def test_for_ends_by_itself(tmp_path: Path) -> None:
