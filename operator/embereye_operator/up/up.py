@@ -184,11 +184,9 @@ class Up:
         options = self._options
         fleets = [state.fleet for state in self._fleets.values()]
         self._check_access(fleets)
-        if not patient:
-            self._check_ports(fleets)
-        self._display = self._make_display()
-        if patient and not await self._await_ports(fleets, stop):
+        if not await self._await_ports(fleets, stop, ENDING_SECONDS if patient else 0.0):
             return 0
+        self._display = self._make_display()
         self._supervisor = Supervisor(None if options.log_here else options.data / "logs", self._process_ended)
         self._runtime = LocalRuntime(
             options.data,
@@ -250,24 +248,22 @@ class Up:
             return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
         return Lines()
 
-    async def _await_ports(self, fleets: Sequence[Fleet], stop: asyncio.Event) -> bool:
-        """As `_check_ports`, but only what is still so after a while is an error; False where `stop` comes first."""
-        deadline = time.monotonic() + ENDING_SECONDS
-        said = ""
+    async def _await_ports(self, fleets: Sequence[Fleet], stop: asyncio.Event, seconds: float) -> bool:
+        """As `_check_ports`, but a port may be taken for some seconds yet; False where `stop` comes first."""
+        deadline = time.monotonic() + seconds
+        told = False
         while not stop.is_set():
             try:
                 self._check_ports(fleets)
             except PortTakenError as error:
-                if time.monotonic() > deadline:
-                    self._display.close()
+                if time.monotonic() >= deadline:
                     raise
-                if not said:
-                    said = str(error).partition(":")[0]
-                    self._display.say(f"{said}: the run before this one was killed, and some of it is still ending")
+                if not told:
+                    told, port = True, str(error).partition(":")[0]
+                    Lines(sys.stderr).say(f"{port}: the run before this one was killed, and some of it is still ending")
                 await first_of(stop.wait(), timeout=0.2)
             else:
                 return True
-        self._display.close()
         return False
 
     def _check_ports(self, fleets: Iterable[Fleet]) -> None:
