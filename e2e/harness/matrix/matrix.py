@@ -238,7 +238,7 @@ def _judge(  # noqa: PLR0913 -- what was seen, all by name
     lit = [Lit(zone, wall_ns(began)) for zone, began in burning]
     alarms_lost, alarms_doubled = site.witness.miscounted_lit(lit)
     took = [
-        (heard[0].time_ns - one.since_ns) / 1e9 for one in lit if (heard := site.witness.alarms(one.zone, one.since_ns))
+        (heard.time_ns - one.since_ns) / 1e9 for one in lit if (heard := site.witness.first(one.zone, one.since_ns))
     ]
     return Outcome(
         faults=tuple(fault.name for fault in faults),

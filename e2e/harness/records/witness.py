@@ -11,6 +11,7 @@ from typing import NamedTuple
 import grpc
 from google.protobuf import json_format
 
+from embereye.client.alarms import ALIVE_MS, SilentError, listen
 from embereye.process.http.bearer import bearer
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
@@ -41,7 +42,12 @@ class Heard:
 
     @property
     def raises(self) -> bool:
-        """Whether the event is an alarm that begins."""
+        """Whether the event is an alarm that begins, and is stored: what is not is told once more."""
+        return self.announces and not self.event.unstored
+
+    @property
+    def announces(self) -> bool:
+        """Whether the event is an alarm that begins, stored or not."""
         return self.event.type == AlarmEvent.TYPE_STATE and self.event.state == ZoneState.ZONE_STATE_ALARM
 
 
@@ -71,17 +77,21 @@ class Witness:
         try:
             while True:
                 link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
-                call = AlarmsStub(link).Subscribe(SubscribeRequest(cursor=self._cursor), metadata=self._shown)
+                request = SubscribeRequest(cursor=self._cursor, alive_ms=ALIVE_MS, unstored=True)
+                call = AlarmsStub(link).Subscribe(request, metadata=self._shown)
                 try:
                     await asyncio.wait_for(link.channel_ready(), CONNECT_SECONDS)
                     self.connections += 1
                     failing = ""
                     self._diary.note("witness", f"subscribed after cursor {self._cursor}")
-                    async for event in call:
-                        self._hear(event)
+                    async for event in listen(call):
+                        if event.type != AlarmEvent.TYPE_ALIVE:
+                            self._hear(event)
                     reason = "the hub ended the stream"
                 except TimeoutError:
                     reason = "no connection"
+                except SilentError as error:
+                    reason = str(error)
                 except grpc.aio.AioRpcError as error:
                     reason = f"{error.code().name}: {error.details()}"
                 finally:
@@ -105,7 +115,7 @@ class Witness:
         state = ZoneState.Name(event.state).removeprefix("ZONE_STATE_").lower()
         self._diary.note(
             "alarm",
-            f"{event.cursor} {event.namespace}/{event.zone} {name} {state}: {event.why}",
+            f"{event.cursor or 'not stored:'} {event.namespace}/{event.zone} {name} {state}: {event.why}",
             "bad" if heard.raises else "info",
             heard.time_ns,
         )
@@ -119,6 +129,11 @@ class Witness:
     def alarms(self, zone: str, since_ns: int = 0) -> list[Heard]:
         """Every beginning of an alarm in `zone` that was heard since then."""
         return [heard for heard in self.heard if heard.zone == zone and heard.raises and heard.time_ns >= since_ns]
+
+    def first(self, zone: str, since_ns: int) -> Heard | None:
+        """What it was told of an alarm in `zone` first since then, whether that was stored by then or not."""
+        told = (heard for heard in self.heard if heard.zone == zone and heard.announces and heard.time_ns >= since_ns)
+        return next(told, None)
 
     async def alarmed(self, zone: str, limit: float, since_ns: int = 0) -> Heard:
         """The first alarm of `zone` since then; AssertionError after `limit` seconds."""

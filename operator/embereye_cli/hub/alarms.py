@@ -1,7 +1,6 @@
 """`embereye alarms`: zones, live alarms and a person's actions at the command line."""
 
 import asyncio
-import contextlib
 import math
 import os
 import sys
@@ -16,6 +15,7 @@ from google.protobuf.message import Message
 from rich.table import Column, Table
 from rich.text import Text
 
+from embereye.client.alarms import ALIVE_MS, SilentError, listen
 from embereye.levels import ZoneState
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 PAGE = 1_000  # events in one answer
 TIMEOUT = 5.0  # seconds for one answer
-LOOK_SECONDS = 2.0  # between looks at what the feed keeps back
 # What trying again does not change; NOT_FOUND: no subscription of that name.
 FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND}
 # What lists that which an action names.
@@ -148,6 +147,7 @@ class _Client:
         self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
         self._tls = hub_tls(arguments)
         self._unstored = Unstored()
+        self._cursor: int | None = getattr(arguments, "cursor", None)  # of the last event
 
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
@@ -189,7 +189,7 @@ class _Client:
         else:
             self._console.print(_zone_table(answer))
         if answer.failing:
-            self._warn(f"{answer.failing}; subscribers are told of what is shown once it is stored")
+            self._warn(f"{answer.failing}; what is shown here is not stored yet")
 
     async def _history(self, alarms: "AlarmsAsyncStub") -> None:
         arguments, found = self._arguments, list[AlarmEvent]()
@@ -300,60 +300,61 @@ class _Client:
 
     async def _watch(self) -> None:
         """Follow events for ever, over restarts of the hub, each once."""
-        cursor: int | None = getattr(self._arguments, "cursor", None)
         backoff, failing = Backoff(floor=0.2, cap=5.0), ""
         while True:
             async with dial(self._arguments.hub, self._tls, token=self._token) as link:
                 alarms = AlarmsStub(link)
-                call = None
                 try:
-                    answer = await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)
-                    if cursor is None:
-                        cursor = answer.cursor
-                    if cursor > answer.cursor:
-                        self._warn(f"the hub's history ends at {answer.cursor}, before cursor {cursor}: it starts anew")
-                        cursor = answer.cursor
+                    await self._show_zones(alarms)
                     if failing:
                         self._warn("the hub is back")
-                    if not self._json:
-                        self._console.print(_zone_table(answer))
-                    self._tell_unstored(answer)
                     backoff.reset()
                     failing = ""
-                    call = alarms.Subscribe(
-                        SubscribeRequest(
-                            cursor=cursor,
-                            selection=selection_of(self._arguments).message,
-                            subscription=getattr(self._arguments, "subscription", ""),
-                        )
-                    )
-                    async with beside(self._look(alarms), name="look"):
-                        async for event in call:
-                            cursor = event.cursor
-                            self._event(event)
+                    await self._follow(alarms)
                     reason = "the hub closed the feed"
+                except SilentError as error:
+                    reason = f"hub {self._arguments.hub}: {error}"
                 except grpc.aio.AioRpcError as error:
                     if error.code() in FINAL:
                         raise UserError(self._sentence(error)) from error
                     reason = self._sentence(error)
-                finally:
-                    if call is not None:
-                        call.cancel()
             if reason != failing:
                 self._warn(f"{reason}; what was shown may no longer be true, trying again")
                 failing = reason
             await asyncio.sleep(backoff.next())
 
-    async def _look(self, alarms: "AlarmsAsyncStub") -> None:
-        """Tell what the feed keeps back while the hub can write nothing down; for ever."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            with contextlib.suppress(grpc.aio.AioRpcError):  # the feed's own end says why
-                self._tell_unstored(await alarms.Zones(ZonesRequest(), timeout=TIMEOUT))
+    async def _show_zones(self, alarms: "AlarmsAsyncStub") -> None:
+        """Show every zone as it is now, and go on from there where nothing was followed before."""
+        answer = await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)
+        if self._cursor is None:
+            self._cursor = answer.cursor
+        if self._cursor > answer.cursor:
+            self._warn(f"the hub's history ends at {answer.cursor}, before cursor {self._cursor}: it starts anew")
+            self._cursor = answer.cursor
+        if not self._json:
+            self._console.print(_zone_table(answer))
 
-    def _tell_unstored(self, answer: ZonesResponse) -> None:
-        for text in self._unstored.news(answer):
-            self._warn(text)
+    async def _follow(self, alarms: "AlarmsAsyncStub") -> None:
+        """Show events until the hub ends the feed; SilentError where nobody is there any more."""
+        call = alarms.Subscribe(
+            SubscribeRequest(
+                cursor=self._cursor or 0,
+                selection=selection_of(self._arguments).message,
+                subscription=getattr(self._arguments, "subscription", ""),
+                alive_ms=ALIVE_MS,
+                unstored=True,
+            )
+        )
+        try:
+            async for event in listen(call):
+                if told := self._unstored.news(event):
+                    self._warn(visible(told))
+                if not event.unstored:
+                    self._cursor = event.cursor
+                    if event.type != AlarmEvent.TYPE_ALIVE:
+                        self._event(event)
+        finally:
+            call.cancel()
 
     # Words
 

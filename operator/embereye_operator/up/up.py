@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry, Gauge
 
+from embereye.client.alarms import ALIVE_MS, SilentError, listen
 from embereye.hub.access import admin_file
 from embereye.hub.access.keeper import ADMIN, NAME
 from embereye.levels import Level, ZoneState
@@ -591,14 +592,20 @@ class Up:
         await self._simulate()
 
     async def _follow_alarms(self) -> None:
-        backoff, request = Backoff(floor=0.2, cap=2.0), SubscribeRequest(cursor=self._cursor)
+        backoff, request = Backoff(floor=0.2, cap=2.0), SubscribeRequest(alive_ms=ALIVE_MS, unstored=True)
+        request.cursor = self._cursor
         while True:
             try:
                 async with self._dial_hub() as link:
-                    async for event in AlarmsStub(link).Subscribe(request):
+                    async for event in listen(AlarmsStub(link).Subscribe(request)):
                         backoff.reset()
-                        request = SubscribeRequest(cursor=event.cursor)
-                        self._print_event(event)
+                        if told := self._unstored.news(event):
+                            self._display.say(told, style="bold red")
+                        if not event.unstored:
+                            request.cursor = event.cursor
+                            self._print_event(event)
+            except SilentError as error:
+                logger.info("alarm feed: %s", error)
             except grpc.aio.AioRpcError as error:
                 logger.info("alarm feed: %s", error.details())
             await asyncio.sleep(backoff.next())
@@ -615,6 +622,8 @@ class Up:
                 alarm = ZoneState(event.state) is ZoneState.ALARM
                 word, style = (state.upper(), "bold white on red") if alarm else (state, "bold")
                 self._display.say(f"{word} {where}: {event.why}", style=style)
+            case AlarmEvent.TYPE_ALIVE:
+                pass
             case _:
                 burns = event.type == AlarmEvent.TYPE_EVIDENCE and ZoneState(event.state) is ZoneState.ALARM
                 self._display.say(f"{where}: {event.why}", style="bold red" if burns else "")
@@ -635,8 +644,6 @@ class Up:
     async def _poll_zones(self, link: grpc.aio.Channel) -> AsyncIterator[Sequence[Zone]]:
         while True:
             response = await AlarmsStub(link).Zones(ZonesRequest(), timeout=2.0)
-            for sentence in self._unstored.news(response):
-                self._display.say(sentence, style="bold red")
             yield response.zones
             await asyncio.sleep(0.5)
 

@@ -13,7 +13,7 @@ from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
 from embereye.hub.databases.interface import BeginAnewError, StoreError
 from embereye.hub.false_alarms import FalseAlarms
-from embereye.hub.feeds.feed import Feed
+from embereye.hub.feeds.feed import Entry, Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
 from embereye.hub.inbox import EvidenceInbox
 from embereye.hub.overlays.keeper import Overlays
@@ -69,6 +69,7 @@ class Hub:
             timeline=self.timeline,
             seal=self.zones.store_changes,
             publish=self._publish,
+            publish_unstored=self.feed.publish_unstored,
             begin=self._begin_batch,
         )
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
@@ -159,6 +160,12 @@ class Hub:
             tasks.create_task(
                 self.history.prune(self.committer, self._retention_ns, self.timeline.now_ns), name="hub-prune"
             )
+
+    def alive(self, cursor: int) -> Entry:
+        """That the hub is there, for a subscriber that was told all up to `cursor`; why says what is not stored."""
+        time_ns = self.timeline.now_ns() + self.timeline.stepped_ns()
+        why = self.committer.failing
+        return Entry(AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=cursor, time_ns=time_ns, why=why))
 
     async def pass_time(self) -> None:
         """What happens every tick: signs and silences end, devices go dark or come back. Raises StoreFailingError."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -361,3 +362,52 @@ async def test_a_change_is_told_also_while_an_event_is_written(link: Hubs) -> No
     assert context.told[-1].selected.selection == attic
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_fire_that_cannot_be_stored_is_told_at_once_to_who_asked_and_again_once_it_is(
+    link: Hubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: Store, transaction: object) -> None:
+        raise StoreError("database or disk is full")
+
+    alarms = AlarmsStub(link.people)
+    call = alarms.Subscribe(SubscribeRequest(alive_ms=1_000, unstored=True), timeout=20)
+    plain = alarms.Subscribe(SubscribeRequest(), timeout=20)
+    following = alarms.Follow(timeout=20)
+    await following.write(FollowRequest(start=SubscribeRequest(unstored=True)))
+    assert (await read(following)).HasField("selected")
+    assert (await read(call)).type == AlarmEvent.TYPE_ALIVE
+    reporting = EvidenceStub(link.control).Report(timeout=20)
+    with monkeypatch.context() as fault:
+        fault.setattr(Store, "commit", full)
+        await reporting.write(ReportRequest(hello=ShardHello(fleet="default/sensors/s", shard="s-0")))
+        await reporting.write(ReportRequest(evidence=smoke("e1")))
+        told = await read(call)
+        while told.type == AlarmEvent.TYPE_ALIVE:
+            told = await read(call)
+        assert (told.unstored, told.cursor, told.zone) == (True, 0, "hall")
+        assert (await read(following)).event == told
+        while not (alive := await read(call)).why:
+            assert alive.type == AlarmEvent.TYPE_ALIVE
+        assert (alive.cursor, alive.why) == (0, "the hub cannot write its database: database or disk is full")
+    while (again := await read(call)).type == AlarmEvent.TYPE_ALIVE:
+        pass
+    told.ClearField("unstored")
+    told.cursor = 1
+    assert again == told
+    assert await read(plain) == told
+    for one in (call, plain, following, reporting):
+        one.cancel()
+
+
+async def read(call: Any) -> Any:
+    event = await call.read()
+    assert event is not grpc.aio.EOF
+    return event
+
+
+async def test_more_signs_of_life_than_one_a_second_are_refused(link: Hubs) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await AlarmsStub(link.people).Subscribe(SubscribeRequest(alive_ms=20), timeout=10).read()
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert caught.value.details() == "alive: 20 ms is less than 1000 ms, which is the least"

@@ -1,44 +1,34 @@
+import pytest
+
 from embereye.levels import ZoneState
-from embereye.v1.alarms_pb2 import Fault, Zone, ZonesResponse
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.unstored import Unstored
 
 FULL = "the hub cannot write its database: database or disk is full"
 
 
-def look(*zones: Zone, failing: str = "") -> ZonesResponse:
-    return ZonesResponse(zones=zones, failing=failing)
+def test_that_a_hub_can_write_nothing_is_told_once_and_so_is_that_it_can_again() -> None:
+    beside, fails, well = (
+        Unstored(), AlarmEvent(type=AlarmEvent.TYPE_ALIVE, why=FULL), AlarmEvent(type=AlarmEvent.TYPE_ALIVE)
+    )  # fmt: skip
+    assert beside.news(well) == ""
+    assert beside.news(fails).startswith(f"{FULL}; ")
+    assert beside.news(fails) == ""
+    assert "again" in beside.news(well)
+    assert beside.news(well) == ""
 
 
-def zone(name: str, state: ZoneState = ZoneState.NORMAL, why: str = "", dark: int = 0) -> Zone:
-    faults = [Fault(device=f"s-{number}", reason="silent for 3 s") for number in range(dark)]
-    return Zone(namespace="default", name=name, state=state.wire, why=why, faults=faults)
-
-
-def test_a_hub_that_can_write_tells_everything_itself() -> None:
-    beside = Unstored()
-    assert beside.news(look(zone("hall"))) == []
-    assert beside.news(look(zone("hall", ZoneState.ALARM, "smoke", dark=1))) == []
-
-
-def test_what_gets_worse_while_nothing_can_be_stored_is_told_once_and_so_are_its_begin_and_end() -> None:
-    beside = Unstored()
-    beside.news(look(zone("hall", ZoneState.ALARM, "smoke"), zone("attic", dark=1)))
-    first, *others = beside.news(look(zone("hall", ZoneState.ALARM, "smoke"), zone("attic", dark=1), failing=FULL))
-    assert first.startswith(f"{FULL}; ")
-    assert others == [], "the feed told it"
-    burning = zone("attic", ZoneState.PRE_ALARM, "heat", dark=2)
-    assert beside.news(look(zone("hall", ZoneState.ALARM, "smoke"), burning, failing=FULL)) == [
-        "PRE-ALARM default/attic: heat (not stored yet)",
-        "FAULT default/attic: s-1 is dark: silent for 3 s (not stored yet)",
-    ]
-    assert beside.news(look(zone("hall"), burning, failing=FULL)) == []
-    (last,) = beside.news(look(zone("hall"), burning))
-    assert "again" in last
-
-
-def test_very_many_devices_that_go_dark_are_one_sentence() -> None:
-    (_, told) = Unstored().news(look(zone("hall", dark=5), failing=FULL))
-    assert told.count("is dark") == 3
-    assert told.endswith("; 2 more are dark (not stored yet)")
-    (_, told) = Unstored().news(look(zone("hall", dark=3), failing=FULL))
-    assert "more" not in told
+@pytest.mark.parametrize(
+    ("event", "sentence"),
+    [
+        (AlarmEvent(type=AlarmEvent.TYPE_STATE, state=ZoneState.PRE_ALARM.wire), "PRE-ALARM default/attic: heat"),
+        (AlarmEvent(type=AlarmEvent.TYPE_EVIDENCE, state=ZoneState.ALARM.wire), "default/attic: heat"),
+        (AlarmEvent(type=AlarmEvent.TYPE_FAULT), "FAULT default/attic: heat"),
+        (AlarmEvent(type=AlarmEvent.TYPE_FAULT_CLEARED), "fault cleared default/attic: heat"),
+    ],
+)
+def test_what_is_not_stored_is_told_as_such_and_what_is_the_feed_tells_itself(event: AlarmEvent, sentence: str) -> None:
+    event.namespace, event.zone, event.why = "default", "attic", "heat"
+    assert Unstored().news(event) == ""
+    event.unstored = True
+    assert Unstored().news(event) == f"{sentence} (not stored yet)"

@@ -5,6 +5,9 @@ where it is further behind. So nothing is buffered for it, and from history to l
 has caught up can have events pushed: an event is then serialised and framed once, for all who want it alike, and
 written to each as it is published. Where events come so fast that writing them one by one would take half of a core
 or more, those of some milliseconds are written at once: what costs is the write, not its bytes.
+
+While the hub can store nothing, whoever asked for that is told what happens all the same: of an alarm that nobody may
+rely on yet, as it has no cursor, and is told once more when it is stored.
 """
 
 import asyncio
@@ -28,6 +31,7 @@ LAG = 1_024  # events that a live subscriber may fall behind
 GATHER_SECONDS = 10e-6  # for each who has events pushed, from one write to the next: twice what a write takes
 GATHER_MOST_SECONDS = 0.02
 STALL_SECONDS = 20.0  # that a batch may take to be handed over
+ALIVE_LEAST_MS = 1_000  # from one sign that the hub is there to the next
 SUBSCRIBERS = 6_000
 OF_ONE_ADDRESS = SUBSCRIBERS // 2  # a proxy is one address for all behind it
 
@@ -36,7 +40,7 @@ FOLLOWED = b"\x0a"  # tag of FollowResponse.event
 
 History = Callable[[int, int], Awaitable[list[AlarmEvent]]]  # (after, limit) → ascending events
 Form = Literal["text_frame", "binary_frame"]  # that a subscriber has events pushed in
-Group = tuple[Selection, Form]  # of subscribers that are pushed the same
+Group = tuple[Selection, Form, bool]  # of subscribers that are pushed the same, also what is not stored or not
 Write = Callable[[bytes], bool]  # False, and nothing written, where there is no room
 
 
@@ -56,6 +60,16 @@ class ClosedError(Exception):
     """The hub stops; says how to go on."""
 
 
+def alive_seconds(told_ms: float) -> float:
+    """How often a subscriber is to be told that the hub is there, in seconds, of what it asked for; 0: never.
+
+    ValueError where that is too often.
+    """
+    if told_ms and not told_ms >= ALIVE_LEAST_MS:
+        raise ValueError(f"alive: {told_ms:g} ms is less than {ALIVE_LEAST_MS} ms, which is the least")
+    return told_ms / 1_000
+
+
 def frame(first: int, payload: bytes) -> bytes:
     """`payload` as one WebSocket frame of a server, which masks nothing; `first` is its first byte."""
     length = len(payload)
@@ -69,8 +83,19 @@ def frame(first: int, payload: bytes) -> bytes:
 class Entry:
     """One event and, made once for all subscribers, what they are sent of it."""
 
-    def __init__(self, event: AlarmEvent) -> None:
+    def __init__(self, event: AlarmEvent, *, unstored: bool = False) -> None:
         self.event = event
+        self.unstored = unstored
+
+    @cached_property
+    def told(self) -> AlarmEvent:
+        """The event as subscribers get it: by the cursor of what is not stored nobody can go on."""
+        if not self.unstored:
+            return self.event
+        told = AlarmEvent()
+        told.CopyFrom(self.event)
+        told.cursor, told.unstored = 0, True
+        return told
 
     @property
     def json(self) -> bytes:
@@ -80,13 +105,13 @@ class Entry:
     @cached_property
     def text_frame(self) -> bytes:
         """Its JSON as a WebSocket frame."""
-        text = json_format.MessageToJson(self.event, indent=None, ensure_ascii=False)
+        text = json_format.MessageToJson(self.told, indent=None, ensure_ascii=False)
         return frame(TEXT, text.encode())
 
     @cached_property
     def binary(self) -> bytes:
         """As protobuf has it on the wire."""
-        return self.event.SerializeToString()
+        return self.told.SerializeToString()
 
     @cached_property
     def binary_frame(self) -> bytes:
@@ -136,9 +161,11 @@ def _standing_for(entry: Entry, number: int) -> Entry:
 class Subscription:
     """One subscriber's place in the feed."""
 
-    def __init__(self, feed: "Feed", position: int, selection: Selection, *, coalescing: bool) -> None:
+    def __init__(self, feed: "Feed", position: int, selection: Selection, *, coalescing: bool, unstored: bool) -> None:
         self._feed = feed
         self._coalescing = coalescing
+        self._unstored = unstored
+        self._seen = feed.unstored.start  # of what is not stored, counted since the hub's start
         self._position = position
         self._live = position >= feed.latest  # it has caught up once
         self._overrun = False
@@ -157,7 +184,11 @@ class Subscription:
     @property
     def caught_up(self) -> bool:
         """Whether there is nothing to be handed over now."""
-        return self.position >= self._feed.latest
+        return self.position >= self._feed.latest and not self._missed()
+
+    def _missed(self) -> list[Entry]:
+        """What is not stored and was not handed over."""
+        return self._feed.unstored.past(self._seen) if self._unstored and not self._pushed else []
 
     def select(self, selection: Selection) -> int:
         """Want `selection` from now on; returns the cursor of the last event that was chosen by the one before."""
@@ -176,6 +207,9 @@ class Subscription:
                 raise ClosedError(f"the hub stops: subscribe again with cursor {self.position}")
             if self._position >= latest:
                 self._live = True
+                missed, self._seen = self._missed(), feed.unstored.end
+                if wanted := [entry for entry in missed if self.selection.wants(entry.event)]:
+                    return wanted
                 await feed.published()
                 continue
             far = self._coalescing and latest - self._position > BATCH
@@ -197,6 +231,9 @@ class Subscription:
                         raise self._too_slow()
                     if self.selection is not chosen:
                         return  # the rest was chosen by what it wanted a moment ago
+                    if entry.unstored:
+                        await send(entry)
+                        continue
                     self._sending = entry.event.cursor
                     await send(entry)
                     self._position = self._sending
@@ -227,14 +264,14 @@ class Subscription:
         try:
             await self._behind.wait()
         finally:
-            self.stop_pushing(self._feed.handed)
+            self.stop_pushing(self._feed.handed, self._feed.unstored.end)
 
-    def stop_pushing(self, position: int) -> None:
-        """It no longer keeps up from `position` on."""
+    def stop_pushing(self, position: int, seen: int) -> None:
+        """It no longer keeps up from `position` on, and of what is not stored from `seen` on."""
         if self._pushed:
             self._feed.leave(self)
             self._pushed = None
-            self._position = position
+            self._position, self._seen = position, seen
             self._behind.set()
 
     def fell_behind(self, latest: int) -> None:
@@ -249,6 +286,46 @@ class Subscription:
         """How it has events pushed; None: it takes them."""
         return self._pushed
 
+    @property
+    def takes_unstored(self) -> bool:
+        """Whether it is told what is not stored, too."""
+        return self._unstored
+
+
+class Unstored:
+    """What happened and cannot be stored for now, the newest of it: counted since the hub's start."""
+
+    def __init__(self) -> None:
+        self.start = 0  # number of the first that is kept
+        self._entries: list[Entry] = []
+
+    @property
+    def end(self) -> int:
+        """Number of the next."""
+        return self.start + len(self._entries)
+
+    def past(self, seen: int) -> list[Entry]:
+        """Those from number `seen` on."""
+        return self._entries[max(0, seen - self.start) :]
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether `entry` is not stored yet."""
+        return entry in self._entries
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        """So much more."""
+        self._entries += entries
+        self._forget(len(self._entries) - KEPT)
+
+    def stored(self) -> None:
+        """All of it is stored now."""
+        self._forget(len(self._entries))
+
+    def _forget(self, number: int) -> None:
+        if number > 0:
+            self.start += number
+            del self._entries[:number]
+
 
 class Feed:
     """Publishes events that are durable, in order."""
@@ -257,6 +334,7 @@ class Feed:
         self.latest = latest  # cursor of the newest event
         self.closed = False
         self.delivered = 0  # events written to subscribers that have them pushed
+        self.unstored = Unstored()
         self._history = history
         self._kept: deque[Entry] = deque(maxlen=KEPT)
         self._gathered: list[Entry] = []  # that are still to be pushed
@@ -279,7 +357,8 @@ class Feed:
         return max((self.latest - subscription.position for subscription in self._subscriptions), default=0)
 
     def publish(self, events: Sequence[AlarmEvent]) -> None:
-        """Hand `events`, which continue the cursor, to all subscribers."""
+        """Hand `events`, which continue the cursor, to all subscribers. What was not stored is: it is among them."""
+        self.unstored.stored()
         if not events:
             return
         entries = [Entry(event) for event in events]
@@ -292,6 +371,16 @@ class Feed:
                 self.flush()
             else:
                 self._gathering = loop.call_at(self._free, self.flush)
+        self._wake()
+
+    def publish_unstored(self, events: Sequence[AlarmEvent]) -> None:
+        """Hand `events`, which cannot be stored for now, to those subscribers who asked for that."""
+        if not events:
+            return
+        self.flush()
+        before, entries = self.unstored.end, [Entry(event, unstored=True) for event in events]
+        self.unstored.add(entries)
+        self._push(entries, self.handed, before)
         self._wake()
 
     @property
@@ -309,12 +398,12 @@ class Feed:
         number = sum(map(len, self._groups.values()))
         self._free = asyncio.get_running_loop().time() + min(GATHER_SECONDS * number, GATHER_MOST_SECONDS)
         before, entries, self._gathered = self.handed, self._gathered, []
-        self._push(entries, before)
+        self._push(entries, before, self.unstored.end)
 
-    def _push(self, entries: Sequence[Entry], before: int) -> None:
+    def _push(self, entries: Sequence[Entry], before: int, seen: int) -> None:
         behind: list[Subscription] = []
-        for (selection, form), members in self._groups.items():
-            wanted = [entry for entry in entries if selection.wants(entry.event)]
+        for (selection, form, unstored), members in self._groups.items():
+            wanted = [entry for entry in entries if selection.wants(entry.event) and (unstored or not entry.unstored)]
             if not wanted:
                 continue
             data = b"".join([getattr(entry, form) for entry in wanted])
@@ -323,7 +412,7 @@ class Feed:
                     behind.append(subscription)
             self.delivered += len(wanted) * len(members)
         for subscription in behind:
-            subscription.stop_pushing(before)
+            subscription.stop_pushing(before, seen)
 
     def _wake(self) -> None:
         for subscription in self._pulling:
@@ -336,7 +425,7 @@ class Feed:
         self.flush()
         self.closed = True
         for subscription in list(self._subscriptions):
-            subscription.stop_pushing(self.latest)
+            subscription.stop_pushing(self.latest, self.unstored.end)
         self._wake()
 
     def regroup(self, subscription: Subscription) -> None:
@@ -344,7 +433,7 @@ class Feed:
         assert subscription.pushed
         self.leave(subscription)
         form, write = subscription.pushed
-        subscription.group = subscription.selection, form
+        subscription.group = subscription.selection, form, subscription.takes_unstored
         self._groups.setdefault(subscription.group, {})[subscription] = write
         self._pulling.discard(subscription)
 
@@ -373,17 +462,27 @@ class Feed:
         return [Entry(event) for event in await self._history(position, BATCH) if event.cursor <= latest]
 
     def reader(self, after: int, selection: Selection) -> Subscription:
-        """A place in the feed for one of the hub's own parts: as a subscription that may fall behind by any number."""
-        return Subscription(self, after, selection, coalescing=False)
+        """A place in the feed for one of the hub's own parts: as a subscription that may fall behind by any number.
+
+        It is told what is not stored, too.
+        """
+        return Subscription(self, after, selection, coalescing=False, unstored=True)
 
     @contextmanager
     def subscribe(
-        self, after: int, selection: Selection = EVERYTHING, address: str = "", *, coalescing: bool = False
+        self,
+        after: int,
+        selection: Selection = EVERYTHING,
+        address: str = "",
+        *,
+        coalescing: bool = False,
+        unstored: bool = False,
     ) -> Iterator[Subscription]:
         """A subscription of `address` that continues past cursor `after`; FutureCursorError.
 
         One that is `coalescing` and far behind gets the newest event of each zone and device, which stands for those
-        before; any other is sent away when it falls behind. TooManyError where there are too many, in all or of that
+        before; any other is sent away when it falls behind. With `unstored` it is told at once what cannot be stored
+        for now, and again when it is. TooManyError where there are too many, in all or of that
         address.
         """
         address = place_of(address)
@@ -395,7 +494,7 @@ class Feed:
             raise TooManyError(f"there are {SUBSCRIBERS} subscribers already: try again later")
         if address and self._addresses[address] >= OF_ONE_ADDRESS:
             raise TooManyError(f"there are {OF_ONE_ADDRESS} subscribers at {address} already: others need room, too")
-        subscription = Subscription(self, after, selection, coalescing=coalescing)
+        subscription = Subscription(self, after, selection, coalescing=coalescing, unstored=unstored)
         self._subscriptions.add(subscription)
         self._pulling.add(subscription)
         self._addresses[address] += 1

@@ -16,7 +16,9 @@ E = TypeVar("E")
 LEVELS = {one.word: one for one in (Level.CLEAR, Level.PRE_ALARM, Level.ALARM, Level.CRITICAL)}
 KINDS = {one.word: one for one in (Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME)}
 TYPES: Mapping[str, AlarmEvent.Type.ValueType] = {
-    name.removeprefix("TYPE_").lower().replace("_", "-"): number for name, number in AlarmEvent.Type.items() if number
+    name.removeprefix("TYPE_").lower().replace("_", "-"): number
+    for name, number in AlarmEvent.Type.items()
+    if number not in {AlarmEvent.TYPE_UNSPECIFIED, AlarmEvent.TYPE_ALIVE}
 }
 SIGNS = frozenset({AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE})  # what levels and kinds can be asked of
 # An alarm that somebody knows of, or that only waits for its reset, is one still.

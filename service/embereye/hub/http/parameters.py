@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -23,6 +23,14 @@ def number_of(request: web.Request, name: str, default: int, most: int = 2**63 -
     if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit() or int(text) > most:
         raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {most}')
     return int(text)
+
+
+def one_of(request: web.Request, name: str, words: Sequence[str]) -> str:
+    """The parameter `name` of the query, which is one of `words`; the first where it is not given. Refused."""
+    word = request.query.get(name, words[0])
+    if word not in words:
+        raise Refused(400, f'{name}: "{word[:80]}" is not one of {", ".join(words)}')
+    return word
 
 
 @contextlib.asynccontextmanager

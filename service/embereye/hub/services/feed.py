@@ -2,14 +2,22 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any, cast
 
 import grpc
 
 from embereye.hub.access.roles import CALLER
 from embereye.hub.databases.interface import StoreError
-from embereye.hub.feeds.feed import ClosedError, Entry, FutureCursorError, Subscription, TooManyError, TooSlowError
+from embereye.hub.feeds.feed import (
+    ClosedError,
+    Entry,
+    FutureCursorError,
+    Subscription,
+    TooManyError,
+    TooSlowError,
+    alive_seconds,
+)
 from embereye.hub.feeds.records import StoredSubscription
 from embereye.hub.feeds.selection import Selection, parse_selection
 from embereye.hub.feeds.subscriptions import UnknownSubscriptionError
@@ -70,8 +78,8 @@ class FeedCalls(AlarmsServicer):
     ) -> None:
         """Send every event past the cursor, then live."""
         async with _told(context), self._subscribed(request, context) as subscription:
-            while True:
-                await subscription.deliver(lambda entry: context.write(entry.binary))
+            alive, writing = alive_seconds(request.alive_ms), asyncio.Lock()
+            await self._send(context, subscription, writing, alive, lambda entry: entry.binary)
 
     async def Follow(  # type: ignore[override]
         self, requests: AsyncIterator[FollowRequest], context: "grpc.aio.ServicerContext[FollowRequest, bytes]"
@@ -83,14 +91,41 @@ class FeedCalls(AlarmsServicer):
                 raise ValueError("the first message has no start: it says where to begin, and what is wanted")
             async with self._subscribed(first.start, context) as subscription:
                 await context.write(_selected(subscription.selection, subscription.position))
-                writing = asyncio.Lock()  # of two writes at once gRPC fails one, and the call with it
+                alive, writing = alive_seconds(first.start.alive_ms), asyncio.Lock()
                 changing = self._change(requests, context, subscription, writing)
-                sending = _send(context, subscription, writing)
+                sending = self._send(context, subscription, writing, alive, lambda entry: entry.followed)
                 async with beside(changing, name="follow-change") as changes, beside(sending, name="follow") as sends:
                     await asyncio.wait((changes, sends), return_when=asyncio.FIRST_COMPLETED)
                     if changes.done():
                         changes.result()  # raises what was wrong with a request; a client may also have no more of them
                     await sends
+
+    async def _send(
+        self,
+        context: "grpc.aio.ServicerContext[Any, bytes]",
+        subscription: Subscription,
+        writing: asyncio.Lock,
+        alive: float,
+        payload: Callable[[Entry], bytes],
+    ) -> None:
+        """What happens, and every `alive` seconds, where that is not 0, that the hub is there; for ever.
+
+        Of two writes at once gRPC fails one, and the call with it: there is one while `writing` is held.
+        """
+
+        async def write(entry: Entry) -> None:
+            async with writing:
+                await context.write(payload(entry))
+
+        async def say_so() -> None:
+            while alive:
+                async with writing:  # what waited before is told by now, and counts
+                    await context.write(payload(self._hub.alive(subscription.position)))
+                await asyncio.sleep(alive)
+
+        async with beside(say_so(), name="feed-alive"):
+            while True:
+                await subscription.deliver(write)
 
     async def _change(
         self,
@@ -111,8 +146,10 @@ class FeedCalls(AlarmsServicer):
     async def _subscribed(self, request: SubscribeRequest, context: AnyContext) -> AsyncIterator[Subscription]:
         feed = self._hub.feed
         after = feed.latest if request.live_only else request.cursor
+        alive_seconds(request.alive_ms)
         selection = self._selection(request.selection, request.zones, request.subscription)
-        with feed.subscribe(after, selection, peer_host(context.peer()), coalescing=request.coalesce) as subscription:
+        with feed.subscribe(after, selection, peer_host(context.peer()), coalescing=request.coalesce,
+                            unstored=request.unstored) as subscription:  # fmt: skip
             await context.send_initial_metadata(())  # tells the client that it is subscribed
             yield subscription
 
@@ -161,17 +198,6 @@ class FeedCalls(AlarmsServicer):
                 )
             )  # fmt: skip
         return HistoryResponse(events=page.events, latest=latest, next=page.next)
-
-
-async def _send(
-    context: "grpc.aio.ServicerContext[FollowRequest, bytes]", subscription: Subscription, writing: asyncio.Lock
-) -> None:
-    async def write(entry: Entry) -> None:
-        async with writing:
-            await context.write(entry.followed)
-
-    while True:
-        await subscription.deliver(write)
 
 
 def _selected(selection: Selection, cursor: int) -> bytes:

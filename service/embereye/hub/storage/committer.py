@@ -111,7 +111,8 @@ class Committer:
     """Applies operations in the order they came and commits them in batches.
 
     `begin()` is called once per batch, before its operations, and `seal(draft)` after them, before it is written;
-    `publish(events)` once it is durable. Everything but the writing itself happens on the event loop's thread.
+    `publish(events)` once it is durable, and before that, where it cannot be written for now,
+    `publish_unstored(events)` with what came since. Everything but the writing happens on the event loop's thread.
     """
 
     def __init__(
@@ -121,12 +122,15 @@ class Committer:
         timeline: Timeline,
         seal: Callable[[Draft], None],
         publish: Callable[[list[AlarmEvent]], None],
+        publish_unstored: Callable[[list[AlarmEvent]], None] = lambda _: None,
         begin: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._timeline = timeline
         self._seal = seal
         self._publish = publish
+        self._publish_unstored = publish_unstored
+        self._told = 0  # events of the present transaction that were told although they are not stored
         self._begin = begin
         self._pending: list[Operation] = []
         self._waiting: set[asyncio.Future[None]] = set()
@@ -190,15 +194,18 @@ class Committer:
                     known = await self._known(batch)
                     applied += self._apply(batch, known, transaction)
                     batch = []
+                    self._tell_unstored(transaction)
                     if transaction or self._store.failing or self.failing:
                         await self._store.write(partial(_write, transaction))
                 except StoreError as error:
                     self._pending[:0] = batch
                     self.counters.failures += 1
                     self.note_failing(str(error))
+                    self._tell_unstored(transaction)
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
                 self._set_failing("")
+                self._told = 0
                 if transaction:
                     self.counters.commits += 1
                     self.counters.commit_seconds += time.perf_counter() - started
@@ -208,6 +215,12 @@ class Committer:
                 self._finish(applied)
                 transaction, applied = Transaction(), []
             self._idle.set()
+
+    def _tell_unstored(self, transaction: Transaction) -> None:
+        if self.failing:
+            events = transaction.events[self._told :]
+            self._told += len(events)
+            self._publish_unstored(events)
 
     async def _known(self, batch: list[Operation]) -> set[str]:
         """Which reports of `batch` were committed before; of the newest alone where the store cannot be asked."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal
 from embereye.hub.databases.interface import StoreError
-from embereye.hub.feeds.feed import ClosedError, Feed, Subscription
+from embereye.hub.feeds.feed import ClosedError, Entry, Feed, Subscription
 from embereye.hub.storage.committer import Committer, Draft, Step, StoreFailingError
 from embereye.hub.storage.store import EventBounds, Store, StoreThreads
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.records import DeadLetter
 from embereye.hub.webhooks.sender import Refusal, Sender
+from embereye.hub.webhooks.signing import delivery_id
 from embereye.process.tasks import Tasks
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import Timeline
@@ -49,6 +50,7 @@ class Webhook:
     delivered_ns: int = 0  # when the latest was delivered, by the wall clock; 0: none since the start
     again: deque[int] = field(default_factory=deque)  # cursors of dead letters that are to be sent again
     asked: asyncio.Event = field(default_factory=asyncio.Event)  # something was put there
+    taken: set[str] = field(default_factory=set)  # ids of what was delivered and is not stored yet
     kept: int = -1  # position that is stored, or about to be; -1: none is
 
     @property
@@ -133,13 +135,33 @@ class Webhooks:
                 await asyncio.sleep(STORE_SECONDS)
                 continue
             for entry in entries:
+                if entry.unstored:
+                    await self._deliver_unstored(webhook, entry)
+                    continue
                 if webhook.sender.concerns(entry.event):
                     await self._deliver(webhook, entry.event)
                 webhook.reader.advance(entry.event.cursor)
 
+    async def _deliver_unstored(self, webhook: Webhook, entry: Entry) -> None:
+        """Send what cannot be stored for now until it is taken, or stored: then its turn comes with the others."""
+        event, backoff = entry.event, self._backoff()
+        while webhook.sender.concerns(event) and self._feed.unstored.holds(entry):
+            refusal = await webhook.sender.attempt(event)
+            self._note(webhook, refusal)
+            if refusal is None:
+                webhook.taken.add(delivery_id(event))
+                return
+            if refusal.final:
+                return
+            await asyncio.sleep(max(backoff.next(), refusal.wait))
+
     async def _deliver(self, webhook: Webhook, event: AlarmEvent) -> None:
         """Send `event` until it is taken or given up; how far that brings the webhook is durable soon."""
         name, backoff, attempts = webhook.options.name, self._backoff(), 0
+        if webhook.taken and delivery_id(event) in webhook.taken:
+            webhook.taken.discard(delivery_id(event))
+            self._committer.enqueue(Step(_cursor_step(name, event.cursor)))
+            return
         while True:
             attempts += 1
             refusal = await webhook.sender.attempt(event)

@@ -389,3 +389,65 @@ def test_what_one_party_has_for_itself_counts_as_one_address(monkeypatch: pytest
             assert feed.subscribers == 3
     with feed.subscribe(0, address="2001:db8::2"):
         assert feed.subscribers == 1
+
+
+async def test_what_is_not_stored_is_told_to_those_who_asked_without_a_cursor_and_again_when_it_is() -> None:
+    stored, sink, plain = Stored(), Sink(), Sink()
+    taken = list[tuple[int, bool]]()
+
+    async def take_all(subscription: Subscription) -> None:
+        async def send(entry: Entry) -> None:
+            taken.append((entry.told.cursor, entry.told.unstored))
+
+        while True:
+            await subscription.deliver(send)
+
+    with (
+        stored.feed.subscribe(0, unstored=True) as pushed,
+        stored.feed.subscribe(0) as other,
+        stored.feed.subscribe(0, unstored=True) as pulled,
+    ):
+        running = [
+            asyncio.ensure_future(follow(pushed, sink, [])), asyncio.ensure_future(follow(other, plain, [])),
+            asyncio.ensure_future(take_all(pulled)),
+        ]  # fmt: skip
+        await asyncio.sleep(0.01)
+        stored.publish(1)
+        new = events(2, 3)
+        stored.feed.publish_unstored(new[:1])
+        stored.feed.publish_unstored(new[1:])
+        await asyncio.sleep(0.01)
+        with stored.feed.subscribe(1, unstored=True) as late:
+            running.append(asyncio.ensure_future(take_all(late)))
+            await asyncio.sleep(0.01)
+            assert taken == [(1, False), (0, True), (0, True), (0, True), (0, True)]
+            assert pulled.position == 1, "by what is not stored nobody goes on"
+            stored.publish(2)
+            await asyncio.sleep(0.05)
+            for one in running:
+                one.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+    assert sorted(taken[5:]) == [(2, False), (2, False), (3, False), (3, False)]
+    assert cursors(sink) == [1, 0, 0, 2, 3]
+    assert cursors(plain) == [1, 2, 3]
+    assert stored.feed.unstored.past(0) == []
+
+
+async def test_whoever_has_no_room_for_what_is_not_stored_takes_it_by_itself() -> None:
+    stored, sink, taken = Stored(), Sink(room=1), list[int]()
+    with stored.feed.subscribe(0, unstored=True) as subscription:
+        running = asyncio.ensure_future(follow(subscription, sink, taken))
+        await asyncio.sleep(0.01)
+        stored.publish(1)
+        stored.feed.publish_unstored(events(2, 3))
+        await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert (cursors(sink), taken) == ([1, 0, 0], [2, 3])
+
+
+async def test_of_what_is_not_stored_the_newest_is_kept() -> None:
+    stored = Stored()
+    stored.feed.publish_unstored(events(1, KEPT + 10))
+    kept = stored.feed.unstored.past(0)
+    assert (kept[0].event.cursor, kept[-1].event.cursor) == (11, KEPT + 10)

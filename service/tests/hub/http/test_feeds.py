@@ -4,6 +4,7 @@ import asyncio
 
 import aiohttp
 import pytest
+from google.protobuf import json_format
 
 from embereye.hub.feeds import feed
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -67,6 +68,8 @@ async def test_a_message_that_cannot_be_meant_is_answered_and_changes_nothing(
     [
         ("format=xml", 400, 'format: "xml" is not one of json, binary'),
         ("slow=wait", 400, 'slow: "wait" is not one of disconnect, coalesce'),
+        ("alive_ms=999", 400, "alive: 999 ms is less than 1000 ms"),
+        ("unstored=maybe", 400, 'unstored: "maybe" is not one of no, yes'),
         ("kind=fog", 400, 'kinds: "fog" is not one of heat, smoke, gas, flame'),
         ("subscription=none", 404, 'no subscription "none" is stored'),
         ("subscription=night&zone=hall", 400, "leave out zone, level, kind, device, type"),
@@ -174,3 +177,30 @@ async def test_a_history_that_little_is_wanted_of_is_looked_through_in_bounded_s
         await served.alarm(f"e{number}", device=f"s-{number}")
     assert await pages(served, "type=state", "after") == [[1], [], []]
     assert await pages(served, "type=state&newest=5", "before") == [[], [], [1]]
+
+
+@pytest.mark.parametrize("form", ["json", "binary"])
+async def test_a_client_that_asks_is_told_that_the_hub_is_there_and_up_to_where_all_is_told(
+    served: Served, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(feed, "ALIVE_LEAST_MS", 10)
+
+    async def told(socket: aiohttp.ClientWebSocketResponse) -> AlarmEvent:
+        if form == "binary":
+            return AlarmEvent.FromString(await socket.receive_bytes(timeout=10))
+        return json_format.ParseDict(await socket.receive_json(timeout=10), AlarmEvent())
+
+    await served.alarm("one", "attic")
+    async with served.session.ws_connect(f"{served.base}{WS}?alive_ms=10&format={form}&zone=hall") as socket:
+        for cursor in (1, 1):
+            event = await told(socket)
+            assert (event.type, event.cursor, event.zone, event.why) == (AlarmEvent.TYPE_ALIVE, cursor, "", "")
+            assert event.time_ns
+        await served.alarm("two", "attic", "s-02")
+        while (event := await told(socket)).cursor == 1:
+            pass
+        assert (event.type, event.cursor) == (AlarmEvent.TYPE_ALIVE, served.hub.feed.latest)
+        served.hub.committer.failing = "the hub cannot write its database: disk full"
+        while not (event := await told(socket)).why:
+            pass
+        assert event.why == "the hub cannot write its database: disk full"

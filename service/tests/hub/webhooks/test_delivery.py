@@ -12,9 +12,11 @@ import pytest
 from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feeds.selection import read_selection
 from embereye.hub.hub import Hub
 from embereye.hub.storage import history
+from embereye.hub.storage.store import Store
 from embereye.hub.webhooks import keeper
 from embereye.hub.webhooks.keeper import UnknownWebhookError
 from embereye.hub.webhooks.options import WebhookOptions
@@ -289,3 +291,31 @@ async def test_a_webhook_that_is_behind_for_long_delays_nothing_and_misses_nothi
         assert hub.feed.latest == 1_500
         await until(lambda: len(receiver.taken) == 1_500)
     assert receiver.cursors == list(range(1, 1_501))
+
+
+async def test_what_cannot_be_stored_is_delivered_all_the_same_and_once(
+    stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: Store, transaction: object) -> None:
+        raise StoreError("database or disk is full")
+
+    receiver.answers = [204, 503]
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 1)
+        await until(lambda: len(receiver.taken) == 1)
+        with monkeypatch.context() as fault:
+            fault.setattr(Store, "commit", full)
+            writing = asyncio.ensure_future(events(hub, 2, "attic"))
+            await until(lambda: len(receiver.taken) == 3)
+            (webhook,) = hub.webhooks.all()
+            assert webhook.position == 1
+        await asyncio.gather(writing, return_exceptions=True)
+        await until(lambda: webhook.position == 3)
+        await events(hub, 1)
+        await until(lambda: len(receiver.taken) == 4)
+    assert receiver.cursors == [1, 2, 3, 4]
+    assert not webhook.taken
+    async with run(stored, receiver.options()) as hub:
+        await events(hub, 1)
+        await until(lambda: len(receiver.taken) == 5)
+    assert receiver.cursors[-1] == 5

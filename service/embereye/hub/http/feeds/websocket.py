@@ -1,6 +1,7 @@
 """The feed over a WebSocket: events as JSON or protobuf, and a selection that the client may change as it goes."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -16,13 +17,14 @@ from embereye.hub.feeds.feed import (
     Subscription,
     TooManyError,
     TooSlowError,
+    alive_seconds,
 )
 from embereye.hub.feeds.selection import Selection, read_selection
 from embereye.hub.http.access.authenticate import PRINCIPAL
 from embereye.hub.http.access.origin import check_origin
 from embereye.hub.http.feeds.subscriptions import selection_of
 from embereye.hub.http.fleets.lists import Json
-from embereye.hub.http.parameters import number_of
+from embereye.hub.http.parameters import number_of, one_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.process.tasks import beside
@@ -32,6 +34,7 @@ CLOSE_SECONDS = 1.0  # for a client to take what it is told at the end
 MAX_MESSAGE = 256 * 1024  # bytes of what a client sends: a selection
 WAITING_BYTES = 64 * 1024  # that may wait for a client before it has to ask for what follows
 FORMATS: dict[str, Form] = {"json": "text_frame", "binary": "binary_frame"}
+OPCODES: dict[Form, WSMsgType] = {"text_frame": WSMsgType.TEXT, "binary_frame": WSMsgType.BINARY}
 
 
 class FeedSocket:
@@ -45,12 +48,13 @@ class FeedSocket:
         check_origin(request)
         feed = self._hub.feed
         after = number_of(request, "cursor", feed.latest)
-        form = FORMATS.get(word := request.query.get("format", "json"))
-        if form is None:
-            raise Refused(400, f'format: "{word[:80]}" is not one of {", ".join(FORMATS)}')
-        slow = request.query.get("slow", "disconnect")
-        if slow not in {"disconnect", "coalesce"}:
-            raise Refused(400, f'slow: "{slow[:80]}" is not one of disconnect, coalesce')
+        form = FORMATS[one_of(request, "format", tuple(FORMATS))]
+        slow = one_of(request, "slow", ("disconnect", "coalesce"))
+        unstored = one_of(request, "unstored", ("no", "yes")) == "yes"
+        try:
+            alive = alive_seconds(number_of(request, "alive_ms", 0))
+        except ValueError as error:
+            raise Refused(400, str(error)) from error
         selection = selection_of(request, self._hub.subscriptions)
         # A limit of 0 has every write wait for the client while too much waits for it.
         socket = web.WebSocketResponse(
@@ -59,11 +63,12 @@ class FeedSocket:
         if not socket.can_prepare(request):
             raise Refused(426, "this is a WebSocket: ask for the upgrade", {"Upgrade": "websocket"})
         try:
-            with feed.subscribe(after, selection, request.remote or "", coalescing=slow == "coalesce") as subscription:
+            with feed.subscribe(after, selection, request.remote or "", coalescing=slow == "coalesce",
+                                unstored=unstored) as subscription:  # fmt: skip
                 await socket.prepare(request)
                 try:
                     async with self._hub.access.lasting(request[PRINCIPAL]):
-                        await self._converse(request, socket, subscription, form)
+                        await self._converse(request, socket, subscription, form, alive)
                 except RevokedError as error:
                     await _close(request, socket, WSCloseCode.POLICY_VIOLATION, error)
         except FutureCursorError as error:
@@ -73,15 +78,28 @@ class FeedSocket:
         return socket
 
     async def _converse(
-        self, request: web.Request, socket: web.WebSocketResponse, subscription: Subscription, form: Form
+        self, request: web.Request, socket: web.WebSocketResponse, subscription: Subscription, form: Form, alive: float
     ) -> None:
         sending, reading = _send(request, socket, subscription, form), self._read_all(socket, subscription)
-        async with beside(sending, name="websocket-send") as sends, beside(reading, name="websocket-read") as reads:
+        async with (
+            beside(sending, name="websocket-send") as sends,
+            beside(reading, name="websocket-read") as reads,
+            beside(self._say_alive(socket, subscription, form, alive), name="websocket-alive"),
+        ):
             # A client that reads nothing is not heard to go either.
             await asyncio.wait((sends, reads), return_when=asyncio.FIRST_COMPLETED)
             for ended in (sends, reads):
                 if ended.done():
                     ended.result()
+
+    async def _say_alive(
+        self, socket: web.WebSocketResponse, subscription: Subscription, form: Form, every: float
+    ) -> None:
+        with contextlib.suppress(ConnectionError):  # whoever sends notices as well
+            while every:
+                entry = self._hub.alive(subscription.position)
+                await socket.send_frame(entry.payload(form), OPCODES[form])
+                await asyncio.sleep(every)
 
     async def _read_all(self, socket: web.WebSocketResponse, subscription: Subscription) -> None:
         async for message in socket:  # which answers pings and sees the end, too
@@ -142,10 +160,9 @@ async def _close(request: web.Request, socket: web.WebSocketResponse, code: WSCl
 
 async def _send(request: web.Request, socket: web.WebSocketResponse, subscription: Subscription, form: Form) -> None:
     push = _writer(request)
-    opcode = WSMsgType.TEXT if form == "text_frame" else WSMsgType.BINARY
 
     async def send(entry: Entry) -> None:
-        await socket.send_frame(entry.payload(form), opcode)
+        await socket.send_frame(entry.payload(form), OPCODES[form])
 
     try:
         while True:

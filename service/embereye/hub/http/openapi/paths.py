@@ -319,6 +319,18 @@ def _past() -> Paths:
                         {"type": "string", "enum": ["disconnect", "coalesce"]},
                         "where the client is far behind: close (default), or the newest event of each zone and device",
                     ),
+                    query(
+                        "alive_ms",
+                        {"type": "integer", "minimum": 1_000},
+                        "be told that the hub is there, every so many milliseconds: an event of TYPE_ALIVE whose "
+                        "cursor says up to where all is told, and whose why what the hub cannot do; default: never",
+                    ),
+                    query(
+                        "unstored",
+                        {"type": "string", "enum": ["no", "yes"]},
+                        "yes: while the hub can store nothing, be told at once what happens, by events that are "
+                        "unstored and have no cursor, and again once it is stored",
+                    ),
                     *WANTED,
                 ],
             )
