@@ -80,7 +80,8 @@ class Witness:
                 request = SubscribeRequest(cursor=self._cursor, alive_ms=ALIVE_MS, unstored=True)
                 call = AlarmsStub(link).Subscribe(request, metadata=self._shown)
                 try:
-                    await asyncio.wait_for(link.channel_ready(), CONNECT_SECONDS)
+                    # Of a connection that is refused this tells at once; what waits for one waits for gRPC's back-off.
+                    await asyncio.wait_for(call.wait_for_connection(), CONNECT_SECONDS)
                     self.connections += 1
                     failing = ""
                     self._diary.note("witness", f"subscribed after cursor {self._cursor}")

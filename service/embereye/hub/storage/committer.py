@@ -16,6 +16,7 @@ from typing import Protocol
 
 from embereye.hub.databases.interface import StoreError
 from embereye.hub.storage.store import RECENT, Store, StoreThreads, Transaction
+from embereye.process.tasks import beside
 from embereye.process.timing.clock import Timeline
 from embereye.v1.alarms_pb2 import AlarmEvent
 
@@ -35,7 +36,7 @@ class StoreFailingError(Exception):
 class Draft:
     """A transaction in the making, which operations add to."""
 
-    known: set[str]  # evidence ids that were committed before
+    known: set[str]  # ids of reports that were committed before, or are in the transaction
     now_ns: int  # on the hub's timeline, nanoseconds since the Unix epoch
     transaction: Transaction
     stepped_ns: int = 0  # to be added to times for people: how far ahead the wall clock is
@@ -130,6 +131,7 @@ class Committer:
         self._seal = seal
         self._publish = publish
         self._publish_unstored = publish_unstored
+        self._held: set[str] = set()  # ids of reports that the present transaction need not have, or has
         self._told = 0  # events of the present transaction that were told although they are not stored
         self._begin = begin
         self._pending: list[Operation] = []
@@ -202,7 +204,7 @@ class Committer:
                     self.counters.failures += 1
                     self.note_failing(str(error))
                     self._tell_unstored(transaction)
-                    await asyncio.sleep(RETRY_SECONDS)
+                    await self._go_on(transaction, applied)
                     continue
                 self._set_failing("")
                 self._told = 0
@@ -213,8 +215,32 @@ class Committer:
                         self._remember(name)
                     self._publish(transaction.events)
                 self._finish(applied)
-                transaction, applied = Transaction(), []
+                transaction, applied, self._held = Transaction(), [], set()
             self._idle.set()
+
+    async def _go_on(self, transaction: Transaction, applied: list[_Applied]) -> None:
+        """Until the store can be reached again: what comes happens in memory, and is told, as soon as it comes."""
+        async with beside(self._reach(), name="hub-reach") as reaching:
+            while not reaching.done():
+                while self._pending:
+                    batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+                    applied += self._apply(batch, self._remembered(batch), transaction)
+                    self._tell_unstored(transaction)
+                self._arrived.clear()
+                async with beside(self._arrived.wait(), name="hub-arrived") as arriving:
+                    await asyncio.wait({reaching, arriving}, return_when=asyncio.FIRST_COMPLETED)
+            reaching.result()
+
+    async def _reach(self) -> None:
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                await self._store.write(Store.reach)
+            except StoreError as error:
+                self.counters.failures += 1
+                self.note_failing(str(error))
+            else:
+                return
 
     def _tell_unstored(self, transaction: Transaction) -> None:
         if self.failing:
@@ -231,7 +257,10 @@ class Committer:
             return await self._store.write(lambda store: store.known(ids))
         except StoreError as error:
             self.note_failing(str(error))
-            return {name for name in ids if name in self._recent}
+            return self._remembered(batch)
+
+    def _remembered(self, batch: list[Operation]) -> set[str]:
+        return {operation.evidence_id for operation in batch if operation.evidence_id in self._recent}
 
     def restore(self, recent: Iterable[str]) -> None:
         """Go on from the ids of the newest reports, oldest first."""
@@ -246,9 +275,8 @@ class Committer:
     def _apply(self, batch: list[Operation], known: set[str], transaction: Transaction) -> list[_Applied]:
         """Do the operations of `batch` in memory; returns those that somebody waits for, with their errors."""
         self._begin()
-        # What waits for a failing store is known as well as what was stored.
-        known = known | {name for name, _ in transaction.evidence}
-        draft = Draft(known, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
+        self._held |= known
+        draft = Draft(self._held, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
         transaction.recorded_ns = draft.now_ns
         awaited: list[_Applied] = []
         for operation in batch:

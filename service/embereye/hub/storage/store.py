@@ -378,6 +378,11 @@ class Store:
         if not self._db.failing:
             self._db.check()
 
+    def reach(self) -> None:
+        """Connect with a database that failed; StoreError where that fails still."""
+        if self._db.failing:
+            self._db.recover()
+
     def events(self, after: int, limit: int) -> list[AlarmEvent]:
         """Up to `limit` events past cursor `after`, ascending."""
         query = "SELECT event FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"

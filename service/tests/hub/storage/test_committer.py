@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,12 +12,15 @@ import pytest
 from embereye.hub import inbox
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal, Role
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.reports import Stream
+from embereye.hub.storage import committer
 from embereye.hub.storage.committer import Draft, StoreFailingError
-from embereye.hub.storage.store import StoreThreads
+from embereye.hub.storage.store import Store, StoreThreads
 from embereye.levels import Kind, Level, Sense
+from embereye.process.tasks import beside
 from embereye.v1.evidence_pb2 import EvidenceItem, ShardHello
 
 PRODUCERS = 16
@@ -103,3 +107,41 @@ async def test_a_shard_that_waits_for_room_is_read_on_when_nothing_can_be_writte
     assert stream.owed, "it is to be sent again"
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(60)
+
+
+async def test_what_comes_while_nothing_can_be_written_is_told_as_it_comes_and_each_is_stored_once(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the database is dialled, which lasts where nobody answers there."""
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
+    told, acknowledged, dialling, answered = list[str](), list[str](), threading.Event(), threading.Event()
+
+    def fails(store: Store, transaction: object) -> None:
+        raise StoreError("nobody answers")
+
+    def dials(store: Store) -> None:
+        dialling.set()
+        answered.wait()
+
+    async def listen() -> None:
+        with hub.feed.subscribe(0, unstored=True) as subscription:
+            while True:
+                told.extend(entry.event.zone for entry in await subscription.next() if entry.unstored)
+
+    with monkeypatch.context() as fault:
+        fault.setattr(Store, "commit", fails)
+        fault.setattr(Store, "reach", dials)
+        async with beside(listen(), name="listen"), asyncio.timeout(20):
+            hub.inbox.admit(report(hub, 1, 1), acknowledged.append)
+            while not dialling.is_set():
+                await asyncio.sleep(0.01)
+            for producer in (2, 3, 2):  # the last is sent again
+                hub.inbox.admit(report(hub, producer, 1), acknowledged.append)
+                await asyncio.sleep(0.05)
+            assert told == ["zone-1", "zone-2", "zone-3"]
+            assert not acknowledged
+            fault.undo()
+            answered.set()
+            assert await hub.committer.flush(10)
+    assert sorted(acknowledged) == ["1/1", "2/1", "2/1", "3/1"]
+    assert [event.zone for event in await hub.history.events_between(0, 2**62, 10)] == ["zone-1", "zone-2", "zone-3"]
