@@ -189,6 +189,8 @@ async def try_faults(
             harmed, first = time.monotonic(), 0.0
             if all(fault.at_once for fault in faults):
                 first = await recovered(site.struck)
+            else:  # the worst that can be: as soon as nobody has made up for it yet
+                fires.append(asyncio.get_running_loop().create_task(burn(0.0), name="fire"))
             await asyncio.sleep(max(0.0, harmed + hold - time.monotonic()))
         mended = time.monotonic()
         async with asyncio.timeout(AGAIN_SECONDS):

@@ -10,6 +10,8 @@ from harness.matrix.rules import LAPSE
 from harness.records.about import told
 from harness.records.diary import percentile
 
+TOLD_SECONDS = 1.0  # beyond a fault's gap, in which a fire is to be told
+
 
 def page(about: dict[str, Any], outcomes: Sequence[Outcome], faults: Mapping[str, Fault[Any]], folder: Path) -> str:
     """The page's text, between what `folder` has as its head and its end; `faults` are those that there are."""
@@ -37,6 +39,7 @@ def page(about: dict[str, Any], outcomes: Sequence[Outcome], faults: Mapping[str
         nothing=worst({NOTHING.name}), planned=worst(planned),
         moved=f"{max(moves):g} s" if any(moves) else "none moved",
         killed=worst({"shard killed"}), told=_told([seconds for one in nothing for seconds in one.told]),
+        in_time=_in_time([*singles, *pairs]),
         alone=ALONE_SECONDS, pair=PAIR_SECONDS,
         slowest_alone=_slowest(singles), slowest_pair=_slowest(pairs),
     )  # fmt: skip
@@ -66,6 +69,13 @@ def _told(seconds: Sequence[float]) -> str:
         return "not run"
     of = [percentile(list(seconds), share) for share in (0.5, 0.95, 1.0)]
     return f"{', '.join(f'{1e3 * one:.0f}' for one in of)} ms of {len(seconds)}"
+
+
+def _in_time(outcomes: Sequence[Outcome]) -> str:
+    """In how many rows each fire was told in time, and in which not."""
+    late = [one for one in outcomes if one.slowest > one.gap + TOLD_SECONDS]
+    told = f"in {len(outcomes) - len(late)} of {len(outcomes)} rows"
+    return told + (f"; not with {', '.join(' and '.join(one.faults) for one in late)}" if late else "")
 
 
 def _slowest(outcomes: Sequence[Outcome]) -> str:

@@ -99,6 +99,11 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
     assert (about, outcomes) == (ABOUT, [FINE, bad])
     text = page(about, outcomes, FAULTS, CLOCK.parent)
     assert "seed 7" in text
+    assert "| ≤ that fault's gap + 1 s | in 2 of 2 rows |" in text
+    late = replace(FINE, faults=("hub killed", "rolled out"), slowest=1.3)
+    assert "in 2 of 3 rows; not with hub killed and rolled out |" in page(
+        about, [*outcomes, late], FAULTS, CLOCK.parent
+    )
     assert "| the hub is killed (-9) | 0.2 s |" in text
     assert "**not kept**: no alarm" in text
     assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
