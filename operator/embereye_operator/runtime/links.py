@@ -23,7 +23,7 @@ TIMEOUT = 1.0  # seconds; a shard that takes longer to tell how it is, is not we
 CALL_SECONDS = 2 * TIMEOUT  # the longest that any call takes
 IDLE = 60.0  # seconds after which the channel to a shard that nobody asks for is closed
 ROSTER_PERIOD = 30.0  # seconds between repetitions of an unchanged roster, for a hub that lost it
-# A shard that restarts comes back at the same address; gRPC would wait up to two minutes before it looks.
+# Many shards may be gone for long: each is looked for less often than where readings wait for it.
 RECONNECT = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000))
 # As long as that it waits before it asks for a name again that nobody resolved, and no option shortens it: a channel
 # that is not connected so many seconds after it was made is made anew, and asks at once.

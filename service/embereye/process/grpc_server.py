@@ -48,6 +48,9 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
+    # Who restarts is back within a second or two, and what it is to be told waits: gRPC would look after 1 and 2.6 s.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.enable_http_proxy", 0),  # of the environment, which is for the outside: it reaches none of our processes
 )
 
@@ -175,12 +178,12 @@ def control_channel(
     """
     if credentials is None:
         return channel(target, options)
-    return credentials.channel(target, server_name, [*CHANNEL_OPTIONS, *options])
+    return credentials.channel(target, server_name, [*options, *CHANNEL_OPTIONS])  # the first counts
 
 
 def channel(target: str, options: Sequence[tuple[str, int]] = (), *, token: str = "") -> grpc.aio.Channel:
     """An insecure channel to `target` ("host:port") with the limits the servers expect; each call shows `token`."""
-    return grpc.aio.insecure_channel(target, options=[*CHANNEL_OPTIONS, *options], interceptors=interceptors(token))
+    return grpc.aio.insecure_channel(target, options=[*options, *CHANNEL_OPTIONS], interceptors=interceptors(token))
 
 
 async def converse(

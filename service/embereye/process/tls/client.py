@@ -70,5 +70,5 @@ def dial(
     name = tls.server_name or server_name
     names = [("grpc.ssl_target_name_override", name)] if name else []
     return grpc.aio.secure_channel(
-        target, tls.credentials(), options=[*CHANNEL_OPTIONS, *options, *names], interceptors=interceptors(token)
+        target, tls.credentials(), options=[*options, *names, *CHANNEL_OPTIONS], interceptors=interceptors(token)
     )
