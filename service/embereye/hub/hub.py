@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
 CHECK_SECONDS = 2.0  # between two looks at whether the database can be reached
+ALIVE_SHARED_NS = 100_000_000  # within which all who were told as much get the same sign of life, serialised once
 LEDGER_SECONDS = 10.0  # between two times that the ledgers of the present owners are stored
 
 
@@ -92,6 +93,7 @@ class Hub:
         self.plans = Plans(self.committer, store)
         self.overlays = Overlays(self.committer)
         self.scaling = Scaling(book)
+        self._alive = 0, Entry(AlarmEvent())  # when the latest sign of life was made, and that
         self.consumed: list[Position] = []  # of the streams that reports came by, when it was opened
 
     def trace(self, traces: EvidenceTraces) -> None:
@@ -163,9 +165,13 @@ class Hub:
 
     def alive(self, cursor: int) -> Entry:
         """That the hub is there, for a subscriber that was told all up to `cursor`; why says what is not stored."""
-        time_ns = self.timeline.now_ns() + self.timeline.stepped_ns()
-        why = self.committer.failing
-        return Entry(AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=cursor, time_ns=time_ns, why=why))
+        at_ns, why = self.timeline.now_ns(), self.committer.failing
+        made_ns, told = self._alive
+        if (told.event.cursor, told.event.why) != (cursor, why) or at_ns - made_ns > ALIVE_SHARED_NS:
+            time_ns = at_ns + self.timeline.stepped_ns()
+            told = Entry(AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=cursor, time_ns=time_ns, why=why))
+            self._alive = at_ns, told
+        return told
 
     async def pass_time(self) -> None:
         """What happens every tick: signs and silences end, devices go dark or come back. Raises StoreFailingError."""

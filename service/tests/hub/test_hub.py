@@ -461,3 +461,16 @@ def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(stored:
     assert (found("hall"), found("other/hall"), found("hall/east")) == ([1, 3], [3], [2])
     assert (found("default/hall/east"), found("other/hall", "hall/east")) == ([2], [2, 3])
     store.close()
+
+
+async def test_a_sign_of_life_is_made_once_for_all_who_were_told_as_much(stored: Stored) -> None:
+    clock = Clock()
+    async with running(stored, clock) as hub:
+        sign = hub.alive(1)
+        assert sign.event == AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=1, time_ns=clock.wall())
+        assert hub.alive(1) is sign
+        assert hub.alive(2).event.cursor == 2
+        clock.now += SECOND
+        assert hub.alive(2).event.time_ns == sign.event.time_ns + SECOND
+        hub.committer.failing = "the hub cannot write its database: disk full"
+        assert hub.alive(2).event.why == hub.committer.failing
