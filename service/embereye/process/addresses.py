@@ -5,6 +5,7 @@ import ipaddress
 import os
 import random
 import socket
+import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -13,6 +14,7 @@ from embereye.process.lifecycle import UserError
 from embereye.units import split_address
 
 LOOPBACK = "127.0.0.1"
+_given: dict[int, float] = {}  # port that this process was given → when last, monotonic seconds
 PORTS_VARIABLE = "EMBEREYE_PORTS"  # a range, such as 20000-20999, that ports are chosen from
 
 
@@ -78,8 +80,9 @@ def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, take
     """`count` different ports on loopback that nothing listens on now and that are not among those `taken`.
 
     They are not reserved, but the system gives none of them to connections of its own accord, now or while
-    who listens on them is started anew. Pass as `taken` what was given out before and may not be listened on
-    yet. OSError where the system has no more, UserError where EMBEREYE_PORTS has none.
+    who listens on them is started anew. What this process was given before comes last, as it may not be listened on
+    yet; pass as `taken` what must not come at all. OSError where the system has no more, UserError where
+    EMBEREYE_PORTS has none.
     """
     with contextlib.ExitStack() as stack:
         found: list[int] = []
@@ -100,6 +103,7 @@ def free_ports(count: int, *, kind: socket.SocketKind = socket.SOCK_STREAM, take
             port = int(probe.getsockname()[1])
             if port not in taken:
                 found.append(port)
+        _given.update(dict.fromkeys(found, time.monotonic()))
         return found
 
 
@@ -107,7 +111,8 @@ def _candidates() -> Iterator[int]:
     """Ports below those that the system gives away itself, or of those told, in an order of this call's own."""
     ports = _told_ports() or _quiet_ports()
     # Others choose as well, and hypothesis has all begin with the same seed.
-    yield from random.SystemRandom().sample(ports, min(len(ports), 500))
+    chosen = random.SystemRandom().sample(ports, min(len(ports), 500))
+    yield from sorted(chosen, key=lambda port: _given.get(port, 0.0))
 
 
 def _told_ports() -> range:

@@ -48,6 +48,14 @@ def test_ports_are_chosen_from_those_told(monkeypatch):
         free_ports(50)
 
 
+def test_a_port_that_may_not_be_listened_on_yet_is_not_given_out_again_before_all_others(monkeypatch):
+    first = free_ports(1)[0]
+    monkeypatch.setenv(PORTS_VARIABLE, f"{first}-{first + 40}")
+    before = set(free_ports(12))
+    assert before.isdisjoint(free_ports(12))
+    assert free_ports(4), "what is left is given out twice rather than not at all"
+
+
 @pytest.mark.parametrize("text", ["20000", "-", "20000-", "21000-20000", "80-90", "60000-70000", "x-y"])
 def test_what_is_no_range_of_ports_is_refused(text, monkeypatch):
     monkeypatch.setenv(PORTS_VARIABLE, text)
