@@ -8,6 +8,7 @@ import json
 import secrets
 import tempfile
 import time
+import urllib.request
 from collections.abc import Coroutine, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -227,6 +228,19 @@ class Site:
         """The hub's gRPC address from here."""
         service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         return f"{self.entrance}:{node_ports(service)['grpc']}"
+
+    async def watchers(self) -> dict[str, list[str]]:
+        """By device, the names of the shards that the hub last heard of it from: what harm is aimed by."""
+        service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
+        url = f"http://{self.entrance}:{node_ports(service)['http']}/v1/devices"
+
+        def ask() -> list[Json]:
+            request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.token}"})
+            with urllib.request.urlopen(request, timeout=5) as answer:
+                found: list[Json] = json.load(answer)["devices"]
+            return found
+
+        return {one["id"]: one.get("shards", []) for one in await asyncio.to_thread(ask)}
 
     async def hub_control(self) -> str:
         """The hub's control port from here, let in for who proves to be a shard: see `identity`."""
