@@ -30,7 +30,7 @@ async def _pods(release: Release, component: str, namespace: str = SITE) -> list
 
 
 async def _watching(release: Release) -> list[Json]:
-    """The pods of the sensors' shards, first the one that most of the probed sensors are with: harm to others is none."""
+    """The pods of the sensors' shards, first that which most of the probed sensors are with: they show the harm."""
     watchers, probed = await release.site.watchers(), [prober.device for prober in release.site.ingest]
     with_it = Counter(shard for device in probed for shard in watchers.get(device, ()))
     pods = await _pods(release, "sensor-shard")
