@@ -60,13 +60,13 @@ class ClosedError(Exception):
     """The hub stops; says how to go on."""
 
 
-def alive_seconds(told_ms: float) -> float:
+def alive_seconds(told_ms: int) -> float:
     """How often a subscriber is to be told that the hub is there, in seconds, of what it asked for; 0: never.
 
     ValueError where that is too often.
     """
-    if told_ms and not told_ms >= ALIVE_LEAST_MS:
-        raise ValueError(f"alive: {told_ms:g} ms is less than {ALIVE_LEAST_MS} ms, which is the least")
+    if 0 < told_ms < ALIVE_LEAST_MS:
+        raise ValueError(f"alive: {told_ms} ms is less than {ALIVE_LEAST_MS} ms, which is the least")
     return told_ms / 1_000
 
 

@@ -77,9 +77,10 @@ class FeedCalls(AlarmsServicer):
         self, request: SubscribeRequest, context: "grpc.aio.ServicerContext[SubscribeRequest, bytes]"
     ) -> None:
         """Send every event past the cursor, then live."""
-        async with _told(context), self._subscribed(request, context) as subscription:
+        async with _told(context):
             alive, writing = alive_seconds(request.alive_ms), asyncio.Lock()
-            await self._send(context, subscription, writing, alive, lambda entry: entry.binary)
+            async with self._subscribed(request, context) as subscription:
+                await self._send(context, subscription, writing, alive, lambda entry: entry.binary)
 
     async def Follow(  # type: ignore[override]
         self, requests: AsyncIterator[FollowRequest], context: "grpc.aio.ServicerContext[FollowRequest, bytes]"
@@ -89,9 +90,9 @@ class FeedCalls(AlarmsServicer):
             first = await anext(aiter(requests), FollowRequest())
             if first.WhichOneof("body") != "start":
                 raise ValueError("the first message has no start: it says where to begin, and what is wanted")
+            alive, writing = alive_seconds(first.start.alive_ms), asyncio.Lock()
             async with self._subscribed(first.start, context) as subscription:
                 await context.write(_selected(subscription.selection, subscription.position))
-                alive, writing = alive_seconds(first.start.alive_ms), asyncio.Lock()
                 changing = self._change(requests, context, subscription, writing)
                 sending = self._send(context, subscription, writing, alive, lambda entry: entry.followed)
                 async with beside(changing, name="follow-change") as changes, beside(sending, name="follow") as sends:
@@ -146,7 +147,6 @@ class FeedCalls(AlarmsServicer):
     async def _subscribed(self, request: SubscribeRequest, context: AnyContext) -> AsyncIterator[Subscription]:
         feed = self._hub.feed
         after = feed.latest if request.live_only else request.cursor
-        alive_seconds(request.alive_ms)
         selection = self._selection(request.selection, request.zones, request.subscription)
         with feed.subscribe(after, selection, peer_host(context.peer()), coalescing=request.coalesce,
                             unstored=request.unstored) as subscription:  # fmt: skip
