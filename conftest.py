@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 from harness.need import summary
+from harness.running import RunningTests
 from harness.servers.apiserver import ApiServer, install_crds, run_api_server
 from harness.servers.nats import Nats, run_nats
 from harness.servers.postgres import Postgres, run_postgres
@@ -73,6 +74,14 @@ def pytest_configure(config: pytest.Config) -> None:
         share = 22_000 // shares
         first = 10_000 + share * (int(worker["workerid"].removeprefix("gw")) % shares)
         os.environ[PORTS_VARIABLE] = f"{first}-{first + share - 1}"
+
+
+@pytest.hookimpl(trylast=True)  # once it is known who prints
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tell of failures as they come."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(RunningTests(reporter.write_line))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

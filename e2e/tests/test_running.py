@@ -1,0 +1,35 @@
+"""What a run of tests tells before its end."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+import time
+
+def test_fails():
+    assert 1 == 2
+
+def test_lasts():
+    time.sleep(1.5)
+"""
+PLUGIN = """
+from harness.running import RunningTests
+
+def pytest_sessionstart(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(RunningTests(reporter.write_line, patience=0.2))
+"""
+
+
+def test_failures_and_what_lasts_too_long_are_told_as_they_come(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text(PLUGIN)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "--numprocesses", "2", "--dist", "loadfile"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    told, _, _ = done.stdout.partition("= FAILURES =")
+    assert "failed in its call: test_it.py::test_fails: assert 1 == 2\n" in told
+    assert told.count("test_it.py::test_lasts has been running for 0 s\n") == 1
+    assert "1 failed, 1 passed" in done.stdout
