@@ -29,6 +29,8 @@ class Site:
         # Which of them go is the operator's choice, and their Services are kept.
         shard_names = {name for kind, name in found if kind == "Deployment"}
         others = {key for key in found if key[0] not in {"Deployment", "Service"}}
+        if ("ConfigMap", "hall-sensors-placement") not in found:
+            return False  # it was deleted, and is not back
         data = found["ConfigMap", "hall-sensors-placement"]["data"]
         assignments = [json.loads(text) for name, text in data.items() if name != "placement.json"]
         owned = sorted(device["id"] for entry in assignments for device in entry.get("devices", []))
