@@ -1,13 +1,24 @@
-"""For pytest-xdist: what a worker process that crashes leaves to the others."""
+"""For pytest-xdist: what a test that fails, or crashes its worker process, leaves to the others."""
 
 from typing import TYPE_CHECKING
 
+import grpc.aio
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.workermanage import WorkerController
+
+
+@pytest.fixture(scope="session", autouse=True)
+def grpc_to_the_end() -> None:
+    """Keep gRPC's poller for as long as the process.
+
+    A test that fails may leave a server that was not stopped. Where that is the last one, gRPC ends its poller once the
+    server is collected as garbage, and waits for that for ever, in no test, where nothing ends what hangs.
+    """
+    grpc.aio.init_grpc_aio()
 
 
 class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types

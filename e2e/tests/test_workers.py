@@ -1,4 +1,4 @@
-"""Tests in several processes: one that crashes takes one test with it."""
+"""Tests in several processes: one that fails or crashes takes no other one with it."""
 
 import subprocess
 import sys
@@ -25,3 +25,32 @@ def test_after_a_worker_has_crashed_every_other_test_is_run_once(tmp_path: Path,
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"1 failed, {sum(FILES.values()) - 1} passed" in done.stdout
     assert f"crashed while running 'test_{crashing[5]}.py::{crashing}'" in done.stdout
+
+
+LEAVES_A_SERVER = """
+import asyncio, grpc, pytest
+
+class Echo(grpc.GenericRpcHandler):
+    def service(self, details):
+        return None
+
+async def serve():
+    server = grpc.aio.server(handlers=[Echo()])
+    server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    raise RuntimeError
+
+def test_leaves_a_server():
+    with pytest.raises(RuntimeError):
+        asyncio.run(serve())
+"""
+
+
+def test_a_server_that_a_test_has_left_holds_up_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(LEAVES_A_SERVER)
+    (tmp_path / "conftest.py").write_text("import gc\n\ndef pytest_runtest_logfinish():\n    gc.collect()\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "harness.workers"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    assert "1 passed" in done.stdout
