@@ -33,6 +33,10 @@ logger = logging.getLogger(__name__)
 PART_BYTES = 1 << 14  # some milliseconds of work on devices' statuses
 COVERAGE_PERIOD = 1.0  # seconds between coverage reports
 STEADY_SECONDS = 2.0  # a stream that the hub ends sooner, for what it was sent, is no success: so would the next
+# A hub that is started anew is back within seconds, and fires wait for it: so long it is looked for often. Afterwards,
+# and where it is there and refuses, attempts cost it more than they bring.
+SOON_SECONDS = 30.0
+SOON_PAUSE, PAUSE = 0.5, 3.0  # seconds between two attempts, at the longest
 REASONS = 10  # that are remembered, each of which is logged once
 # By which a hub that is there says that it takes no reports of this shard until something is changed.
 REFUSALS = {
@@ -124,10 +128,12 @@ class Reporter:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        backoff = Backoff(floor=0.1, cap=3.0)
+        soon, later = Backoff(floor=0.1, cap=SOON_PAUSE), Backoff(floor=0.1, cap=PAUSE)
+        seen = time.monotonic()  # the hub, or our start
         told, sent_away = set[str](), False  # why streams ended since one was good; whether the latest one was not
         while True:
             link, renewed, since = self._links.hub(), self._links.renewed, 0.0
+            lost = False
             try:
                 async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
                     if not self.connected:
@@ -141,8 +147,9 @@ class Reporter:
                 self._refused = ""
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
+                lost = error.code() == grpc.StatusCode.UNAVAILABLE
                 brief = self.connected and time.monotonic() - since < STEADY_SECONDS
-                sent_away = brief and error.code() != grpc.StatusCode.UNAVAILABLE
+                sent_away = brief and not lost
                 if error.code() in REFUSALS:
                     self._refused = error.details() or error.code().name
                 elif not sent_away:
@@ -151,11 +158,15 @@ class Reporter:
                 self.connected = self.welcomes_canaries = False
                 self._failing = ""
                 await link.close(None)
+            if since:
+                seen = time.monotonic()
             if since and not sent_away:
-                backoff.reset()
+                soon.reset()
+                later.reset()
             if reason and reason not in told:
                 logger.warning("hub %s: %s; trying again, %s", self._links.hub_address, reason, self._waiting())
                 told = {reason, *list(told)[: REASONS - 1]}
+            backoff = soon if lost and time.monotonic() - seen < SOON_SECONDS else later
             await asyncio.sleep(backoff.next())
 
     def _waiting(self) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.timing.backoff import Backoff
 from embereye.shard.evidence.reporter import PART_BYTES, Reporter, split
 from embereye.shard.evidence.spool import Spool
 from embereye.shard.links import Links
@@ -194,6 +195,29 @@ async def test_a_hub_that_lets_a_shard_in_and_refuses_what_it_reports_is_dialled
     with contextlib.suppress(asyncio.CancelledError):
         await task
     await server.stop(0)
+
+
+async def test_a_hub_that_is_gone_is_looked_for_often_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = []
+
+    def next_pause(backoff: Backoff) -> float:
+        longest.append(backoff.cap)
+        return 0.01
+
+    monkeypatch.setattr(Backoff, "next", next_pause)
+    monkeypatch.setattr("embereye.shard.evidence.reporter.SOON_SECONDS", 1.0)
+    server, port = await serve(RecordingHub())
+    reporter = reporter_to(port, Spool(None))
+    task = asyncio.ensure_future(reporter.run())
+    reporter.report(evidence("a"))
+    await until(lambda: reporter.connected)
+    await server.stop(0)
+    await until(lambda: len(longest) > 2 and longest[-1] == 3.0)
+    assert longest == sorted(longest)
+    assert longest[1] == 0.5
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def test_a_hub_that_returns_gets_everything_that_was_not_acknowledged() -> None:
