@@ -25,7 +25,7 @@ PROBED = 6  # sensors whose every reading is accounted for
 SHARDS = 2
 COVERED_SECONDS = 120.0
 CAMERA = "watched"
-PORTS = {"tcp": 31901, "grpc": 31051, "shards": 31100}  # of every node: where a fleet that is applied again is, too
+PORTS = {"tcp": 30061, "grpc": 30051, "shards": 30070}  # of every node: where a fleet that is applied again is, too
 BETA = "embereye.dev/v1beta1"
 # Scraped by the Prometheus of this run, which has rules of its own.
 MONITORED = (
