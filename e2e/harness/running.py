@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+PHASES = {"setup", "call", "teardown"}
+
 
 class RunningTests:
     """A plugin that tells each failure as it comes, and each test, or pause between tests, that lasts too long.
@@ -56,7 +58,10 @@ class RunningTests:
     @pytest.hookimpl(trylast=True)  # after the letter
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Tell of a failure, and where it was."""
+        crashed = report.when not in PHASES  # its process did: nothing else tells the test's end
         if report.failed:
             crash = getattr(report.longrepr, "reprcrash", None)
             why = f": {next(iter(crash.message.splitlines()), '')[:200]}" if crash else ""
-            self._write(f"failed in its {report.when}: {report.nodeid}{why}")
+            self._write(f"failed in its {'process' if crashed else report.when}: {report.nodeid}{why}")
+        if crashed:
+            self.pytest_runtest_logfinish(report.nodeid)

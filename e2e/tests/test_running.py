@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 
 TESTS = """
-import time
+import os, time
 
 def test_fails():
     assert 1 == 2
+
+def test_crashes():
+    os._exit(3)
 
 def test_lasts():
     time.sleep(1.5)
@@ -27,9 +30,11 @@ def test_failures_and_what_lasts_too_long_are_told_as_they_come(tmp_path: Path) 
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(PLUGIN)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "--numprocesses", "2", "--dist", "loadfile"]
+    command = [sys.executable, "-m", "pytest", "-p", "harness.workers", "--numprocesses", "2", "--dist", "loadfile"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     told, _, _ = done.stdout.partition("= FAILURES =")
     assert "failed in its call: test_it.py::test_fails: assert 1 == 2\n" in told
     assert told.count("test_it.py::test_lasts has been running for 0 s\n") == 1
-    assert "1 failed, 1 passed" in done.stdout
+    assert "failed in its process: test_it.py::test_crashes\n" in told
+    assert "test_crashes has been running" not in told
+    assert "2 failed, 1 passed" in done.stdout
