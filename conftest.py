@@ -10,14 +10,14 @@ from harness.running import RunningTests
 from harness.servers.apiserver import ApiServer, install_crds, run_api_server
 from harness.servers.nats import Nats, run_nats
 from harness.servers.postgres import Postgres, run_postgres
-from harness.workers import grpc_to_the_end, pytest_xdist_make_scheduler
+from harness.workers import pytest_runtest_logreport, pytest_xdist_make_scheduler
 from hypothesis import HealthCheck, settings
 
 from embereye.process.addresses import PORTS_VARIABLE
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES
 
-__all__ = ["grpc_to_the_end", "pytest_xdist_make_scheduler"]  # and what pytest finds by its name in here
+__all__ = ["pytest_runtest_logreport", "pytest_xdist_make_scheduler"]  # and what pytest finds by its name in here
 # How long an example takes says more about the machine than about what is tested.
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")

@@ -1,5 +1,7 @@
 """For pytest-xdist: what a test that fails, or crashes its worker process, leaves to the others."""
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -11,14 +13,19 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 
-@pytest.fixture(scope="session", autouse=True)
-def grpc_to_the_end() -> None:
-    """Keep gRPC's poller for as long as the process.
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Keep gRPC's poller for as long as the process, once a test has failed.
 
-    A test that fails may leave a server that was not stopped. Where that is the last one, gRPC ends its poller once the
+    Such a test may leave a server that was not stopped. Where that is the last one, gRPC ends its poller once the
     server is collected as garbage, and waits for that for ever, in no test, where nothing ends what hangs.
     """
-    grpc.aio.init_grpc_aio()
+    if report.failed:
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            loop.run_until_complete(_keep_poller())
+
+
+async def _keep_poller() -> None:
+    grpc.aio.init_grpc_aio()  # in a loop, where it is the first
 
 
 class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types

@@ -43,14 +43,15 @@ async def serve():
 def test_leaves_a_server():
     with pytest.raises(RuntimeError):
         asyncio.run(serve())
+    assert False
 """
 
 
-def test_a_server_that_a_test_has_left_holds_up_nothing(tmp_path: Path) -> None:
+def test_a_server_that_a_failed_test_has_left_holds_up_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(LEAVES_A_SERVER)
     (tmp_path / "conftest.py").write_text("import gc\n\ndef pytest_runtest_logfinish():\n    gc.collect()\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-p", "harness.workers"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0
-    assert "1 passed" in done.stdout
+    assert done.returncode == 1
+    assert "1 failed" in done.stdout
