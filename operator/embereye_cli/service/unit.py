@@ -61,6 +61,8 @@ Type=exec
 ExecStart={command}
 Restart=always
 RestartSec=2
+# It ends what hangs of its processes, and systemd ends it where it hangs itself.
+WatchdogSec=60
 # Its processes are stopped by itself, in the order that loses nothing; what is left then is killed.
 KillMode=mixed
 TimeoutStopSec=30

@@ -64,6 +64,7 @@ from embereye_operator.runtime.local.runtime import (
 )
 from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
 from embereye_operator.up.folder import load_fleets, versions
+from embereye_operator.up.watchdog import keep_watchdog
 
 logger = logging.getLogger(__name__)
 SIMULATE = "embereye.dev/simulate"
@@ -206,6 +207,7 @@ class Up:
         started = time.monotonic()
         try:
             async with Tasks() as tasks:
+                tasks.start(keep_watchdog(), name="keep-watchdog")
                 # How many shards there are to be is decided in the first pass, within minShards and maxShards.
                 self._display.say(f"starting the hub, and shards for {', '.join(self._fleets)}")
                 await self._start_hub()
@@ -343,7 +345,8 @@ class Up:
                                    "--identity", str(identities.folder(HUB)),
                                    *(("--tls", str(identities.folder(HUB))) if reach.is_outer else ()),
                                    "--data", str(folder))  # fmt: skip
-        await self._supervisor.ensure(ProcessSpec("hub", command))
+        alive = f"http://{HOST}:{self._hub_metrics_port}/healthz"
+        await self._supervisor.ensure(ProcessSpec("hub", command, alive=alive))
         deadline = time.monotonic() + READY_SECONDS
         async with self._dial_hub() as link:
             while True:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import os
 import resource
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 # The id of a parent whose death is to end this process: nothing is left running behind a killed `embereye up`. The
 # parent says who it is itself: it may be gone before this process can ask.
 PARENT_VARIABLE = "EMBEREYE_FOLLOW_PARENT"
+STACKS_SIGNAL = signal.SIGUSR1  # has a process write to standard error where each of its threads is
 
 
 class UserError(Exception):
@@ -41,6 +43,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
 
     share_heap()
     raise_descriptor_limit()
+    tell_stacks()
 
     async def guarded() -> int:
         stop = asyncio.Event()
@@ -75,6 +78,14 @@ def raise_descriptor_limit() -> int:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def tell_stacks() -> None:
+    """Have this process write to standard error where it is: as it crashes, and at STACKS_SIGNAL, even if it hangs."""
+    with contextlib.suppress(OSError, RuntimeError, ValueError):  # no such thing to write to
+        if not faulthandler.is_enabled():
+            faulthandler.enable()
+        faulthandler.register(STACKS_SIGNAL)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:

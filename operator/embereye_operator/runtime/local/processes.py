@@ -1,4 +1,4 @@
-"""Local processes that are kept running: started, restarted with back-off when they die, stopped in order."""
+"""Local processes that are kept running: started, restarted with back-off when they die or hang, stopped in order."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embereye.process.lifecycle import PARENT_VARIABLE
-from embereye.process.tasks import failure_of, start_task
+from embereye.process.lifecycle import PARENT_VARIABLE, STACKS_SIGNAL
+from embereye.process.tasks import beside, failure_of, start_task
 from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
+from embereye_operator.runtime.local.liveness import FAILURES, until_hung
 
 logger = logging.getLogger(__name__)
 HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew
@@ -32,6 +33,7 @@ class ProcessSpec:
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
+    alive: str = ""  # URL of the page where it says whether it lives; '': it has none
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,16 @@ class Exit:
     retry_in: float  # seconds
     log: Path | None  # None: our own standard error
     failure: str = ""  # why it could not even be started; '': it was
-    said: str = ""  # the last line of its log, if it wrote any; '': it did not, or has none
+    said: str = ""  # the last line of its log, if it wrote any; '': it did not, has none, or a signal ended it
+    hung: str = ""  # why it was taken to hang, and ended; '': it was not
 
     def __str__(self) -> str:
         if self.failure:
             return f"{self.name} cannot be started: {self.failure}; trying again in {self.retry_in:.1f} s"
         how = f"was killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"ended with code {self.code}"
         why = f": {self.said}" if self.said else ""
+        if self.hung:
+            how, why = f"hung and was ended ({FAILURES} times in a row {self.hung})", ""
         log = f" (log: {self.log})" if self.log else ""
         return f"{self.name} {how}{why}; starting it again in {self.retry_in:.1f} s{log}"
 
@@ -62,6 +67,7 @@ class Supervised:
         self.log = log
         self.restarts = 0
         self.said = ""  # the last line of its log as it ended last
+        self._hung = ""  # why the one that ended last was taken to hang
         self._on_exit = on_exit
         self._process: Process | None = None
         self._stopping = asyncio.Event()
@@ -77,7 +83,7 @@ class Supervised:
         backoff = Backoff(floor=0.2, cap=10.0)
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
-            started, code, failure = loop.time(), 0, ""
+            started, code, failure, self._hung = loop.time(), 0, "", ""
             begin = _size(self.log) if self.log else 0
             try:
                 code = await self._run()
@@ -89,8 +95,9 @@ class Supervised:
                 backoff.reset()
             self.restarts += 1
             pause = backoff.next()
-            self.said = _last_line(self.log, begin) if self.log else ""
-            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure, self.said))
+            # What a signal ended said nothing of it; where it crashed, its log ends with its stacks.
+            self.said = _last_line(self.log, begin) if self.log and code >= 0 else ""
+            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure, self.said, self._hung))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
@@ -112,27 +119,41 @@ class Supervised:
                 },
                 start_new_session=True,
             )
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOG_SECONDS):
-                    return await self._process.wait()
-            if self.log and _size(self.log) > LOG_BYTES:
-                await asyncio.to_thread(_begin_anew, self.log)
+        async with beside(self._end_hung(self._process), name=f"end-hung-{self.spec.name}"):
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOG_SECONDS):
+                        return await self._process.wait()
+                if self.log and _size(self.log) > LOG_BYTES:
+                    await asyncio.to_thread(_begin_anew, self.log)
+
+    async def _end_hung(self, process: Process) -> None:
+        """End `process` once it is seen to hang, after it has written where into its log."""
+        if not self.spec.alive:
+            return
+        self._hung = await until_hung(self.spec.alive)
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(STACKS_SIGNAL)
+        await self._end(process)
+
+    async def _end(self, process: Process) -> None:
+        """SIGTERM, then SIGKILL if it does not listen."""
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+        except TimeoutError:
+            logger.warning("%s did not stop within %g s: killing it", self.spec.name, STOP_SECONDS)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
 
     async def stop(self) -> None:
-        """SIGTERM, then SIGKILL if it does not listen."""
+        """End it, and start it no more."""
         self._stopping.set()
         process = self._process
         if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-            try:
-                async with asyncio.timeout(STOP_SECONDS):
-                    await process.wait()
-            except TimeoutError:
-                logger.warning("%s did not stop within %g s: killing it", self.spec.name, STOP_SECONDS)
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+            await self._end(process)
         await asyncio.wait([self._task])
         if (error := failure_of(self._task)) is not None:
             logger.error("%s could not be run: %s", self.spec.name, error)

@@ -459,7 +459,8 @@ class LocalRuntime:
                 environment[f"EMBEREYE_SHARED_{name.upper()}_PORT"] = str(service[name])
         if "tls" in named:
             environment["EMBEREYE_TLS_PORT"] = str(ports.tls)
-        return ProcessSpec(_process_name(manifest), embereye_command(*container["args"]), environment)
+        alive = f"http://{HOST}:{ports.metrics}/healthz"
+        return ProcessSpec(_process_name(manifest), embereye_command(*container["args"]), environment, alive)
 
     def _service_of(self, deployment: Manifest) -> dict[str, int]:
         """The ports of the Service whose selector takes in all shards of the Deployment's fleet."""
