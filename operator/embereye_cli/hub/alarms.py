@@ -1,6 +1,7 @@
 """`embereye alarms`: zones, live alarms and a person's actions at the command line."""
 
 import asyncio
+import contextlib
 import math
 import os
 import sys
@@ -315,13 +316,20 @@ class _Client:
                 except SilentError as error:
                     reason = f"hub {self._arguments.hub}: {error}"
                 except grpc.aio.AioRpcError as error:
-                    if error.code() in FINAL:
+                    shown, self._token = self._token, self._newest_token()
+                    if error.code() in FINAL and self._token == shown:
                         raise UserError(self._sentence(error)) from error
                     reason = self._sentence(error)
             if reason != failing:
                 self._warn(f"{reason}; what was shown may no longer be true, trying again")
                 failing = reason
             await asyncio.sleep(backoff.next())
+
+    def _newest_token(self) -> str:
+        """The token as it is now: one in a file may have been replaced. As it was, while that cannot be read."""
+        with contextlib.suppress(UserError):
+            return token_for(self._arguments.token, self._arguments.hub.rpartition(":")[0])
+        return self._token
 
     async def _show_zones(self, alarms: "AlarmsAsyncStub") -> None:
         """Show every zone as it is now, and go on from there where nothing was followed before."""

@@ -172,7 +172,7 @@ class Up:
         self._listened: set[int] = set()  # ports, by the manifests that were taken last
         self._connected = False
         self._metrics_port = options.metrics_port
-        self._token = ""
+        self._token_file, self._token = options.data / "hub" / "admin-token", ""
         self._targets = ""  # as they were written last
         self._unstored = Unstored()
         self._unwritable = False  # whether it was said that the data folder cannot be written
@@ -304,6 +304,8 @@ class Up:
 
     def _dial_hub(self) -> grpc.aio.Channel:
         """A channel to the hub; over TLS where others than this machine reach it, too."""
+        with contextlib.suppress(OSError, ValueError):  # that it cannot be read now does not make it another one
+            self._token = admin_file.read(self._token_file)
         tls = ClientTls(self._runtime.identities.authority, server_name="localhost")
         return dial(self._hub, tls if self._options.reach.is_outer else None, token=self._token)
 
@@ -328,7 +330,7 @@ class Up:
     async def _start_hub(self) -> None:
         options, folder = self._options, self._options.data / "hub"
         folder.mkdir(parents=True, exist_ok=True)
-        self._token = admin_file.prepare(folder / "admin-token")
+        self._token = admin_file.prepare(self._token_file)
         identities, reach = self._runtime.identities, options.reach
         if reach.is_outer:
             identities.add_names(HUB, tuple(dict.fromkeys((*OWN_NAMES, reach.advertised, *options.allowed_hosts))))
@@ -387,9 +389,8 @@ class Up:
         words = ["embereye", "alarms"]
         if self._hub != DEFAULT_HUB:
             words += ["--hub", self._hub]
-        token = self._options.data / "hub" / "admin-token"
-        if token != OWN_TOKEN_FILE:
-            words += ["--token", f"@{token}"]
+        if self._token_file != OWN_TOKEN_FILE:
+            words += ["--token", f"@{self._token_file}"]
         if self._options.reach.is_outer:
             words += ["--ca", str(self._runtime.identities.authority), "--server-name", "localhost"]
         return shlex.join(words)
@@ -514,7 +515,7 @@ class Up:
         endpoints: dict[str, Any] = {
             "console": self._console,
             "signIn": link,
-            "adminTokenFile": str((self._options.data / "hub" / "admin-token").resolve()),
+            "adminTokenFile": str(self._token_file.resolve()),
             "hubMetrics": f"http://{HOST}:{self._hub_metrics_port}/metrics",
             "hub": f"{bracketed(self._options.reach.advertised)}:{self._options.hub_port}",
             "metrics": f"http://{HOST}:{self._metrics_port}/metrics",

@@ -253,6 +253,24 @@ async def smoke(running: House) -> None:
     writer.close()
 
 
+async def test_up_goes_on_telling_alarms_once_somebody_has_changed_the_admins_token(tmp_path: Path) -> None:
+    async with house(tmp_path) as running:
+        old = {"Authorization": f"Bearer {(tmp_path / 'data/hub/admin-token').read_text().strip()}"}
+        (tmp_path / "data/hub/admin-token").write_text("another-token-that-was-made-0123456789abcdef\n")
+
+        def refused() -> bool:
+            request = urllib.request.Request(f"{running.endpoints['console']}v1/zones", headers=old)
+            try:
+                urllib.request.urlopen(request, timeout=20).close()
+            except HTTPError as error:
+                return error.code == 401
+            return False
+
+        await running.until(refused)
+        await smoke(running)
+        await running.until(lambda: running.said("ALARM default/hall: smoke"), 30)
+
+
 async def test_an_alarm_that_nobody_reset_is_told_at_the_next_start_and_so_is_what_burns_there_again(
     tmp_path: Path,
 ) -> None:

@@ -82,6 +82,27 @@ async def test_watching_goes_on_over_a_restart_of_the_hub_with_every_event_once(
     assert [event["cursor"] for event in seen] == ["1", "2", "3"]
 
 
+async def test_watching_goes_on_with_the_token_that_its_file_has_now(hub_process: HubProcess) -> None:
+    hub_process.start()
+    await hub_process.ready()
+    file = hub_process.data / "admin-token"
+    await report(hub_process, "e1", "s-1")
+    watching = await command(hub_process, "--json", "--token", f"@{file}", "watch", "--cursor", "0")
+    assert watching.stdout is not None
+    assert watching.stderr is not None
+    assert json.loads(await asyncio.wait_for(watching.stdout.readline(), 60))["cursor"] == "1"
+    before = hub_process.log().count("the admin's token was changed")
+    file.write_text("another-token-that-was-made-0123456789abcdef\n")
+    while hub_process.log().count("the admin's token was changed") == before:
+        await asyncio.sleep(0.05)
+    assert b"may no longer be true" in await asyncio.wait_for(watching.stderr.readline(), 60)
+    assert b"the hub is back" in await asyncio.wait_for(watching.stderr.readline(), 60)
+    await report(hub_process, "e2", "s-2")
+    assert json.loads(await asyncio.wait_for(watching.stdout.readline(), 60))["cursor"] == "2"
+    watching.terminate()
+    assert await asyncio.wait_for(watching.wait(), 30) == 0
+
+
 async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
