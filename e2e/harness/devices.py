@@ -11,6 +11,7 @@ import cv2
 import grpc
 import numpy as np
 
+from embereye.process.http.bearer import bearer
 from embereye.sim.scenes.scene import Loops, render
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesStub
@@ -173,6 +174,7 @@ class PushCamera:
     covered: bool = False  # something is before its lens
     silent: bool = False  # it stays connected and sends nothing
     speed: float = 1.0  # times the film's frame rate
+    token: str = ""  # that it shows; another one is shown from the next moment on; '': none is asked for
     flame_ns: int = 0  # when the first frame with a flame was written; 0: none yet
     _burning: int = -1  # frames of flame shown
     _heard: float = 0.0  # monotonic seconds: when the shard answered last
@@ -197,9 +199,9 @@ class PushCamera:
 
     async def _push(self, target: str) -> str:
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
-        call = FramesStub(link).Push()
+        call = FramesStub(link).Push(metadata=bearer(self.token))
         self._heard = time.monotonic()
-        sending = asyncio.ensure_future(self._send(call))
+        sending = asyncio.ensure_future(self._send(call, self.token))
         try:
             async for response in call:
                 self._heard = time.monotonic()
@@ -222,7 +224,7 @@ class PushCamera:
             await link.close()
         return ""
 
-    async def _send(self, call: "grpc.aio.StreamStreamCall[PushRequest, PushResponse]") -> None:
+    async def _send(self, call: "grpc.aio.StreamStreamCall[PushRequest, PushResponse]", shown: str) -> None:
         due, sequence = time.monotonic(), 0
         while True:
             due = max(due + 1 / (self.film.rate * self.speed), time.monotonic() - 1)
@@ -237,8 +239,10 @@ class PushCamera:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(UNANSWERED_SECONDS):
                     await call.write(frame)
-            if time.monotonic() - self._heard > UNANSWERED_SECONDS:
-                self.diary.note_change(self.id, "nobody answers: dialling again")
+            unanswered = time.monotonic() - self._heard > UNANSWERED_SECONDS
+            if unanswered or self.token != shown:
+                why = "nobody answers" if unanswered else "another token is to be shown"
+                self.diary.note_change(self.id, f"{why}: dialling again")
                 call.cancel()
                 return
 

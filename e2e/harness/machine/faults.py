@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,6 +13,7 @@ from harness.machine.local_site import HOST, START_SECONDS, LocalSite
 from harness.matrix.edits import DEFINITIONS, edits
 from harness.matrix.fault import HOLD_SECONDS, Fault
 from harness.matrix.rules import BURNS, DARK, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
+from harness.records.probers import is_admitted
 
 
 def _kill(site: LocalSite, *words: str) -> None:
@@ -231,6 +233,23 @@ async def fields_edited(site: LocalSite) -> AsyncIterator[None]:
         site.write_manifest(site.shards)
 
 
+@asynccontextmanager
+async def credentials_rotated(site: LocalSite) -> AsyncIterator[None]:
+    """The devices' token and the admin's are replaced in the course of work, as docs/security.md leads through it."""
+    before, after = site.device_token, secrets.token_urlsafe()
+    home = f"{HOST}:{site.ports['grpc']}"
+    site.write_tokens(before, after)
+    await asyncio.sleep(READ_SECONDS)
+    site.show_token(after)
+    site.change_admin_token()
+    await asyncio.sleep(READ_SECONDS)
+    site.write_tokens(after)
+    yield
+    if await is_admitted(home, before) or not await is_admitted(home, after):
+        raise AssertionError("who shows the token that was taken out is let in, or who shows the new one is not")
+
+
+READ_SECONDS = 3.0  # in which hub and shards look at their files again
 HOUR = 3600.0
 EDIT_SECONDS = 0.4  # between two edits
 FAULTS: dict[str, Fault[LocalSite]] = {
@@ -242,6 +261,8 @@ FAULTS: dict[str, Fault[LocalSite]] = {
               besides=frozenset({"FleetNotReady", "ScalingStuck", "ShardDown", "EventLoopSlow"}), planned=True),
         Fault("fields edited", "every field of both fleets that has a default is changed, and changed back", 1.5,
               fields_edited, planned=True),
+        Fault("credentials rotated", "the devices' token and the administrator's are replaced", 1.5,
+              credentials_rotated, planned=True),
         Fault("shard killed", "a sensor shard is killed (-9)", 10.0, sensor_shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("shard frozen", "a sensor shard stands still (SIGSTOP) and goes on", 10.0, sensor_shard_frozen, hold=8.0,

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
 import signal
 import sys
 import time
@@ -38,6 +39,9 @@ NAMESPACE = "default"
 SENSORS, CAMERAS = "hall", "yard"
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
+TOKENS = "devices"  # the Secret of the devices' tokens
+# Text devices come from loopback, and can show nothing.
+ACCESS = {"networks": ["127.0.0.0/8"], "tokensRef": {"name": TOKENS}}
 CLOCK = Path(__file__).with_name("stepped_clock")
 
 
@@ -67,6 +71,7 @@ class LocalSite:
         self.data = folder / "data"  # as its processes see it
         self.manifest = folder / "fleets.yaml"
         self.step = folder / "clock-step"
+        self.device_token = secrets.token_urlsafe()  # that devices show which can
         self.ports = dict(zip(("tcp", "grpc", "push", "console", "hub"), free_ports(5), strict=True))
         self.shards = layout.shards
         self.edited: dict[str, dict[str, Any]] = {}  # kind of fleet → what somebody has changed of its spec
@@ -98,9 +103,11 @@ class LocalSite:
             "PYTHONPATH": os.pathsep.join(filter(None, (str(CLOCK), os.environ.get("PYTHONPATH", "")))),
             "CLOCK_STEP_FILE": str(self.step),
             "EMBEREYE_CLIPS": self.layout.clips,
+            "EMBEREYE_CREDENTIALS": str(self.folder / "credentials"),
         }
         if not self.step.exists():
             self.step.write_bytes(bytes(8))
+        self.write_tokens(self.device_token)
         self.write_manifest(self.shards)
         with (self.folder / "up.log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
@@ -177,13 +184,13 @@ class LocalSite:
         documents = [
             _fleet("SensorFleet", SENSORS, sensors=[{"id": id_, "zone": zone} for id_, zone in sensors.items()],
                    listen={"tcp": self.ports["tcp"], "grpc": self.ports["grpc"]}, shards=shards,
-                   autoscaling={"mode": "none"}, access={"open": True}),
+                   autoscaling={"mode": "none"}, access=ACCESS),
         ]  # fmt: skip
         if cameras:
             listed = [{"id": id_, "zone": id_, "source": source} for id_, source in cameras.items()]
             documents.append(
                 _fleet("CameraFleet", CAMERAS, cameras=listed, listen={"grpc": self.ports["push"]}, shards=1,
-                       autoscaling={"mode": "none"}, fps={"target": 10, "min": 3}, access={"open": True})
+                       autoscaling={"mode": "none"}, fps={"target": 10, "min": 3}, access=ACCESS)
             )  # fmt: skip
         for document in documents:
             document["spec"] = merged(document["spec"], self.edited.get(document["kind"], {}))
@@ -191,7 +198,28 @@ class LocalSite:
         partial.write_text(yaml.safe_dump_all(documents))
         partial.replace(self.manifest)
 
+    def write_tokens(self, *tokens: str) -> None:
+        """Have the Secret of the devices' tokens hold these, as a mounted one changes: all at once."""
+        folder = self.folder / "credentials" / TOKENS
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = folder / "partial"
+        partial.write_text("\n".join(tokens) + "\n")
+        partial.replace(folder / "token")
+
+    def change_admin_token(self) -> None:
+        """Have the first administrator's token be another one."""
+        partial = self.seen / "hub" / "admin-token.partial"
+        partial.touch(0o600)
+        partial.write_text(secrets.token_urlsafe() + "\n")
+        partial.replace(self.seen / "hub" / "admin-token")
+
     # --- devices and books ---
+
+    def show_token(self, token: str) -> None:
+        """Have devices show `token` from now on."""
+        self.device_token = token
+        for device in (*self.ingest, *self.cameras):
+            device.token = token
 
     def begin(self, work: Any, name: str) -> None:
         """Run `work` until the run ends."""
@@ -204,7 +232,7 @@ class LocalSite:
 
     async def occupy(self, film: Film | None) -> None:
         """Start devices, probers and the witness; returns once all of them are well."""
-        self.witness = Witness(f"{HOST}:{self.ports['hub']}", self.diary, token=self.token())
+        self.witness = Witness(f"{HOST}:{self.ports['hub']}", self.diary, token=self.token)
         self.begin(self.witness.run(), "witness")
         for number in range(self.layout.fires):
             device = TextDevice(fire_id(number), fire_id(number), HOST, self.ports["tcp"], period=0.5)
@@ -213,13 +241,15 @@ class LocalSite:
         victim = self.texts["victim"] = TextDevice("victim", "victim", HOST, self.ports["tcp"])
         self.begin(victim.run(), victim.id)
         for number in range(self.layout.probed):
-            prober = IngestProber(f"probed-{number}", f"{HOST}:{self.ports['grpc']}", self.diary)
+            prober = IngestProber(
+                f"probed-{number}", f"{HOST}:{self.ports['grpc']}", self.diary, token=self.device_token
+            )
             self.ingest.append(prober)
             self.begin(prober.run(), prober.device)
         for number in range(self.layout.cameras):
             assert film is not None, "cameras have to show something"
             name, home = f"camera-{number}", f"{HOST}:{self.ports['push']}"
-            camera = PushCamera(name, name, home, film, self.diary)
+            camera = PushCamera(name, name, home, film, self.diary, token=self.device_token)
             self.cameras.append(camera)
             self.begin(camera.run(), camera.id)
         await self.well(START_SECONDS)

@@ -11,6 +11,7 @@ from itertools import pairwise
 import grpc
 
 from embereye.process.grpc_server import control_channel
+from embereye.process.http.bearer import bearer
 from embereye.process.identity.credentials import Credentials
 from embereye.process.identity.names import SERVER_NAMES, Identity, Role
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ReportResponse, ShardHello
@@ -25,6 +26,7 @@ from harness.servers.identity import shard
 RETRY_SECONDS = 0.1
 PERIOD = 0.1  # seconds between two readings
 STALLED = 1.5  # seconds without an acknowledgement after which a stream is given up
+ADMITTED_SECONDS = 1.0  # a stream that is open for so long was let in
 MOVES = 2  # made at once, as our clients do: home from a shard that goes, and on to the one that is named there
 GRACE = 0.2  # seconds in which what is in flight is still acknowledged after a DRAIN that names no device
 
@@ -135,6 +137,19 @@ class EvidenceProber:
         ]
 
 
+async def is_admitted(home: str, token: str) -> bool:
+    """Whether a sender who shows `token` is let in at `home`, by the shard that is met there this time."""
+    async with grpc.aio.insecure_channel(home, options=OPTIONS) as link:
+        call = IngestStub(link).Stream(metadata=bearer(token))
+        try:
+            async with asyncio.timeout(ADMITTED_SECONDS):
+                return await call.code() == grpc.StatusCode.OK
+        except TimeoutError:
+            return True
+        finally:
+            call.cancel()
+
+
 @dataclass
 class IngestProber:
     """Sends a reading every 100 ms as one declared device does, and keeps what is not acknowledged."""
@@ -148,6 +163,7 @@ class IngestProber:
     drains: int = 0
     targets: list[str] = field(default_factory=list)  # where shards have sent it
     rejections: list[str] = field(default_factory=list)
+    token: str = ""  # that it shows; another one is shown from the next moment on; '': none is asked for
     _made: int = 0
     _waiting: deque[Reading] = field(default_factory=deque)
     _epoch: int = field(default_factory=time.time_ns)
@@ -188,7 +204,8 @@ class IngestProber:
         self._moves.clear()
         self._handed_over = None
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
-        call = IngestStub(link).Stream()
+        shown = self.token
+        call = IngestStub(link).Stream(metadata=bearer(shown))
         reading = asyncio.ensure_future(self._read(call))
         reading.add_done_callback(lambda _: self._news.set())
         try:
@@ -196,6 +213,9 @@ class IngestProber:
             drained = 0.0
             while not reading.done():
                 self._news.clear()
+                if self.token != shown:
+                    self.diary.note_change(self.device, "another token is to be shown: dialling again")
+                    return ""
                 now = time.monotonic()
                 if not self._moves:
                     await self._write(call)

@@ -12,7 +12,7 @@ import grpc
 from google.protobuf import json_format
 
 from embereye.client.alarms import ALIVE_MS, SilentError, listen
-from embereye.process.http.bearer import bearer
+from embereye.process.http.bearer import Metadata, bearer
 from embereye.v1.alarms_pb2 import AlarmEvent, SubscribeRequest, ZonesRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from harness.records.diary import Diary
@@ -62,12 +62,13 @@ class Lit(NamedTuple):
 class Witness:
     """Subscribes by cursor, again and again; keeps everything, also what it should not have been told twice."""
 
-    def __init__(self, address: str, diary: Diary, name: str = "witness", token: str = "") -> None:
+    def __init__(self, address: str, diary: Diary, name: str = "witness", token: str | Callable[[], str] = "") -> None:
+        """`token` is what it shows, or tells it anew each time that it subscribes."""
         self.heard: list[Heard] = []
         self.connections = 0
         self._address = address
         self._diary = diary
-        self._shown = bearer(token)
+        self._token = token
         self._cursor = 0
         self._file = (diary.folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
@@ -78,7 +79,7 @@ class Witness:
             while True:
                 link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
                 request = SubscribeRequest(cursor=self._cursor, alive_ms=ALIVE_MS, unstored=True)
-                call = AlarmsStub(link).Subscribe(request, metadata=self._shown)
+                call = AlarmsStub(link).Subscribe(request, metadata=self._shown())
                 try:
                     # Of a connection that is refused this tells at once; what waits for one waits for gRPC's back-off.
                     await asyncio.wait_for(call.wait_for_connection(), CONNECT_SECONDS)
@@ -104,6 +105,9 @@ class Witness:
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._file.close()
+
+    def _shown(self) -> Metadata:
+        return bearer(self._token if isinstance(self._token, str) else self._token())
 
     def _hear(self, event: AlarmEvent) -> None:
         heard = Heard(time.time_ns(), event)
@@ -185,7 +189,7 @@ class Witness:
     async def zones(self) -> list[str]:
         """The zones that the hub lists now."""
         link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
-        call = AlarmsStub(link).Zones(ZonesRequest(), timeout=5, metadata=self._shown)
+        call = AlarmsStub(link).Zones(ZonesRequest(), timeout=5, metadata=self._shown())
         try:
             return [zone.name for zone in (await call).zones]
         finally:
