@@ -5,6 +5,7 @@ Its hub is one with a volume, or two on a PostgreSQL and a NATS that run beside 
 
 import asyncio
 import base64
+import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -16,7 +17,7 @@ from harness.cluster.site import CAMERAS, SENSORS, SITE, SYSTEM, VOLUME, Site
 from harness.devices import Film, PushCamera, TextDevice, fire_id
 from harness.matrix.rules import lapsed_rules
 from harness.records.diary import Diary
-from harness.records.probers import EvidenceProber, IngestProber
+from harness.records.probers import EvidenceProber, IngestProber, is_admitted
 from harness.records.witness import Witness
 from harness.servers.nats import Nats, run_nats
 from harness.servers.postgres import Postgres, run_postgres
@@ -25,6 +26,8 @@ PROBED = 6  # sensors whose every reading is accounted for
 SHARDS = 2
 COVERED_SECONDS = 120.0
 CAMERA = "watched"
+TOKENS = "devices"  # the Secret of the devices' tokens
+ACCESS = {"networks": ["0.0.0.0/0"], "tokensRef": {"name": TOKENS}}  # text devices can show none
 PORTS = {"tcp": 30061, "grpc": 30051, "shards": 30070}  # of every node: where a fleet that is applied again is, too
 BETA = "embereye.dev/v1beta1"
 # Scraped by the Prometheus of this run, which has rules of its own.
@@ -69,6 +72,8 @@ class Release:
         self.witness: Witness
         self.prober: EvidenceProber
         self.prometheus: Prometheus
+        self.camera: PushCamera
+        self.device_token = secrets.token_urlsafe()  # that devices show which can
         self.struck = 0.0
         self.shards = SHARDS
         self._fires = fires
@@ -87,6 +92,7 @@ class Release:
                 "sensors": [{"id": name, "zone": name} for name in names],
                 "shards": self.shards,
                 "autoscaling": {"mode": "none"},
+                "access": ACCESS,
                 "expose": {**self.site.node_ports, "ports": PORTS},
             },
         }
@@ -103,9 +109,28 @@ class Release:
                 "fps": {"target": 10, "min": 3},
                 "shards": 1,
                 "autoscaling": {"mode": "none"},
+                "access": ACCESS,
                 "expose": self.site.node_ports,
             },
         }
+
+    async def write_tokens(self, *tokens: str) -> None:
+        """Have the Secret of the devices' tokens hold these."""
+        coded = base64.b64encode("\n".join(tokens).encode()).decode()
+        labels = {"embereye.dev/allow-fleet-use": "true"}
+        metadata = {"name": TOKENS, "namespace": SITE, "labels": labels}
+        await self.cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"token": coded}})
+
+    async def admitting(self, token: str) -> set[bool]:
+        """What the sensors' shards, each dialled by itself, say to who shows `token`: True: welcome."""
+        shards = await self.site.advertised("sf", SENSORS)
+        return set(await asyncio.gather(*(is_admitted(shard, token) for shard in shards)))
+
+    def show_token(self, token: str) -> None:
+        """Have devices show `token` from now on."""
+        self.device_token = self.camera.token = token
+        for prober in self.site.ingest:
+            prober.token = token
 
     async def settled(self) -> None:
         """Wait until the sensors' fleet is covered as it is declared, and nothing is under way."""
@@ -119,8 +144,9 @@ class Release:
             await site.install(*self.engines.values(), *MONITORED)
         else:
             await site.install(f"hub.persistence.storageClass={VOLUME}", *MONITORED)
+        await self.write_tokens(self.device_token)
         await site.apply_fleets(self.sensor_fleet(), self.camera_fleet())
-        self.witness = site.witness = Witness(await site.hub(), self.diary, token=site.token)
+        self.witness = site.witness = Witness(await site.hub(), self.diary, token=lambda: site.token)
         site.start(self.witness.run(), "witness")
         known = await site.exposed("sf", SENSORS)
         host, _, port = known["tcp"].rpartition(":")
@@ -129,11 +155,12 @@ class Release:
             site.texts[device.id] = device
             site.start(device.run(), device.id)
         for number in range(PROBED):
-            prober = IngestProber(f"probed-{number}", known["grpc"], self.diary)
+            prober = IngestProber(f"probed-{number}", known["grpc"], self.diary, token=self.device_token)
             site.ingest.append(prober)
             site.start(prober.run(), prober.device)
         home = (await site.exposed("cf", CAMERAS))["grpc"]
-        site.start(PushCamera(CAMERA, CAMERA, home, film, self.diary).run(), CAMERA)
+        self.camera = PushCamera(CAMERA, CAMERA, home, film, self.diary, token=self.device_token)
+        site.start(self.camera.run(), CAMERA)
         credentials = await site.identity(EvidenceProber.identity(SITE))
         self.prober = EvidenceProber(await site.hub_control(), SITE, self.diary, credentials, rate=5.0)
         site.start(self.prober.run(), "evidence prober")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ from contextlib import asynccontextmanager
 from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
 from harness.cluster.hub_faults import HUB, HUB_FAULTS, ready, rested
-from harness.cluster.site import CAMERAS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
+from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
 from harness.matrix.fault import Fault, mended_after
 from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 
@@ -310,6 +311,19 @@ async def certificates_gone(release: Release) -> AsyncIterator[None]:
     await release.site.cluster.existing("secret", f"{RELEASE}-hub-identity", SYSTEM, ISSUED_SECONDS)
 
 
+@asynccontextmanager
+async def credentials_rotated(release: Release) -> AsyncIterator[None]:
+    """The devices' token and the admin's are replaced in the course of work, as docs/security.md leads through it."""
+    before, after = release.device_token, secrets.token_urlsafe()
+    await release.write_tokens(before, after)
+    await until(lambda: release.admitting(after), {True}.__eq__, "the next token is known", MOUNTED_SECONDS)
+    release.show_token(after)
+    await release.site.change_admin_token()
+    await release.write_tokens(after)
+    yield
+    await until(lambda: release.admitting(before), {False}.__eq__, "the last token is no more", MOUNTED_SECONDS)
+
+
 NODE = "a node"
 FLEET = "the fleet"
 FAULTS: dict[str, Fault[Release]] = {
@@ -354,6 +368,8 @@ FAULTS: dict[str, Fault[Release]] = {
               besides=SHARD_GONE, takes=FLEET),
         Fault("certificates gone", "the certificates of shards and hub are deleted, and issued anew", 1.5,
               certificates_gone, hold=10.0),
+        Fault("credentials rotated", "the devices' token and the administrator's are replaced", 1.5,
+              credentials_rotated, hold=10.0, planned=True),
         # Last, and so the second of each pair: others are made by its help.
         Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0,
               alerts=frozenset({"NoLeader"}), besides=OPERATOR_GONE | {"PassesFailing"}),

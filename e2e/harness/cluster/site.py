@@ -34,6 +34,7 @@ from harness.servers.identity import Issuer
 CHART = ROOT / "charts" / "embereye"
 IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # that `make image` builds
 ADMIN_SECRET = "hub-admin"
+MOUNTED_SECONDS = 180.0  # within which a Secret that was changed has come to the pods that have mounted it
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
@@ -173,11 +174,24 @@ class Site:
     async def install(self, *values: str, chart: Path = CHART) -> None:
         """`helm install`, as a user does it, but for the hub's kind of Service and, without `values`, its volume."""
         self.installed_ns = time.time_ns()
-        token = base64.b64encode(self.token.encode()).decode()
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ADMIN_SECRET, "namespace": SYSTEM}}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
-        await self.cluster.apply(namespace, {**secret, "data": {"token": token}})
+        await self.cluster.apply(namespace, _admin_secret(self.token))
         await self._helm("install", chart, values)
+
+    async def change_admin_token(self) -> None:
+        """Have the admin's token be another one; returns once the hub takes it."""
+        token = secrets.token_urlsafe(32)
+        await self.cluster.apply(_admin_secret(token))
+
+        async def taken() -> bool:
+            try:
+                await self._devices(token)
+            except OSError:
+                return False
+            return True
+
+        await until(taken, bool, "the hub takes another admin's token", MOUNTED_SECONDS)
+        self.token = token
 
     async def upgrade(self, *values: str) -> None:
         """`helm upgrade` to this version, with the values that `install` gives besides."""
@@ -231,16 +245,20 @@ class Site:
 
     async def watchers(self) -> dict[str, list[str]]:
         """By device, the names of the shards that the hub last heard of it from: what harm is aimed by."""
+        return {one["id"]: one.get("shards", []) for one in await self._devices(self.token)}
+
+    async def _devices(self, token: str) -> list[Json]:
+        """What the hub tells of devices to who shows `token`; OSError where it does not."""
         service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         url = f"http://{self.entrance}:{node_ports(service)['http']}/v1/devices"
 
         def ask() -> list[Json]:
-            request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.token}"})
+            request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
             with urllib.request.urlopen(request, timeout=5) as answer:
                 found: list[Json] = json.load(answer)["devices"]
             return found
 
-        return {one["id"]: one.get("shards", []) for one in await asyncio.to_thread(ask)}
+        return await asyncio.to_thread(ask)
 
     async def hub_control(self) -> str:
         """The hub's control port from here, let in for who proves to be a shard: see `identity`."""
@@ -476,6 +494,11 @@ def _volume(path: str, node: str) -> Json:
             "nodeAffinity": {"required": {"nodeSelectorTerms": terms}},
         },
     }
+
+
+def _admin_secret(token: str) -> Json:
+    coded = base64.b64encode(token.encode()).decode()
+    return {**_named("v1", "Secret", ADMIN_SECRET, SYSTEM, {}), "data": {"token": coded}}
 
 
 def _door(service: Json, name: str, selector: dict[str, str], ports: tuple[str, ...]) -> Json:

@@ -218,8 +218,10 @@ class LocalSite:
     def show_token(self, token: str) -> None:
         """Have devices show `token` from now on."""
         self.device_token = token
-        for device in (*self.ingest, *self.cameras):
-            device.token = token
+        for prober in self.ingest:
+            prober.token = token
+        for camera in self.cameras:
+            camera.token = token
 
     def begin(self, work: Any, name: str) -> None:
         """Run `work` until the run ends."""
