@@ -234,6 +234,8 @@ docker_answers() { timeout 20 docker version --format '{{.Server.Version}}' >/de
 # A process that ended and was not reaped, as may stay behind where process 1 is not an init, has no command line.
 alive() { [ -n "$(tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline")" ]; } 2>/dev/null
 
+runs_as() { alive "$1" && [[ $(cat "/proc/$1/comm" 2>/dev/null) == "$2"* ]]; } # PID NAME; dockerd's file is docker.pid
+
 daemon_pid() { # of the daemon that was started here, if it runs
   local pid
   pid=$(cat "$state/daemon" 2>/dev/null) && tr '\0' '\n' 2>/dev/null <"/proc/$pid/cmdline" | grep -qxF "$state/docker" && echo "$pid"
@@ -250,7 +252,7 @@ need_docker() {
   docker_answers && return # where systemd runs, the package starts it
   [ ! -d /run/systemd/system ] || fail "Docker is installed and its daemon is not running: start it with 'systemctl start docker' (journalctl -u docker says why it stopped), then run this again."
   stale=$(cat /var/run/docker.pid 2>/dev/null || true)
-  [ -z "$stale" ] || ! alive "$stale" || [ "$(cat "/proc/$stale/comm")" != dockerd ] || fail "the Docker daemon, process $stale, does not answer: stop it, then run this again."
+  [ -z "$stale" ] || ! runs_as "$stale" dockerd || fail "the Docker daemon, process $stale, does not answer: stop it, then run this again."
   start_daemon
 }
 
@@ -259,9 +261,10 @@ need_docker() {
 start_daemon() {
   local python pid left
   step "starting a Docker daemon"
-  for left in /var/run/docker.pid /var/run/docker/containerd/containerd.pid; do
-    # Docker takes a process that was not reaped for one that runs.
-    [ ! -f "$left" ] || alive "$(cat "$left")" || rm "$left"
+  for left in docker/containerd/containerd docker; do
+    # Docker takes a process that was not reaped, or that has got the number meanwhile, for one that runs.
+    left=/var/run/$left.pid
+    [ ! -f "$left" ] || runs_as "$(cat "$left")" "$(basename "$left" .pid)" || rm "$left"
   done
   remember_machine
   touch "$state/before/ours"
