@@ -81,6 +81,11 @@ class Release:
 
     # --- what is declared ---
 
+    @property
+    def reach(self) -> Json:
+        """How devices reach fleets: at every node, also where `access.networks` would have one with a pod needed."""
+        return {**self.site.node_ports, "externalTrafficPolicy": "Cluster"}
+
     def sensor_fleet(self) -> Json:
         """The fleet that is attacked."""
         names = [*map(fire_id, range(self._fires)), *(f"probed-{number}" for number in range(PROBED))]
@@ -93,7 +98,7 @@ class Release:
                 "shards": self.shards,
                 "autoscaling": {"mode": "none"},
                 "access": ACCESS,
-                "expose": {**self.site.node_ports, "ports": PORTS},
+                "expose": {**self.reach, "ports": PORTS},
             },
         }
 
@@ -110,7 +115,7 @@ class Release:
                 "shards": 1,
                 "autoscaling": {"mode": "none"},
                 "access": ACCESS,
-                "expose": self.site.node_ports,
+                "expose": self.reach,
             },
         }
 
