@@ -16,9 +16,18 @@ from harness.stored import Stored
 from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord
 from embereye.hub.access.roles import Role
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import BeginAnewError, Row, StoreError
+from embereye.hub.databases.interface import BeginAnewError, DamagedError, Row, StoreError
 from embereye.hub.hub import Hub
-from embereye.hub.storage.store import Store, StoredPicture, Transaction, lock_folder, open_database
+from embereye.hub.storage import store as storage
+from embereye.hub.storage.store import (
+    Store,
+    StoredPicture,
+    StoredState,
+    StoreThreads,
+    Transaction,
+    lock_folder,
+    open_database,
+)
 from embereye.levels import Kind, Level, Sense
 from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
@@ -255,6 +264,78 @@ def test_a_row_that_cannot_be_read_is_told_once_however_often_it_is_asked_for(
     assert caplog.text.count("a row cannot be read and is passed over") == 1
     assert store.unreadable == 5
     store.close()
+
+
+def test_events_behind_a_damaged_place_are_still_found(tmp_path: Path) -> None:
+    bodies = [AlarmEvent(cursor=number, zone="hall", why=f"<{number:06}>" + "x" * 200) for number in range(1, 2_001)]
+    store = Store(open_database(tmp_path))
+    store.commit(Transaction(events=bodies))
+    store.close()
+    file = tmp_path / "hub.sqlite"
+    data = bytearray(file.read_bytes())
+    for damaged in (500, 1_200):
+        page = data.index(b"<%06d>" % damaged) // 4_096 * 4_096
+        data[page : page + 4_096] = bytes(4_096)
+    file.write_bytes(data)
+    store, found = Store(open_database(tmp_path)), list[int]()
+    while part := store.events(found[-1] if found else 0, 256):
+        found += [event.cursor for event in part]
+    lost = sorted(set(range(1, 2_001)) - set(found))
+    assert {500, 1_200} <= set(lost)
+    assert len(lost) < 64, "no more than two pages of them"
+    assert found == sorted(set(found))
+    store.close()
+
+
+def test_many_rows_in_a_row_that_cannot_be_read_are_not_the_end(stored: Stored) -> None:
+    store = stored.open()
+    store.commit(Transaction(events=events(*range(1, 21))))
+    garbage = "'\\xff'" if stored.address else "x'ff'"
+    store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor > 2 AND cursor < 15")
+    assert [event.cursor for event in store.events(2, 4)] == [15, 16, 17, 18]
+    store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor > 2")
+    assert store.events(2, 4) == []
+    store.close()
+
+
+def test_a_disk_that_fails_for_now_is_not_taken_for_damage(tmp_path: Path) -> None:
+    store = Store(open_database(tmp_path))
+    store.commit(Transaction(events=events(1), zones={("default", "hall"): b"state"}))
+    database = store._db._db  # type: ignore[attr-defined]
+    database.set_progress_handler(lambda: 1, 1)  # fails each statement as the disk might: an operational error
+    for read in (store.load, lambda: store.events(0, 9), store._db.newest_cursor):
+        with pytest.raises(StoreError) as refused:
+            read()
+        assert not isinstance(refused.value, DamagedError)
+    database.set_progress_handler(None, 1)
+    assert (store.load().zones, store.load().cursor, store.unreadable) == ([b"state"], 1, 0)
+    store.close()
+
+
+async def test_a_hub_begins_with_all_that_is_stored_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(open_database(tmp_path))
+    store.commit(Transaction(zones={("default", "hall"): b"state"}))
+    store.close()
+    monkeypatch.setattr(storage, "LOAD_RETRY_SECONDS", 0.01)
+    load, failures = Store.load, [StoreError("disk I/O error")] * 3
+
+    def failing(store: Store) -> StoredState:
+        if failures:
+            raise failures.pop()
+        return load(store)
+
+    monkeypatch.setattr(Store, "load", failing)
+    threads = StoreThreads(tmp_path)
+    assert (await threads.open()).zones == [b"state"]
+    await threads.close()
+    monkeypatch.setattr(storage, "LOAD_SECONDS", 0.0)
+    failures.append(StoreError("disk I/O error"))
+    threads = StoreThreads(tmp_path)
+    with pytest.raises(UserError, match="what the hub stored cannot be read: disk I/O error"):
+        await threads.open()
+    await threads.close()
 
 
 def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ class SqliteDatabase:
         except sqlite3.OperationalError as error:
             self.failing = str(error)
             self._db = self._open_readable()
-            self._known = self.newest_cursor()
+            with contextlib.suppress(StoreError):
+                self._known = self.newest_cursor()
 
     def _open(self) -> sqlite3.Connection:
         """A connection that can write; sqlite3.OperationalError where there is none to be had now."""
@@ -109,12 +110,13 @@ class SqliteDatabase:
         self.failing = ""
 
     def newest_cursor(self) -> int:
-        """As `Database.newest_cursor`; 0 where that cannot be read."""
-        with contextlib.suppress(DamagedError):
-            return max(
-                (int(row[0]) for row in self.rows("SELECT seq FROM sqlite_sequence WHERE name = 'events'")), default=0
-            )
-        return 0
+        """As `Database.newest_cursor`; what is damaged does not count."""
+        newest = 0
+        for query in ("SELECT seq FROM sqlite_sequence WHERE name = 'events'", "SELECT MAX(cursor) FROM events"):
+            with contextlib.suppress(DamagedError):
+                newest = max((int(row[0] or 0) for row in self.rows(query)), default=0)
+                break
+        return newest
 
     def set_newest_cursor(self, cursor: int) -> None:
         """As `Database.set_newest_cursor`; the other numbers SQLite goes on with by itself."""
@@ -126,7 +128,7 @@ class SqliteDatabase:
         try:
             yield from self._db.execute(query, arguments)
         except sqlite3.DatabaseError as error:
-            raise DamagedError(str(error)) from error
+            raise (DamagedError if _is_damage(error) else StoreError)(str(error)) from error
 
     def columns(self, table: str) -> list[str]:
         """As `Database.columns`."""
@@ -193,6 +195,12 @@ class SqliteDatabase:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether it is of what the file holds, not of a disk or a lock that may do better when it is asked again."""
+    # A text that is none is told as an operational error as well, but not by SQLite.
+    return not isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlite_errorcode", None) is None
 
 
 def _migrate(db: sqlite3.Connection, found: int) -> None:

@@ -49,7 +49,10 @@ RECENT = 20_000  # ids of reports that the hub knows without asking; what is sen
 PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
 MOST_PATIENCE_SECONDS = 60.0
 FOLDER_SECONDS = 5.0
+LOAD_SECONDS = 5.0  # to try to read what the hub goes on from: without part of it no hub begins
+LOAD_RETRY_SECONDS = 0.25
 ENDLESS = 2**63 - 1  # nanoseconds, or a cursor: the most that a database holds
+EVENTS = "SELECT event FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"
 KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
 
 
@@ -384,9 +387,32 @@ class Store:
             self._db.recover()
 
     def events(self, after: int, limit: int) -> list[AlarmEvent]:
-        """Up to `limit` events past cursor `after`, ascending."""
-        query = "SELECT event FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"
-        return list(self._rows(query, _event, (after, limit)))
+        """Up to `limit` events past cursor `after`, ascending; none only where none is there that can be read."""
+        while True:
+            unreadable = self.unreadable
+            found = list(self._rows(EVENTS, _event, (after, limit)))
+            if found or self.unreadable == unreadable or (past := self._past_damage(after)) <= after:
+                return found
+            after = past
+
+    def _past_damage(self, after: int) -> int:
+        """The first cursor past `after` that an event which can be read follows; `after` where there is none."""
+
+        def readable(cursor: int) -> bool:
+            try:
+                return any(_event(row) for row in self._db.rows(EVENTS, (cursor, 1)))
+            except (DamagedError, DecodeError, ValueError, TypeError):
+                return False
+
+        last, low, step = self._db.newest_cursor() - 1, after, 1
+        while not readable(high := min(low + step, last)):
+            if high == last:
+                return after
+            low, step = high, 2 * step
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if readable(middle) else (middle, high)
+        return high
 
     def search(self, bounds: EventBounds, limit: int, *, newest: bool = False) -> list[AlarmEvent]:
         """Up to `limit` events within `bounds`, ascending; the last of them where `newest`, descending."""
@@ -406,6 +432,11 @@ class Store:
         wanted = f"WHERE {' AND '.join(where)}" if where else ""
         query = f"SELECT event FROM events {wanted} ORDER BY cursor {'DESC' * newest} LIMIT ?"
         return list(self._rows(query, _event, (*arguments, limit)))
+
+    def recorded_ns(self, cursor: int) -> int:
+        """When the event of `cursor` was recorded; 0 where it is kept no more."""
+        rows = self._db.rows("SELECT time_ns FROM events WHERE cursor = ?", (cursor,))
+        return next((int(row[0]) for row in rows), 0)
 
     def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
         """The alarms that `wanted` names, newest first."""
@@ -528,10 +559,14 @@ class StoreThreads:
             self._history = await loop.run_in_executor(self._reader, partial(self._open, writer=False))
         if self._address and self._store.failing:
             return StoredState()
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._writer, self._store.load)
-        except StoreError as error:
-            raise UserError(f"what the hub stored cannot be read: {error}") from error
+        deadline = loop.time() + LOAD_SECONDS
+        while True:
+            try:
+                return await loop.run_in_executor(self._writer, self._store.load)
+            except StoreError as error:
+                if loop.time() >= deadline:
+                    raise UserError(f"what the hub stored cannot be read: {error}") from error
+            await asyncio.sleep(LOAD_RETRY_SECONDS)
 
     async def _lock_folder(self) -> int:
         """Lock the folder, which a replica that has just let go of the database may be about to let go of as well."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.databases.interface import DamagedError, StoreError
 from embereye.hub.feeds.feed import ClosedError, Entry, Feed, Subscription
 from embereye.hub.storage.committer import Committer, Draft, Step, StoreFailingError
-from embereye.hub.storage.store import EventBounds, Store, StoreThreads
+from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.hub.webhooks.records import DeadLetter
 from embereye.hub.webhooks.sender import Refusal, Sender
@@ -177,9 +177,10 @@ class Webhooks:
     async def _is_late(self, webhook: Webhook, event: AlarmEvent) -> bool:
         """Whether `event` happened too long ago, or is kept no more; its own time is a label, which a step changes."""
         since_ns = self._timeline.now_ns() - int(webhook.options.give_up * SECOND)
-        bounds = EventBounds(after=event.cursor - 1, before=event.cursor + 1, since_ns=since_ns)
         try:
-            return not await self._store.read(lambda store: store.search(bounds, 1))
+            return await self._store.read(lambda store: store.recorded_ns(event.cursor)) < since_ns
+        except DamagedError:
+            return event.time_ns < since_ns
         except StoreError:
             return False  # nothing is forgotten for that
 

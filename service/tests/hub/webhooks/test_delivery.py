@@ -12,7 +12,7 @@ import pytest
 from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
-from embereye.hub.databases.interface import StoreError
+from embereye.hub.databases.interface import DamagedError, StoreError
 from embereye.hub.feeds.selection import read_selection
 from embereye.hub.hub import Hub
 from embereye.hub.storage import history
@@ -64,6 +64,51 @@ async def test_every_event_is_delivered_once_and_in_order_over_a_restart(stored:
     assert receiver.cursors == list(range(4, 13)), "a new webhook begins with what happens next"
     assert receiver.taken[0] == {"webhook": "pager", "event": receiver.taken[0]["event"]}
     assert len({shown["webhook-id"] for shown in receiver.headers}) == 9
+
+
+async def test_a_disk_that_cannot_be_read_for_now_costs_no_delivery(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = Stored(tmp_path)
+    async with run(stored, receiver.options()) as hub:
+        await events(hub)
+        await until(lambda: receiver.taken)
+    async with run(stored) as hub:
+        await events(hub, 600)  # while the webhook is not declared
+    read, refused = Store.events, list[Exception]()
+
+    def failing(store: Store, after: int, limit: int) -> list[AlarmEvent]:
+        if len(refused) > 3:
+            return read(store, after, limit)
+        database = store._db._db  # type: ignore[attr-defined]
+        database.set_progress_handler(lambda: 1, 1)
+        try:
+            return read(store, after, limit)
+        except StoreError as error:
+            refused.append(error)
+            raise
+        finally:
+            database.set_progress_handler(None, 1)
+
+    monkeypatch.setattr(Store, "events", failing)
+    monkeypatch.setattr(keeper, "STORE_SECONDS", 0.01)
+    async with run(stored, receiver.options()):
+        await until(lambda: len(receiver.taken) == 601)
+    assert receiver.cursors == list(range(1, 602))
+
+
+async def test_an_event_that_is_damaged_in_the_store_is_sent_until_it_is_late(
+    tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> int:
+        raise DamagedError("database disk image is malformed")
+
+    monkeypatch.setattr(Store, "recorded_ns", damaged)
+    receiver.answers = [500] * 5
+    async with run(Stored(tmp_path), receiver.options()) as hub:
+        await events(hub)
+        await until(lambda: receiver.taken)
+        assert hub.webhooks.all()[0].dead == 0
 
 
 async def test_only_what_is_selected_is_sent(stored: Stored, receiver: Receiver) -> None:
