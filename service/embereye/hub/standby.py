@@ -23,6 +23,8 @@ from embereye.process.tasks import beside
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.2  # between two looks at who owns the database
+PATIENCE_SECONDS = 5.0  # with a database that does not answer, before it is dialled anew
+INTERRUPT_SECONDS = 0.5  # between two attempts to break off a look
 RETURN_SECONDS = 0.5  # between two attempts to reach an owner that did not answer
 DIAL_SECONDS = 2.0  # to reach the owner
 CHUNK = 64 * 1024  # bytes passed on at once
@@ -156,8 +158,9 @@ async def stand_by(
             while not stop.is_set():
                 looking = loop.run_in_executor(executor, watch.look)
                 await _first(looking, stop)
-                if not looking.done():
+                while not looking.done():  # a server that is frozen keeps its connections, and answers nobody
                     watch.interrupt()
+                    await asyncio.wait({looking}, timeout=INTERRUPT_SECONDS)
                 try:
                     owner = await looking
                 except StoreError as error:
@@ -184,4 +187,5 @@ async def stand_by(
 
 async def _first(looking: "asyncio.Future[Owner | None]", stop: asyncio.Event) -> None:
     async with beside(stop.wait(), name="standby-stop") as stopping:
-        await asyncio.wait(set[asyncio.Future[Any]]({looking, stopping}), return_when=asyncio.FIRST_COMPLETED)
+        either = set[asyncio.Future[Any]]({looking, stopping})
+        await asyncio.wait(either, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)

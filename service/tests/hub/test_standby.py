@@ -2,12 +2,18 @@
 
 import asyncio
 import contextlib
+import json
+import logging
 from collections.abc import AsyncIterator
 
 import pytest
+from harness.servers.postgres import Postgres
+from harness.stored import Stored
 
+from embereye.hub import standby
 from embereye.hub.databases.owner import Owner
-from embereye.hub.standby import Forwarder, Listen
+from embereye.hub.databases.postgres import PostgresDatabase
+from embereye.hub.standby import Forwarder, Listen, stand_by
 from embereye.process.addresses import free_port, free_ports
 from embereye.process.tasks import beside
 
@@ -91,3 +97,53 @@ async def test_shards_return_to_an_owner_that_was_only_out_of_reach() -> None:
         writer.close()
         server.close()
         aside.close()
+
+
+READY = b"Z\0\0\0\5I"  # PostgreSQL awaits a query
+
+
+@pytest.mark.parametrize("frozen_while", ["it is dialled", "it is asked"])
+async def test_a_database_that_freezes_is_dialled_anew_and_taken_over_once_nobody_owns_it(
+    stored_in_postgres: Stored,
+    postgres: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    frozen_while: str,
+) -> None:
+    monkeypatch.setattr(standby, "PATIENCE_SECONDS", 0.2)
+    owner = PostgresDatabase(lambda: stored_in_postgres.address, place=json.dumps({"host": HOST, "ports": {"http": 1}}))
+    frozen, connections = asyncio.Event(), list[asyncio.StreamWriter]()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        answers, requests = await asyncio.open_connection(HOST, postgres.port)
+        async with beside(_passed(reader, requests), name="requests"):
+            while data := await answers.read(10_000):
+                if len(connections) == 1 and frozen.is_set():
+                    continue  # the first server stays frozen; whoever dials anew reaches the next one
+                writer.write(data)
+                if frozen_while == "it is dialled" and READY in data:
+                    frozen.set()
+        for each in (writer, requests):
+            each.close()
+
+    async def _passed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(10_000):
+            writer.write(data)
+        writer.close()  # with its session the server lets go of what was locked for it
+
+    proxy = await asyncio.start_server(pass_on, HOST, 0)
+    address = stored_in_postgres.address.replace(f":{postgres.port}/", f":{proxy.sockets[0].getsockname()[1]}/")
+    forwarder, stop = Forwarder(4), asyncio.Event()
+    with caplog.at_level(logging.INFO):
+        standing = asyncio.ensure_future(stand_by(lambda: f"{address}?sslmode=disable", [], forwarder, stop))
+        async with asyncio.timeout(60):
+            while forwarder.owner is None:
+                await asyncio.sleep(0.01)
+            frozen.set()
+            await asyncio.to_thread(owner.close)
+            assert await standing
+    assert "standing by, without knowing for whom" in caplog.text
+    proxy.close()
+    for writer in connections:
+        writer.close()

@@ -32,13 +32,11 @@ class OwnerWatch:
     """Looks at who owns the database; for one thread."""
 
     def __init__(self, address: Callable[[], str]) -> None:
-        self._address = address
-        self._database: PostgresDatabase | None = None
+        # Not dialled yet, so that `interrupt` also reaches the first attempt.
+        self._database = PostgresDatabase(address, writer=False, dial=False)
 
     def look(self) -> Owner | None:
         """The owner; None where there is none at the moment. StoreError where that cannot be found out."""
-        if self._database is None:
-            self._database = PostgresDatabase(self._address, writer=False)
         if self._database.failing:
             self._database.recover()
         for (free,) in self._database.rows(f"SELECT pg_try_advisory_lock({LOCK})"):
@@ -49,10 +47,8 @@ class OwnerWatch:
 
     def interrupt(self) -> None:
         """As `Database.interrupt`."""
-        if self._database is not None:
-            self._database.interrupt()
+        self._database.interrupt()
 
     def close(self) -> None:
         """Let go of the database."""
-        if self._database is not None:
-            self._database.close()
+        self._database.close()

@@ -58,10 +58,11 @@ class PostgresDatabase:
     A writer owns the database while it is connected: UserError where another hub does for OWNER_SECONDS.
     """
 
-    def __init__(self, address: Callable[[], str], *, writer: bool = True, place: str = "") -> None:
+    def __init__(self, address: Callable[[], str], *, writer: bool = True, place: str = "", dial: bool = True) -> None:
         """`address` returns a connection string, as it is at that moment: passwords change.
 
-        `place` is what other replicas are told of the owner; '': there are none.
+        `place` is what other replicas are told of the owner; '': there are none. Without `dial` it is `failing` until
+        `recover` connects.
         """
         self._address = address
         self._place = place
@@ -76,7 +77,9 @@ class PostgresDatabase:
         self._untold = False  # whether one more may have
         self._landed = False  # whether it had
         self.name = _name(parse_address(address()))
-        self.failing = ""
+        self.failing = "" if dial else f"{self.name} was not dialled yet"
+        if not dial:
+            return
         try:
             self._connect(RECLAIM_SECONDS if place else OWNER_SECONDS)
         except InUseError as error:

@@ -562,7 +562,9 @@ class StoreThreads:
         deadline = loop.time() + LOAD_SECONDS
         while True:
             try:
-                return await loop.run_in_executor(self._writer, self._store.load)
+                loading = loop.run_in_executor(self._writer, self._store.load)
+                await _await_patiently(loading, self._store, MOST_PATIENCE_SECONDS)
+                return await loading
             except StoreError as error:
                 if loop.time() >= deadline:
                     raise UserError(f"what the hub stored cannot be read: {error}") from error
