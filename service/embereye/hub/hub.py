@@ -22,9 +22,10 @@ from embereye.hub.scaling import Scaling
 from embereye.hub.silences import Silences
 from embereye.hub.storage.committer import Committer, Draft, Step
 from embereye.hub.storage.history import History
-from embereye.hub.storage.store import Store, StoreThreads
+from embereye.hub.storage.store import Store, StoreThreads, Transaction
 from embereye.hub.tracing import EvidenceTraces
 from embereye.hub.webhooks.keeper import Webhooks
+from embereye.hub.webhooks.records import WebhookChanges
 from embereye.hub.zones import Zones
 from embereye.process.timing.clock import Timeline, lease_ns, now_ns
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -72,6 +73,7 @@ class Hub:
             publish=self._publish,
             publish_unstored=self.feed.publish_unstored,
             begin=self._begin_batch,
+            hold=self._hold,
         )
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
@@ -102,6 +104,22 @@ class Hub:
 
     def _begin_batch(self) -> None:
         self.coverage.note_listening()
+
+    def _hold(self) -> Transaction:
+        """All that the hub goes on from and has in memory, for a database that lost some of it."""
+        return Transaction(
+            zones=self.zones.dumped(),
+            events=self.feed.newest(),
+            newest=self.feed.latest,
+            rosters={name: (fleet.derived, fleet.roster()) for name, fleet in self.coverage.book.fleets.items()},
+            forgotten=dict.fromkeys(self.coverage.book.forgotten, True),
+            access=self.access.held(),
+            subscriptions={one.name: one for one in self.subscriptions.all()},
+            webhooks=WebhookChanges({one.options.name: one.position for one in self.webhooks.all()}),
+            false_alarms={mark.alarm: mark for mark in self.false_alarms.all()},
+            silences={silence.id: silence for silence in self.silences.all()},
+            overlays=dict(self.overlays.all()),
+        )
 
     def _publish(self, events: list[AlarmEvent]) -> None:
         if (traces := self.inbox.traces) is None:

@@ -150,6 +150,10 @@ class Zones:
             if machine.idle:
                 draft.touched.setdefault(key, machine.revision)
 
+    def dumped(self) -> dict[ZoneKey, bytes | None]:
+        """Every zone, as it is stored."""
+        return {key: machine.dump(self._timeline.now_ns()) for key, machine in self._machines.items()}
+
     def store_changes(self, draft: Draft) -> None:
         """Put the zones that changed into the transaction; what is idle need not be kept."""
         for key, revision in draft.touched.items():

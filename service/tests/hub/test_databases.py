@@ -14,7 +14,8 @@ from harness.servers.postgres import PASSWORD, Postgres
 from harness.stored import Stored
 
 from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord
-from embereye.hub.access.roles import Role
+from embereye.hub.access.roles import Principal, Role
+from embereye.hub.actions import Action
 from embereye.hub.databases import schema
 from embereye.hub.databases.interface import BeginAnewError, DamagedError, Row, StoreError
 from embereye.hub.hub import Hub
@@ -475,6 +476,53 @@ async def test_a_database_that_no_longer_answers_does_not_keep_a_fire_from_being
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await threads.close()
+
+
+async def test_after_a_failover_that_lost_commits_the_database_holds_again_what_the_hub_knows(
+    stored_in_postgres: Stored, postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin, database = Principal("ada", Role.ADMIN, "ada"), stored_in_postgres.database
+    tables = [*schema.table_names(), "hub_owner"]
+    threads, durable = stored_in_postgres.threads(), list[str]()
+    hub = Hub(threads, retention_ns=3600 * SECOND)
+    await hub.open()
+    running = asyncio.ensure_future(hub.run())
+    hub.inbox.admit(report("before"), durable.append)
+    await until(lambda: durable == ["before"])
+    await hub.access.create_token(admin, "lost-phone", Role.VIEWER)
+    silence = await hub.silences.begin(admin, "default", "hall", reason="drill", minutes=5)
+    for table in tables:
+        postgres.execute(f"CREATE TABLE replica_{table} AS TABLE {table}", database)
+    # What the replica that takes over has not heard of:
+    await hub.access.revoke(admin, "lost-phone")
+    await hub.access.create_token(admin, "new-phone", Role.VIEWER)
+    await hub.silences.end(admin, silence.silence.id)
+    await hub.actions.perform(Action.ACKNOWLEDGE, admin, "default", "hall")
+    hub.inbox.admit(report("after", "attic"), durable.append)
+    await until(lambda: durable == ["before", "after"])
+    cursor = hub.feed.latest
+    for table in tables:
+        statement = f"BEGIN; TRUNCATE {table}; INSERT INTO {table} SELECT * FROM replica_{table}; COMMIT"
+        postgres.execute(statement, database)
+    postgres.break_connections(database)
+    await until(lambda: "that it had acknowledged" in caplog.text and not hub.committer.failing)
+    hub.inbox.admit(report("after", "attic"), durable.append)  # again: its acknowledgement was lost
+    await until(lambda: durable == ["before", "after", "after"])
+    assert hub.inbox.counters.duplicate == 1
+    assert [event.cursor for event in await hub.history.events(0, 99)] == list(range(1, cursor + 1))
+    assert await hub.committer.flush(20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await threads.close()
+    again = Hub(stored_in_postgres.threads(), retention_ns=3600 * SECOND)
+    await again.open()
+    assert [token.name for token in again.access.tokens()] == ["new-phone"]
+    assert again.silences.all() == []
+    assert {zone.name: zone.state for zone in again.zones.messages()} == {
+        zone.name: zone.state for zone in hub.zones.messages()
+    }
+    assert again.feed.latest == cursor
+    await again._store.close()
 
 
 async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_out_to_hold_something(

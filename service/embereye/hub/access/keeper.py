@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
 from embereye.hub.access.attempts import Attempts
-from embereye.hub.access.records import AuditEntry, SessionRecord, StoredAccess, TokenRecord
+from embereye.hub.access.records import AccessChanges, AuditEntry, SessionRecord, StoredAccess, TokenRecord
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.storage.committer import Committer, Draft, Step
 from embereye.units import HOUR, SECOND
@@ -107,6 +107,11 @@ class Access:
         for record in sorted(stored.sessions, key=lambda one: one.made_ns)[-MAX_SESSIONS:]:
             age = min(max(self._clock() - record.made_ns, 0), OUTSIDE_NS)
             self._add_session(_Session(record, self._steady(), self._steady() - age))
+
+    def held(self) -> AccessChanges:
+        """All tokens and sessions, to be stored anew."""
+        sessions: dict[bytes, SessionRecord | None] = {one: kept.record for one, kept in self._sessions.items()}
+        return AccessChanges(tokens=dict(self._names), sessions=sessions)
 
     def set_admin_token(self, text: str) -> None:
         """Let `text` prove the admin, and no longer what did so before."""

@@ -34,6 +34,7 @@ class Database(Protocol):
 
     name: str  # for people
     failing: str
+    lost: int  # transactions that had taken effect and are gone, as after a failover; whoever mends that sets it to 0
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         """What `query` finds."""

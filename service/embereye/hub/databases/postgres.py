@@ -18,6 +18,7 @@ from embereye.hub.databases import schema
 from embereye.hub.databases.interface import BeginAnewError, OwnedError, Row, StoreError
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.backoff import Backoff
+from embereye.units import counted
 
 logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[Row]
@@ -76,6 +77,7 @@ class PostgresDatabase:
         self._commits = 0  # of owned transactions that are known to have taken effect
         self._untold = False  # whether one more may have
         self._landed = False  # whether it had
+        self.lost = 0
         self.name = _name(parse_address(address()))
         self.failing = "" if dial else f"{self.name} was not dialled yet"
         if not dial:
@@ -139,6 +141,12 @@ class PostgresDatabase:
             if not self._epoch:
                 epoch += 1
                 connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._place))
+        if lost := max(self._commits - commits, 0):
+            logger.error(
+                "%s came back without the newest %s that it had acknowledged: what the hub knows is written anew, the "
+                "history of that time is incomplete", self.name, counted(lost, "transaction"),
+            )  # fmt: skip
+            self.lost += lost
         if self._untold:
             self._landed, self._untold = commits > self._commits, False
         self._epoch, self._commits = epoch, commits

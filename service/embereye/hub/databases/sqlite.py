@@ -21,6 +21,7 @@ class SqliteDatabase:
         """With `only_read` it is left as it is, beside the hub whose it is. UserError where it cannot be used."""
         self.name = str(path)
         self.failing = ""
+        self.lost = 0  # a file loses none
         self._path = path
         self._files = SqliteFiles(path)
         self._known = 0  # cursor of the newest event that could be read when it was opened

@@ -383,6 +383,10 @@ class Feed:
         self._push(entries, self.handed, before)
         self._wake()
 
+    def newest(self) -> list[AlarmEvent]:
+        """The events that are in memory and stored, ascending."""
+        return [entry.event for entry in self._kept]
+
     @property
     def handed(self) -> int:
         """Everything up to this cursor was pushed to those who have events pushed."""

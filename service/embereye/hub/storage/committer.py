@@ -113,7 +113,8 @@ class Committer:
 
     `begin()` is called once per batch, before its operations, and `seal(draft)` after them, before it is written;
     `publish(events)` once it is durable, and before that, where it cannot be written for now,
-    `publish_unstored(events)` with what came since. Everything but the writing happens on the event loop's thread.
+    `publish_unstored(events)` with what came since. `hold()` returns all that the hub goes on from, for a database that
+    lost some of it. Everything but the writing happens on the event loop's thread.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Committer:
         publish: Callable[[list[AlarmEvent]], None],
         publish_unstored: Callable[[list[AlarmEvent]], None] = lambda _: None,
         begin: Callable[[], None] = lambda: None,
+        hold: Callable[[], Transaction] = Transaction,
     ) -> None:
         self._store = store
         self._timeline = timeline
@@ -134,6 +136,7 @@ class Committer:
         self._held: set[str] = set()  # ids of reports that the present transaction need not have, or has
         self._told = 0  # events of the present transaction that were told although they are not stored
         self._begin = begin
+        self._hold = hold
         self._pending: list[Operation] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._arrived = asyncio.Event()
@@ -197,6 +200,8 @@ class Committer:
                     applied += self._apply(batch, known, transaction)
                     batch = []
                     self._tell_unstored(transaction)
+                    if self._store.lost and transaction.held is None:
+                        transaction.held = self._all_held()
                     if transaction or self._store.failing or self.failing:
                         await self._store.write(partial(_write, transaction))
                 except StoreError as error:
@@ -241,6 +246,12 @@ class Committer:
                 self.note_failing(str(error))
             else:
                 return
+
+    def _all_held(self) -> Transaction:
+        held = self._hold()
+        now_ns = self._timeline.now_ns()
+        held.evidence = [(name, now_ns) for name in self._recent]
+        return held
 
     def _tell_unstored(self, transaction: Transaction) -> None:
         if self.failing:

@@ -34,6 +34,7 @@ from embereye.hub.webhooks import records as webhook_records
 from embereye.hub.webhooks.records import DeadLetter, WebhookChanges
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.silence import LATE_SECONDS
+from embereye.units import counted
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.v1.evidence_pb2 import Ledger
 from embereye.v1.roster_pb2 import FleetRoster
@@ -52,6 +53,8 @@ FOLDER_SECONDS = 5.0
 LOAD_SECONDS = 5.0  # to try to read what the hub goes on from: without part of it no hub begins
 LOAD_RETRY_SECONDS = 0.25
 ENDLESS = 2**63 - 1  # nanoseconds, or a cursor: the most that a database holds
+# What is replaced by what the hub knows where the database lost some of it. All of these are small.
+HELD = ("zones", "silences", "false_alarms", "tokens", "sessions", "rosters", "forgotten", "subscriptions", "overlays")
 EVENTS = "SELECT event FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"
 KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
 
@@ -100,6 +103,8 @@ class Transaction:
     plans: PlanChanges = field(default_factory=PlanChanges)
     overlays: dict[CameraKey, Overlay | None] = field(default_factory=dict)  # None: removed
     consumed: Position | None = None  # of the stream that reports came by; None: no further than before
+    newest: int = 0  # cursor of the newest event there ever was; 0: that of `events`
+    held: "Transaction | None" = None  # all that the hub goes on from, where the database has lost some of it
     recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
 
     def __bool__(self) -> bool:
@@ -172,6 +177,11 @@ class Store:
     def failing(self) -> str:
         """Why the database cannot be written; '' where it can, or where that is not known yet."""
         return self._db.failing
+
+    @property
+    def lost(self) -> int:
+        """As `Database.lost`: the next transaction needs `held`."""
+        return self._db.lost
 
     def load(self) -> StoredState:
         """All that the hub goes on from; what cannot be read is passed over, counted and logged."""
@@ -269,12 +279,19 @@ class Store:
         """
         if self._db.failing:
             self._db.recover()
-        newest = transaction.events[-1].cursor if transaction.events else 0
+        held = transaction.held
+        if self._db.lost and held is None:
+            raise StoreError(f"{self._db.name} lost {counted(self._db.lost, 'transaction')}")
+        if self._db.lost:
+            self._stored = (0, 0)
+        newest = max(transaction.events[-1].cursor if transaction.events else 0, held.newest if held else 0)
         with self._db.owned_transaction(newest) as landed:
             if landed:
                 self._stored = self._tried
             events, entries = self._stored
             self._tried = len(transaction.events), len(transaction.access.audit)
+            if held:
+                self._write_held(held)
             self._write_evidence(transaction, transaction.events[events:])
             self._write_coverage(transaction)
             records.write(self._db, transaction.access, entries)
@@ -284,6 +301,21 @@ class Store:
             overlay_records.write(self._db, transaction.overlays)
             bus_records.write(self._db, transaction.consumed)
         self._tried = self._stored = (0, 0)
+        if held:
+            self._db.lost = 0
+
+    def _write_held(self, held: Transaction) -> None:
+        """In place of what is there: what was removed may be there again."""
+        for table in HELD:
+            self._db.execute(f"DELETE FROM {table}")
+        cursors = [(event.cursor,) for event in held.events]
+        self._db.execute_many("DELETE FROM events WHERE cursor = ?", cursors)
+        self._write_evidence(held, held.events)
+        self._write_coverage(held)
+        records.write(self._db, held.access)
+        subscription_records.write(self._db, held.subscriptions)
+        webhook_records.write(self._db, held.webhooks)
+        overlay_records.write(self._db, held.overlays)
 
     def _write_evidence(self, transaction: Transaction, events: Sequence[AlarmEvent]) -> None:
         db = self._db
@@ -585,6 +617,11 @@ class StoreThreads:
     def failing(self) -> str:
         """Why the database cannot be written, as far as is known; '' where it can."""
         return self._store.failing
+
+    @property
+    def lost(self) -> int:
+        """As `Store.lost`."""
+        return self._store.lost
 
     @property
     def unreadable(self) -> int:
