@@ -9,7 +9,7 @@ import re
 import secrets
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from embereye.hub.access.attempts import Attempts
 from embereye.hub.access.records import AccessChanges, AuditEntry, SessionRecord, StoredAccess, TokenRecord
@@ -149,7 +149,7 @@ class Access:
         self._proven[digest, address] = None
         if len(self._proven) > PROVEN:
             self._proven.popitem(last=False)
-        return Principal(found.name, found.role, found.token, address, found.session)
+        return replace(found, address=address)
 
     @contextlib.contextmanager
     def guessing(self, address: str, failure: type[Exception]) -> Iterator[None]:
@@ -258,8 +258,10 @@ class Access:
         self._note_write(principal)
         text = secrets.token_urlsafe(SECRET_BYTES)
         digest = self._session_digest(_digest(text), principal.token)
-        record = SessionRecord(digest, principal.name, principal.role, principal.token, self._clock())
-        session = _Session(record, self._steady(), self._steady())
+        now = self._steady()
+        began = now if principal.proved is None else principal.proved
+        record = SessionRecord(digest, principal.name, principal.role, principal.token, self._clock() - (now - began))
+        session = _Session(record, now, began)
         if self._held[session.holder] >= SESSIONS_EACH:
             own = [known for known, one in self._sessions.items() if one.holder == session.holder]
             for oldest in own[: len(own) + 1 - SESSIONS_EACH]:
@@ -335,8 +337,12 @@ class Access:
         for digest in own[: len(own) + 1 - LINKS_EACH]:
             del self._links[digest]
         code = secrets.token_urlsafe(SECRET_BYTES)
-        principal = Principal(name, min(role, by.role), by.token)
-        self._links[_digest(code)] = _Link(principal, (by.token, by.name), self._steady() + LINK_NS)
+        # Whom a provider proved has to be proved again in time, however many links lie in between.
+        outside, until = None if by.token else self._sessions.get(by.session), self._steady() + LINK_NS
+        principal = Principal(name, min(role, by.role), by.token, proved=outside.began if outside else None)
+        if outside:
+            until = min(until, outside.began + OUTSIDE_NS)
+        self._links[_digest(code)] = _Link(principal, (by.token, by.name), until)
         if len(self._links) > MAX_LINKS:
             self._links.popitem(last=False)
         self._committer.enqueue(Step(lambda draft: add_entry(draft, by, "create link", name, role.word)))

@@ -35,6 +35,7 @@ class Principal:
     token: str  # name of the token that it goes back to; '' of one who came from an identity provider
     address: str = ""  # that the request came from
     session: bytes = b""  # digest of a browser's session; empty: a token itself was shown
+    proved: int | None = None  # steady nanoseconds, of a link by one who came from an identity provider; None: just now
 
     def acting_as(self, who: str) -> str:
         """What is recorded of an action: the name that was proved, behind the one that was merely given, if any."""

@@ -21,6 +21,7 @@ from embereye.hub.access import keeper
 from embereye.hub.access.admin_file import prepare
 from embereye.hub.access.attempts import BURST
 from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
+from embereye.hub.access.records import StoredAccess
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.http.api import Api
@@ -339,6 +340,28 @@ def test_whom_a_provider_proved_has_to_be_proved_again_after_twelve_hours() -> N
     steady.now += 1
     with pytest.raises(DeniedError):
         access.resume(cookie, "10.0.0.1")
+
+
+def test_a_link_gives_nobody_more_time_than_the_provider_did_who_proved_its_maker() -> None:
+    steady = Steady()
+    access = sessions(steady)
+    cookie = access.sign_in(Principal("ada", Role.VIEWER, "", "10.0.0.1"), "accounts.example")
+    for _ in range(3):
+        steady.now += 3 * HOUR
+        code = access.create_link(access.resume(cookie, "10.0.0.1"), "ada", Role.VIEWER)
+        cookie = access.sign_in(access.use_link(code, "10.0.0.1"), "link")
+    again = sessions(steady)
+    again.restore(StoredAccess(sessions=[one for one in access.held().sessions.values() if one]))
+    steady.now += 3 * HOUR - HOUR // 2
+    code = access.create_link(access.resume(cookie, "10.0.0.1"), "ada", Role.VIEWER)
+    steady.now += HOUR // 2 + 1
+    for prove, text in (
+        (access.resume, cookie),
+        (access.use_link, code),
+        (again.resume, cookie),
+    ):
+        with pytest.raises(DeniedError):
+            prove(text, "10.0.0.1")
 
 
 async def test_sessions_and_links_end_also_while_the_hubs_machine_is_suspended(
