@@ -1,6 +1,7 @@
 """The hub without its servers: the parts, wired together, and what they do as time passes."""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -152,6 +153,10 @@ class Hub:
         self.consumed = stored.consumed
         if self._store.failing:
             self.committer.note_failing(self._store.failing)
+            return
+        still_open = {zone.alarm for zone in self.zones.messages() if zone.alarm}
+        with contextlib.suppress(StoreError):
+            await self._store.write(lambda store: store.forget_phantoms(still_open))
 
     @property
     def unreadable(self) -> int:

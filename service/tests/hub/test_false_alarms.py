@@ -92,6 +92,27 @@ async def test_a_marked_alarm_makes_the_same_a_pre_alarm_until_it_is_taken_back_
         assert {"take back false", "mark false"} <= {entry.action for entry in trail}
 
 
+async def test_a_mark_that_is_taken_back_after_its_alarm_was_forgotten_opens_none(stored: Stored) -> None:
+    wanted = AlarmQuery(10, of="open")
+    async with Running(stored) as running:
+        await running.see()
+        alarm = await running.close_alarm()
+        await running.hub.false_alarms.mark(ADA, alarm, "steam from the kettle")
+        until_ns = time.time_ns()
+        await running.see(99.0)
+        opened = running.zone.alarm
+        assert await running._threads.write(lambda store: store.prune(until_ns))
+        assert [one.alarm for one in await running.hub.history.alarms(AlarmQuery(10))] == [opened]
+        await running.hub.false_alarms.take_back(ADA, alarm)
+        assert [one.alarm for one in await running.hub.history.alarms(wanted)] == [opened]
+        # As a version before left it.
+        add = "INSERT INTO alarms VALUES ('phantom', 'default', 'kitchen', 1, 1, 1, 0, 1, '')"
+        await running._threads.write(lambda store: store._db.execute(add))
+        await running._threads.write(lambda store: store._db.execute("UPDATE alarms SET why = ''"))
+    async with Running(stored) as running:
+        assert [one.alarm for one in await running.hub.history.alarms(wanted)] == [opened]
+
+
 async def test_an_open_alarm_can_be_marked_and_stays_open(stored: Stored) -> None:
     async with Running(stored) as running:
         await running.see()

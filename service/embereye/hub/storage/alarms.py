@@ -1,6 +1,6 @@
 """What the hub's database holds of alarms as a whole: when each was, how bad, why, and which were marked as false."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +9,7 @@ from embereye.levels import ZoneState
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.zone.timeline import PastAlarm
 
+ABOUT = {AlarmEvent.TYPE_FALSE_ALARM, AlarmEvent.TYPE_SILENCE}  # which may come long after the alarm was forgotten
 RAISED = {ZoneState.PRE_ALARM, ZoneState.ALARM}
 # What `AlarmQuery.of` may say, as conditions.
 SORTS: Mapping[str, str] = {
@@ -37,8 +38,12 @@ def write_events(db: Database, events: Sequence[AlarmEvent]) -> None:
     """Keep what `events` say of their alarms, in the transaction that is open."""
     found: dict[str, tuple[PastAlarm, int]] = {}
     first: dict[str, int] = {}
+    about: dict[str, int] = {}
     for event in events:
         if not event.alarm:
+            continue
+        if event.type in ABOUT:
+            about[event.alarm] = event.cursor
             continue
         first.setdefault(event.alarm, event.cursor)
         known = found.get(event.alarm)
@@ -58,6 +63,10 @@ def write_events(db: Database, events: Sequence[AlarmEvent]) -> None:
             for name, (alarm, cursor) in found.items()
         ],
     )  # fmt: skip
+    db.execute_many(
+        "UPDATE alarms SET last_cursor = ? WHERE alarm = ? AND last_cursor < ?",
+        [(cursor, alarm, cursor) for alarm, cursor in about.items()],
+    )
 
 
 def _begun(event: AlarmEvent) -> PastAlarm:
@@ -68,8 +77,6 @@ def _begun(event: AlarmEvent) -> PastAlarm:
 
 def _gone_on(alarm: PastAlarm, event: AlarmEvent) -> PastAlarm:
     state = ZoneState(event.state)
-    if event.type in {AlarmEvent.TYPE_FALSE_ALARM, AlarmEvent.TYPE_SILENCE}:
-        return alarm
     worst = ZoneState.PRE_ALARM if state in {ZoneState.NORMAL, ZoneState.PRE_ALARM} else ZoneState.ALARM
     alarm = replace(alarm, worst=max(alarm.worst, worst, key=lambda one: one.wire))
     if event.type == AlarmEvent.TYPE_STATE:
@@ -104,6 +111,16 @@ def prune(db: Database) -> int:
     """Forget alarms of which no event is kept, in the transaction that is open; returns how many. Marks stay."""
     statement = "DELETE FROM alarms WHERE ended_ns > 0 AND last_cursor < (SELECT MIN(cursor) FROM events)"
     return db.execute(statement)
+
+
+def forget_phantoms(db: Database, still_open: Container[str]) -> int:
+    """Forget what a version before took for open alarms: what was said of alarms that were forgotten. How many."""
+    found = [row[0] for row in db.rows("SELECT alarm FROM alarms WHERE ended_ns = 0 AND why = ''")]
+    gone = [(alarm,) for alarm in found if alarm not in still_open]
+    if gone:
+        with db.transaction():
+            db.execute_many("DELETE FROM alarms WHERE alarm = ?", gone)
+    return len(gone)
 
 
 def in_zones(zones: Sequence[str]) -> tuple[str, list[str]]:

@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -407,6 +407,10 @@ class Store:
                 (before_ns, KEPT_PICTURES),
             )
         return gone
+
+    def forget_phantoms(self, still_open: Container[str]) -> int:
+        """As `alarms.forget_phantoms`."""
+        return alarms.forget_phantoms(self._db, still_open)
 
     def check(self) -> None:
         """Find out whether the database can still be reached."""
