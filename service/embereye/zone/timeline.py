@@ -61,6 +61,7 @@ class Timeline:
     _lanes: dict[ZoneKey, Lane] = field(default_factory=dict)
     _open: dict[ZoneKey, StateSpan] = field(default_factory=dict)
     _dark: dict[tuple[ZoneKey, str], DarkSpan] = field(default_factory=dict)
+    _stepped: set[ZoneKey] = field(default_factory=set)  # zones whose state has changed within the span of time
 
     def add(self, event: AlarmEvent) -> None:
         """Take in what happened next."""
@@ -80,13 +81,13 @@ class Timeline:
     def _add_state(self, key: ZoneKey, event: AlarmEvent) -> None:
         before = self._open.pop(key, None)
         previous = ZoneState(event.previous)
-        if before is None and key not in self._lanes and previous is not ZoneState.NORMAL:
+        if before is None and key not in self._stepped and previous is not ZoneState.NORMAL:
             before = StateSpan(previous, event.alarm, self.from_ns, 0, "")  # since before the span of time
         if before is not None:
             self._keep(key, before, event.time_ns)
         if ZoneState(event.state) is not ZoneState.NORMAL:
             self._open[key] = StateSpan(ZoneState(event.state), event.alarm, event.time_ns, 0, event.why)
-        self._lanes.setdefault(key, Lane())
+        self._stepped.add(key)
 
     def _keep(self, key: ZoneKey, span: StateSpan, until_ns: int) -> None:
         lane = self._lanes.setdefault(key, Lane())

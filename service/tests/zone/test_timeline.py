@@ -60,5 +60,13 @@ def test_faults_are_spans_whichever_end_of_them_lies_within() -> None:
     }
 
 
+def test_what_began_before_is_seen_although_a_device_came_back_first() -> None:
+    timeline = Timeline(FROM, UNTIL)
+    timeline.add(fault(1_100, AlarmEvent.TYPE_FAULT_CLEARED, 500))
+    timeline.add(step(1_200, ZoneState.ACKNOWLEDGED, ZoneState.ALARM))
+    timeline.add(step(1_300, ZoneState.NORMAL, ZoneState.ACKNOWLEDGED))
+    assert spans(timeline) == {"hall": [("alarm", FROM, 1_200), ("acknowledged", 1_200, 1_300), ("s-01", FROM, 1_100)]}
+
+
 def test_a_fault_that_began_later_is_not_told() -> None:
     assert spans(Timeline(FROM, UNTIL), hall=[Fault(device="s-01", since_ns=3_000)]) == {}
