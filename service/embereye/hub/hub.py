@@ -29,12 +29,14 @@ from embereye.hub.webhooks.keeper import Webhooks
 from embereye.hub.webhooks.records import WebhookChanges
 from embereye.hub.zones import Zones
 from embereye.process.timing.clock import Timeline, lease_ns, now_ns
+from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.sentences import duration
 
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
+SUSPENDED_NS = SECOND  # from which on it counts that the machine was suspended
 CHECK_SECONDS = 2.0  # between two looks at whether the database can be reached
 ALIVE_SHARED_NS = 100_000_000  # within which all who were told as much get the same sign of life, serialised once
 LEDGER_SECONDS = 10.0  # between two times that the ledgers of the present owners are stored
@@ -59,8 +61,10 @@ class Hub:
         work: Callable[[], int] = time.thread_time_ns,
         leases: Callable[[], int] = lease_ns,
     ) -> None:
-        """`leases` is what sessions are timed by: steady, also while the machine is suspended."""
+        """`leases` is what sessions, silences and tests are timed by: steady, also while the machine is suspended."""
         self._store = store
+        self._asleep = lambda: leases() - steady()
+        self._slept = self._asleep()  # of that, what has been noted
         self._retention_ns = retention_ns
         self.timeline = Timeline(clock, steady)
         book = CoverageBook(steady())
@@ -202,8 +206,17 @@ class Hub:
         await self.committer.commit(self._pass_time)
 
     def _pass_time(self, draft: Draft) -> None:
+        self._note_suspended()
         self.coverage.pass_time(draft)
         self.silences.pass_time(draft)
+
+    def _note_suspended(self) -> None:
+        """Have what people gave a time to end in that time; no sign ages while the machine is suspended."""
+        slept = self._asleep() - self._slept
+        if slept >= SUSPENDED_NS:
+            self._slept += slept
+            self.silences.note_suspended(slept)
+            self.zones.note_suspended(slept)
 
     async def _check_store(self) -> None:
         """Notice that the database is gone also while nothing is to be written; the committer has it recover."""

@@ -107,6 +107,18 @@ class Silences:
         await self._committer.commit(step)
         return events[0]
 
+    def note_suspended(self, slept_ns: int) -> None:
+        """The machine was suspended for so long, which the hub's timeline does not count, but people do.
+
+        What is stored stays as it is: a hub that starts goes by the wall clock.
+        """
+        for silence in list(self._silences.values()):
+            earlier = Silence()
+            earlier.CopyFrom(silence)
+            earlier.since_ns -= slept_ns
+            earlier.until_ns -= slept_ns
+            self._note(earlier)
+
     def pass_time(self, draft: Draft) -> None:
         """End what is over."""
         for silence in [one for one in self._silences.values() if one.until_ns <= draft.now_ns]:

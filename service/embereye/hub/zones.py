@@ -134,6 +134,11 @@ class Zones:
         for machine in self._machines.values():
             machine.note_unheard(unheard_ns)
 
+    def note_suspended(self, slept_ns: int) -> None:
+        """The machine was suspended for so long: tests end by people's time."""
+        for machine in self._machines.values():
+            machine.note_suspended(slept_ns)
+
     def pass_time(self, draft: Draft) -> None:
         """End signs that are not renewed, and tests that nobody ended."""
         for key, machine in list(self._machines.items()):

@@ -141,6 +141,11 @@ class ZoneMachine:
         for contribution in self.contributions.values():
             contribution.heard_ns += unheard_ns
 
+    def note_suspended(self, slept_ns: int) -> None:
+        """The machine was suspended for so long: a test ends that much earlier."""
+        if self.testing:
+            self.test_until_ns -= slept_ns
+
     def fault(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
         """`device` is not watched; a fault that is already known only gets its new reason."""
         known = self.faults.get((fleet, device))

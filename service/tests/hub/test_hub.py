@@ -37,18 +37,22 @@ class Clock:
     def __init__(self) -> None:
         self.now = 5_000 * SECOND
         self.step = 0  # by which the wall clock was set
+        self.slept = 0  # while the machine was suspended
 
     def steady(self) -> int:
         return self.now
 
     def wall(self) -> int:
-        return WALL + self.now + self.step
+        return WALL + self.now + self.slept + self.step
+
+    def leases(self) -> int:
+        return self.now + self.slept
 
 
 @asynccontextmanager
 async def running(stored: Stored, clock: Clock) -> AsyncIterator[Hub]:
     store = stored.threads()
-    hub = Hub(store, retention_ns=3600 * SECOND, clock=clock.wall, steady=clock.steady)
+    hub = Hub(store, retention_ns=3600 * SECOND, clock=clock.wall, steady=clock.steady, leases=clock.leases)
     await hub.open()
     task = asyncio.ensure_future(hub.run())
     try:
@@ -215,6 +219,33 @@ async def test_a_sign_has_not_ended_of_that_the_hub_stood_still(stored: Stored) 
         await advance(hub, clock, 30)
         (zone,) = hub.zones.messages()
         assert zone.state == ZoneState.RESTORED
+
+
+async def test_silences_and_tests_end_by_peoples_time_though_the_machine_was_suspended_and_signs_do_not(
+    stored: Stored,
+) -> None:
+    clock = Clock()
+    async with running(stored, clock) as hub:
+        await hub.coverage.set_roster(roster("s-01"))
+        await hub.silences.begin(ADA, "default", "hall", reason="welding", minutes=60)
+        await hub.actions.perform(Action.TEST, ADA, "default", "hall")
+        began_ns = clock.wall()
+        await advance(hub, clock, 1, covered=("s-01",))
+        hub.inbox.admit(sign("1", clock, level=Level.PRE_ALARM), lambda _: None)
+        assert await hub.committer.flush(10)
+        clock.slept += 40 * 60 * SECOND
+        await advance(hub, clock, 1, covered=("s-01",))
+        (zone,) = hub.zones.messages()
+        assert not zone.testing, "half an hour is over"
+        assert zone.state == ZoneState.PRE_ALARM.wire
+        (silence,) = hub.silences.all(hub.timeline.stepped_ns())
+        assert (silence.since_ns, silence.until_ns) == (began_ns, began_ns + 3600 * SECOND)
+        clock.slept += 20 * 60 * SECOND
+        await advance(hub, clock, 1, covered=("s-01",))
+        assert hub.silences.all() == []
+        (zone,) = hub.zones.messages()
+        assert zone.state == ZoneState.PRE_ALARM.wire
+        assert [kind for kind, _ in await told(hub)][-1] in {"silence", "evidence"}
 
 
 async def test_a_roster_that_is_told_again_is_not_stored_again(stored: Stored) -> None:
