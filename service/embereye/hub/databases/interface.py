@@ -52,6 +52,10 @@ class Database(Protocol):
         """Do `statement` for each of `rows`."""
         ...
 
+    def empty(self, table: str) -> None:
+        """Remove every row of `table`, however many; nobody else is to be using it."""
+        ...
+
     def transaction(self) -> AbstractContextManager[None]:
         """What is done within it takes effect when it ends, or not at all."""
         ...

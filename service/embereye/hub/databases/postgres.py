@@ -285,6 +285,10 @@ class PostgresDatabase:
         with self._translated(), connection.cursor() as cursor:
             cursor.executemany(_dialect(statement), [_storable(row) for row in rows])
 
+    def empty(self, table: str) -> None:
+        """As `Database.empty`. DELETE takes longer than any statement may where there are millions of rows."""
+        self.execute(f"TRUNCATE {table}")
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """As `Database.transaction`."""

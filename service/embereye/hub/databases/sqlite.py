@@ -152,6 +152,10 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
 
+    def empty(self, table: str) -> None:
+        """As `Database.empty`."""
+        self.execute(f"DELETE FROM {table}")
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """As `Database.transaction`."""

@@ -35,7 +35,7 @@ def copy_history(source: Database, target: Database, *, replace: bool = False, a
     with source.snapshot(), target.transaction():
         for name in names:
             if replace:
-                target.execute(f"DELETE FROM {name}")
+                target.empty(name)
             elif list(target.rows(f"SELECT 1 FROM {name} LIMIT 1")):
                 raise UserError(f"{target.name} holds a history already: name another, or say --replace to lose it")
         copied = [CopiedTable(name, _copy(source, target, name)) for name in names]

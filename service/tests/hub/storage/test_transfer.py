@@ -16,6 +16,7 @@ from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
+from embereye.hub.databases import postgres as module
 from embereye.hub.storage.transfer import AHEAD
 from embereye.levels import Kind, Level, Sense
 from embereye.units import DAY, SECOND
@@ -144,6 +145,23 @@ async def test_a_database_that_holds_something_is_not_overwritten_unasked(
     assert await everything(other) == was
     assert main(["hub", "restore", *place(other), str(file), "--replace"]) == 0
     assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}
+
+
+async def test_however_much_is_to_be_replaced_no_statement_takes_too_long_for_it(
+    stored_in_postgres: Stored, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await burn(stored_in_postgres)
+    before = await everything(stored_in_postgres)
+    assert main(["hub", "backup", *place(stored_in_postgres), str(tmp_path / "backup")]) == 0
+    for statement in (
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(4); RETURN NULL; END'",
+        # As if there were millions of rows, each of which DELETE looks at.
+        "CREATE TRIGGER slow AFTER DELETE ON events FOR EACH STATEMENT EXECUTE FUNCTION slowly()",
+    ):
+        postgres.execute(statement, stored_in_postgres.database)
+    monkeypatch.setattr(module, "SERVER", module.SERVER.replace("'15s'", "'3s'"))
+    assert main(["hub", "restore", *place(stored_in_postgres), str(tmp_path / "backup"), "--replace"]) == 0
+    assert await everything(stored_in_postgres) == {**before, "latest": before["latest"] + AHEAD}
 
 
 async def test_a_hub_that_runs_is_neither_restored_nor_moved(
