@@ -107,6 +107,7 @@ async def serve(
             operator=settings.operator,
             leads=leads,
             role=options.role,
+            image=options.image,
             release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
             hub_names=options.hub_names,
             hubs=options.hubs,

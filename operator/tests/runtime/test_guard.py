@@ -19,6 +19,8 @@ class Server:
     def __init__(self) -> None:
         self.job: Any = None
         self.held = 0  # times
+        self.written: list[Mapping[str, Any]] = []
+        self.refuses = 0  # HTTP status with which Jobs are refused
 
     async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
         if name == "operator":
@@ -28,8 +30,14 @@ class Server:
         return self.job
 
     async def patch(self, kind: Any, name: str, manifest: Mapping[str, Any], **options: Any) -> Any:
+        if self.refuses:
+            raise ApiError(response=httpx.Response(self.refuses, json={"code": self.refuses, "message": "denied"}))
         self.held += 1
-        self.job = {**manifest, "metadata": {**manifest["metadata"], "uid": f"job-{self.held}"}}
+        self.written.append(manifest)
+        metadata, spec = {**manifest["metadata"], "uid": f"job-{self.held}"}, manifest["spec"]
+        if self.job is not None:
+            metadata["uid"], spec = self.job["metadata"]["uid"], {**self.job["spec"], **spec}
+        self.job = {**manifest, "metadata": metadata, "spec": spec}
         return self.job
 
 
@@ -47,7 +55,7 @@ def suspended(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 async def test_budgets_are_held_anew_in_time_where_the_operators_machine_was_suspended(suspended: list[float]) -> None:
     server = Server()
-    guard = Guard(cast("AsyncClient", server), "operator", cluster_wide=True)
+    guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
     assert (await guard.reference("default") or {})["uid"] == "job-1"
     await guard.renew({"default"})
     assert server.held == 1
@@ -58,7 +66,45 @@ async def test_budgets_are_held_anew_in_time_where_the_operators_machine_was_sus
 
 async def test_a_job_that_went_while_the_operators_machine_was_suspended_owns_no_budget(suspended: list[float]) -> None:
     server = Server()
-    guard = Guard(cast("AsyncClient", server), "operator", cluster_wide=True)
+    guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
     assert await guard.reference("default")
     server.job, suspended[0] = None, 3600.0
     assert (await guard.reference("default") or {})["uid"] == "job-2"
+
+
+@pytest.mark.parametrize("code", [400, 403, 404, 422, 500])
+async def test_what_refuses_the_job_leaves_budgets_to_their_fleets(
+    code: int, suspended: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server()
+    guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
+    server.refuses = code
+    for _ in range(2):
+        for namespace in ("default", "other"):
+            assert await guard.reference(namespace) is None
+    assert len(caplog.messages) == 2, "said once for each namespace"
+    server.refuses = 0
+    assert await guard.reference("default")
+    server.refuses, suspended[0] = code, RENEW
+    await guard.renew({"default"})
+    assert await guard.reference("default") is None
+
+
+async def test_a_server_that_asks_to_wait_is_asked_again() -> None:
+    server = Server()
+    guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True)
+    server.refuses = 429
+    with pytest.raises(ApiError):
+        await guard.reference("default")
+
+
+async def test_the_job_has_what_policies_ask_of_pods_and_its_template_is_written_once(suspended: list[float]) -> None:
+    server = Server()
+    await Guard(cast("AsyncClient", server), "operator", "example.org/embereye:1", cluster_wide=True).reference("a")
+    (container,) = server.job["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "example.org/embereye:1"
+    assert set(container["resources"]) == {"requests", "limits"}
+    # Of the next version, which holds what the one before has made.
+    guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:2", cluster_wide=True)
+    assert (await guard.reference("a") or {})["uid"] == "job-1"
+    assert "template" not in server.written[1]["spec"]

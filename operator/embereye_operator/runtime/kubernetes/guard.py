@@ -26,11 +26,15 @@ from embereye_operator.runtime.kubernetes.client.resources import CLUSTER_ROLES,
 logger = logging.getLogger(__name__)
 HOLD = 1800  # seconds that budgets outlive the operator
 RENEW = 600  # seconds after which they are held anew
+RESOURCES = {"cpu": "10m", "memory": "16Mi"}  # of the container that is never started
 BELIEVED = 5.0  # seconds for which a Job that was seen counts as there
 
 
-def build_timer(namespace: str, owner: Manifest, seconds: int) -> Manifest:
-    """The Job that holds a namespace's budgets, to be deleted `seconds` after its completion. It runs nothing."""
+def build_timer(namespace: str, owner: Manifest, image: str, seconds: int) -> Manifest:
+    """The Job that holds a namespace's budgets, to be deleted `seconds` after its completion. It runs nothing.
+
+    Its pod is one that the cluster's policies may ask for all the same: with a full name of an image, and resources.
+    """
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -44,7 +48,6 @@ def build_timer(namespace: str, owner: Manifest, seconds: int) -> Manifest:
             "parallelism": 0,
             "completions": 0,
             "ttlSecondsAfterFinished": seconds,
-            # A template cannot be changed later: nothing in it may depend on the operator's version.
             "template": {
                 "spec": {
                     "restartPolicy": "Never",
@@ -53,9 +56,11 @@ def build_timer(namespace: str, owner: Manifest, seconds: int) -> Manifest:
                     "containers": [
                         {
                             "name": "nothing",
-                            "image": "embereye",
+                            "image": image,
+                            "resources": {"requests": RESOURCES, "limits": RESOURCES},
                             "securityContext": {
                                 "allowPrivilegeEscalation": False,
+                                "readOnlyRootFilesystem": True,
                                 "capabilities": {"drop": ["ALL"]},
                             },
                         }
@@ -83,15 +88,19 @@ def seconds_to_hold(job: Mapping[str, Any] | None, now: float) -> int:
 class Guard:
     """Makes and holds the Jobs."""
 
-    def __init__(self, client: AsyncClient, role: str, *, cluster_wide: bool) -> None:
-        """`role` is a ClusterRole, or a Role of each namespace; "": budgets stay with their fleets."""
+    def __init__(self, client: AsyncClient, role: str, image: str, *, cluster_wide: bool) -> None:
+        """`role` is a ClusterRole, or a Role of each namespace; "": budgets stay with their fleets.
+
+        `image` is the one that Jobs name and never run.
+        """
         self._client = client
         self._role = role
+        self._image = image
         self._cluster_wide = cluster_wide
         self._known: dict[str, tuple[Manifest, float]] = {}  # namespace → reference to its Job, `lease_seconds`
         self._held: dict[str, float] = {}  # namespace → `lease_seconds`
         self._lock = asyncio.Lock()
-        self._refused = ""
+        self._refused: dict[str, str] = {}  # namespace → why it has no Job
 
     async def reference(self, namespace: str) -> Manifest | None:
         """What owns the budgets of `namespace`; None: their fleets do."""
@@ -121,25 +130,39 @@ class Guard:
             job = await self._read(timer_name(owner), namespace)
             now = lease_seconds()
             due = now - self._held.get(namespace, -RENEW) >= RENEW
-            # One that is about to go does not come back.
-            if job is None or due:
-                manifest = build_timer(namespace, owner, seconds_to_hold(job, time.time()))
-                job = await self._client.patch(
-                    JOBS, manifest["metadata"]["name"], manifest, namespace=namespace, patch_type=PatchType.APPLY,
-                    force=True, field_manager=MANAGED_BY,
-                )  # fmt: skip
+            seconds = seconds_to_hold(job, time.time())
+            if job is None:
+                manifest = build_timer(namespace, owner, self._image, seconds)
+                job = await self._write(manifest, namespace, PatchType.APPLY)
+                self._held[namespace] = now
+            elif due:
+                # Its template cannot be changed, and may be an earlier version's. One that is about to go does not
+                # come back.
+                metadata = {"name": timer_name(owner), "ownerReferences": [owner]}
+                renewed = {"metadata": metadata, "spec": {"ttlSecondsAfterFinished": seconds}}
+                job = await self._write(renewed, namespace, PatchType.MERGE)
                 self._held[namespace] = now
         except ApiError as error:
-            if error.status.code not in {403, 404, 422}:
-                raise
-            if str(error) != self._refused:
+            if error.status.code in {429, 503}:
+                raise  # not now: what else a pass writes fares no better
+            # Whatever refuses the Job, as a policy's webhook does with 400: budgets alone depend on it, and a fleet's
+            # shards do not wait for those.
+            if str(error) != self._refused.get(namespace):
                 logger.warning("budgets in %s outlive the operator: %s", namespace, error.status.message)
-            self._refused = str(error)
+            self._refused[namespace] = str(error)
             self._known.pop(namespace, None)
             return None
+        self._refused.pop(namespace, None)
         reference = {"apiVersion": "batch/v1", "kind": "Job", "name": timer_name(owner), "uid": job["metadata"]["uid"]}
         self._known[namespace] = reference, now
         return reference
+
+    async def _write(self, manifest: Manifest, namespace: str, patch_type: PatchType) -> Manifest:
+        job: Manifest = await self._client.patch(
+            JOBS, manifest["metadata"]["name"], manifest, namespace=namespace, patch_type=patch_type,
+            force=True, field_manager=MANAGED_BY,
+        )  # fmt: skip
+        return job
 
     async def _read(self, name: str, namespace: str) -> Manifest | None:
         try:

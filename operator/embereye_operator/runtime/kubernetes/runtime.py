@@ -65,6 +65,7 @@ class KubernetesRuntime:
         resolve: Callable[[Fleet, str], str] | None = None,
         leads: Callable[[], bool] = lambda: True,
         role: str = "",
+        image: str = "",
         release: tuple[str, str] | None = None,
         watches_nodes: bool = False,
         authority_secret: str = "",
@@ -80,10 +81,10 @@ class KubernetesRuntime:
         `resolve` gives the address that the operator itself calls a shard at; by default its Service.
 
         `leads` is asked before every write: one that was decided on while leading must not come after. `role` is the
-        operator's own, with which the disruption budgets go; "": they go with their fleets alone. `release` is its
-        namespace and name: processes prove who they are by certificates of it; None: nobody proves anything. The
-        authority is one that others make, in `authority_secret` of that namespace; "": we do. `hubs` are those beside
-        `hub`, which is the release's own.
+        operator's own, with which the disruption budgets go; "": they go with their fleets alone. Their Jobs name
+        `image`. `release` is its namespace and name: processes prove who they are by certificates of it; None: nobody
+        proves anything. The authority is one that others make, in `authority_secret` of that namespace; "": we do.
+        `hubs` are those beside `hub`, which is the release's own.
         """
         self.cache = Cache()
         self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → patches
@@ -104,7 +105,7 @@ class KubernetesRuntime:
         everywhere = ALL_NAMESPACES in self._namespaces
         self._watches_nodes = watches_nodes or everywhere
         self.nodes = Nodes(client, () if everywhere else self._namespaces)
-        self._guard = Guard(client, role, cluster_wide=everywhere)
+        self._guard = Guard(client, role, image, cluster_wide=everywhere)
         self._hub_pods = {name: HubPods(client, address, self.nodes) for name, address in addresses.items()}
         self._lists = DeviceLists()
         self._events = EventWriter(client)
