@@ -283,7 +283,7 @@ class Controller:
             self._gone.clear()
 
     async def _keep_identities(self) -> None:
-        failing = ""
+        failing, retry = "", Backoff(floor=IDENTITY_RETRY, cap=IDENTITY_PERIOD)
         while True:
             began = not self._identified
             try:
@@ -301,7 +301,9 @@ class Controller:
                 failing = str(error)
             if self._leads():
                 self._may_ask.set()
-            await first_of(self._elected.wait(), timeout=IDENTITY_PERIOD if self._identified else IDENTITY_RETRY)
+            # With our own only others' are missing, maybe for long, as where a namespace may not be seen.
+            again = IDENTITY_PERIOD if self._identified else retry.next() if self.credentials else IDENTITY_RETRY
+            await first_of(self._elected.wait(), timeout=again)
             self._elected.clear()
 
     async def _work(self) -> None:

@@ -45,7 +45,7 @@ class HubPods:
             if not selector:
                 self.trouble = f"there is no Service {namespace}/{name} with a selector"
                 return
-            pods = await self._nodes.pods(namespace=namespace, labels=selector)
+            pods = await self._nodes.pods(namespace, selector)
             listed: Any = self._client.list(CLAIMS, namespace=namespace)
             claims = [claim async for claim in listed]
             if newest(pods):

@@ -355,7 +355,7 @@ class Identities:
                         place = stored["metadata"]["namespace"]
                         self._note(stored, Identity(Role.SHARD, place, shard, f"{place}/{kind}/{name}"))
             except ApiError as error:
-                if error.status.code != 403:
+                if error.status.code not in {403, 404}:
                     self._known = before
                     raise
                 failed.append(error)

@@ -43,6 +43,7 @@ class Nodes:
         self._heartbeats = Heartbeats()
         self._synced = False
         self._refused = ""
+        self._unseen: set[str] = set()  # namespaces whose pods may not be seen
 
     async def watch(self) -> None:
         """Follow the nodes until cancelled."""
@@ -96,7 +97,7 @@ class Nodes:
         placed: dict[str, list[Manifest]] = {}
         for node in self._nodes.values():
             if node.taints or node.lost:
-                placed[node.name] = await self.pods(fields={"spec.nodeName": node.name})
+                placed[node.name] = await self._shards_pods(fields={"spec.nodeName": node.name})
         suspects: dict[str, list[Manifest]] = defaultdict(list)
         unheard = await self._silent_pods(silent)
         for pod in unheard:
@@ -145,26 +146,37 @@ class Nodes:
 
     async def _silent_pods(self, silent: Collection[Shard]) -> Sequence[Manifest]:
         if len(silent) > SILENT_LISTED:
-            return [pod for pod in await self.pods() if _shard(pod) in silent]
-        ours = {LABEL_MANAGED_BY: MANAGED_BY}
-        return [
-            pod
-            for namespace, name in silent
-            for pod in await self.pods(namespace=namespace, labels={**ours, LABEL_SHARD: name})
-        ]
+            return [pod for pod in await self._shards_pods() if _shard(pod) in silent]
+        return [pod for namespace, name in silent for pod in await self._shards_pods((namespace,), {LABEL_SHARD: name})]
+
+    async def _shards_pods(
+        self, namespaces: Sequence[str] = (), labels: Mapping[str, str] = {}, *, fields: Mapping[str, str] | None = None
+    ) -> list[Manifest]:
+        """The pods of shards with these labels, in `namespaces` or in all that are watched, as far as they are seen."""
+        found: list[Manifest] = []
+        for namespace in namespaces or self._namespaces:
+            try:
+                found += await self.pods(namespace, {LABEL_MANAGED_BY: MANAGED_BY, **labels}, fields)
+            except ApiError as error:
+                if error.status.code not in {403, 404}:
+                    raise
+                if namespace not in self._unseen:
+                    logger.warning("pods in namespace %s cannot be seen: %s", namespace, error.status.message)
+                self._unseen.add(namespace)
+                if self._unseen.issuperset(self._namespaces):
+                    raise
+            else:
+                self._unseen.discard(namespace)
+        return found
 
     async def pods(
-        self, *, namespace: str = "", labels: Mapping[str, str] | None = None,
-        fields: Mapping[str, str] | None = None,
-    ) -> list[Manifest]:  # fmt: skip
-        """The pods with these labels, of shards where none are given, in `namespace` or in all that are watched."""
-        wanted: Any = {LABEL_MANAGED_BY: MANAGED_BY} if labels is None else labels
+        self, namespace: str, labels: Mapping[str, str], fields: Mapping[str, str] | None = None
+    ) -> list[Manifest]:
+        """The pods of a namespace with these labels."""
+        wanted: Any = labels
         places: Any = fields
-        found: list[Manifest] = []
-        for one in (namespace,) if namespace else self._namespaces:
-            listed: Any = self._client.list(PODS, namespace=one, labels=wanted, fields=places, chunk_size=CHUNK)
-            found += [pod async for pod in listed]
-        return found
+        listed: Any = self._client.list(PODS, namespace=namespace, labels=wanted, fields=places, chunk_size=CHUNK)
+        return [pod async for pod in listed]
 
     async def delete_pod(self, namespace: str, name: str) -> None:
         """Ask for a pod to be deleted; no error where it is gone."""

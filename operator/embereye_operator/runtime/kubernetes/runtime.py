@@ -121,6 +121,7 @@ class KubernetesRuntime:
                 hub_names=hub_names,
                 hubs=hubs,
             )
+        self._unseen: Mapping[str, str] = {}  # namespace that may not be seen → why
         self._filled = False  # whether everything was listed once
 
     async def close(self) -> None:
@@ -136,11 +137,15 @@ class KubernetesRuntime:
     # --- observing ---
 
     async def resync(self) -> list[ObjectKey]:
-        """List what watches ought to have told; returns what they had not. Also the first fill of the cache."""
+        """List what watches ought to have told; returns what they had not. Also the first fill of the cache.
+
+        Of a namespace that may not be seen, one that was deleted for example, what was known stays known.
+        """
         news: list[ObjectKey] = []
+        unseen: dict[str, str] = {}
         for name in (*FLEETS, *CHILDREN):
             try:
-                news += await self._list(name)
+                news += await self._list(name, unseen)
             except httpx.HTTPStatusError as error:  # ApiError is one
                 # Without its CustomResourceDefinition the server knows no such path; without the right it says so.
                 if name not in OPTIONAL or error.response.status_code not in {403, 404}:
@@ -150,6 +155,9 @@ class KubernetesRuntime:
                 self._offered.add(name)
         news += await self._reread_device_lists()
         self._filled = True
+        for namespace in unseen.keys() - self._unseen.keys():
+            logger.warning("namespace %s cannot be seen, and is left as it was: %s", namespace, unseen[namespace])
+        self._unseen = unseen
         if not self._tried_tolerance:
             await self._try_tolerance()
         await self._shards.close_idle()
@@ -163,7 +171,8 @@ class KubernetesRuntime:
 
     async def _try_tolerance(self) -> None:
         """Find out whether the server stores a tolerance of an autoscaler: one that does not drops it silently."""
-        namespace = next((name for name in self._namespaces if name != ALL_NAMESPACES), "default")
+        seen = [name for name in self._namespaces if name != ALL_NAMESPACES and name not in self._unseen]
+        namespace = next(iter(seen), "default")
         target = {"apiVersion": API_VERSION, "kind": next(iter(FLEETS)), "name": "embereye-tolerance"}
         rules = {"behavior": {"scaleUp": {"tolerance": "0"}}, "scaleTargetRef": target, "maxReplicas": 1}
         kind: Any = CHILDREN["HorizontalPodAutoscaler"]
@@ -177,7 +186,7 @@ class KubernetesRuntime:
         if "tolerance" in (stored["spec"].get("behavior") or {}).get("scaleUp", {}):
             self._offered.add(TOLERANCE)
 
-    async def _list(self, name: str) -> list[ObjectKey]:
+    async def _list(self, name: str, unseen: dict[str, str]) -> list[ObjectKey]:
         kind = FLEETS.get(name) or CHILDREN[name]
         # Autoscalers of other people are looked at, too: two of them must not pull at one fleet.
         ours = name in CHILDREN and name != "HorizontalPodAutoscaler"
@@ -185,7 +194,8 @@ class KubernetesRuntime:
         found, news = [], []
         versions: list[int] = []
         rivals: dict[ObjectKey, list[str]] = defaultdict(list)
-        async for manifest in self._list_all(kind, labels, versions):
+        refused: set[str] = set()
+        async for manifest in self._list_all(kind, labels, versions, unseen, refused):
             key = name, sys.intern(manifest["metadata"]["namespace"]), manifest["metadata"]["name"]
             if name in FLEETS and not self._selects(manifest["metadata"].get("labels") or {}):
                 continue
@@ -198,9 +208,10 @@ class KubernetesRuntime:
                 news.append(key)
                 self._expect(key)  # before anything is awaited: the watch may tell it at any moment
         if name == "HorizontalPodAutoscaler":
-            self._rivals = dict(rivals)
+            self._rivals = {key: named for key, named in self._rivals.items() if key[1] in refused} | rivals
         others = [*self._lists] if name == "ConfigMap" else []
-        self.lag.retain(name, [*found, *others])
+        self.lag.retain(name, [*found, *others])  # what may not be listed, the watch does not tell either
+        others += [key for key in self.cache.objects if key[0] == name and key[1] in refused]
         gone = self.cache.replace(name, found, min(versions), others=others)
         for key in gone if name in FLEETS else ():
             self._refer(key, ())
@@ -229,12 +240,24 @@ class KubernetesRuntime:
         if self._filled and key[0] not in UNWATCHED:
             self.lag.expect(key, self.cache.objects[key].version, time.monotonic())
 
-    async def _list_all(self, kind: Any, labels: Any, versions: list[int]) -> AsyncIterator[Manifest]:
-        """The objects of all namespaces that are watched, which do not say what they are; then the lists' versions."""
+    async def _list_all(
+        self, kind: Any, labels: Any, versions: list[int], unseen: dict[str, str], refused: set[str]
+    ) -> AsyncIterator[Manifest]:
+        """The objects of all namespaces that are watched, which do not say what they are; then the lists' versions.
+
+        Namespaces that may not be seen are noted as `refused`, and why; where all are, that is an error.
+        """
         for namespace in self._namespaces:
             listed = self._client.list(kind, namespace=namespace, labels=labels, chunk_size=CHUNK)
-            async for manifest in listed:
-                yield manifest
+            try:
+                async for manifest in listed:
+                    yield manifest
+            except httpx.HTTPStatusError as error:  # ApiError is one
+                refused.add(namespace)
+                if error.response.status_code not in {403, 404} or refused.issuperset(self._namespaces):
+                    raise
+                unseen.setdefault(namespace, str(error))
+                continue
             versions.append(int(listed.resourceVersion))
 
     def observe(self, type_: str | None, manifest: Manifest) -> set[ObjectKey]:
@@ -492,7 +515,7 @@ class KubernetesRuntime:
         for key, stored in list(self.cache.objects.items()):
             if key[0] != "PodDisruptionBudget" or not stored.label or (key[1], stored.label) in fleets:
                 continue
-            if self._guard.holds(budget := stored.manifest()):
+            if key[1] not in self._unseen and self._guard.holds(budget := stored.manifest()):
                 await self.delete(budget)
 
     def offers(self, kind: str) -> bool:

@@ -1,0 +1,134 @@
+"""One of several namespaces that may not be seen any more, as one that was deleted: the others still are."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+import httpx2 as httpx  # what lightkube speaks with
+import pytest
+from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
+
+from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, LABEL_SHARD, MANAGED_BY
+from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS, NODES, PODS
+from embereye_operator.runtime.kubernetes.nodes import Nodes
+from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+OURS = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_FLEET: "sensors.hall"}
+FLEET, DEPLOYMENT, HPA = FLEETS["SensorFleet"], CHILDREN["Deployment"], CHILDREN["HorizontalPodAutoscaler"]
+
+
+class Listed:
+    """A list as the client returns it."""
+
+    def __init__(self, found: list[Any], code: int) -> None:
+        self._found, self._code = found, code
+        self.resourceVersion = "9"
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for manifest in self._found:
+            yield manifest
+        if self._code:
+            raise refusal(self._code)
+
+
+def refusal(code: int) -> ApiError:
+    return ApiError(response=httpx.Response(code, json={"code": code, "message": f"refused with {code}"}))
+
+
+class Client:
+    """Has in each namespace what `objects` say; those in `refused` may not be seen."""
+
+    namespace = "default"
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[Any, str], list[Any]] = {}
+        self.refused: dict[str, int] = {}  # namespace → HTTP status
+
+    def put(self, kind: Any, namespace: str, name: str, **more: Any) -> None:
+        metadata = {"name": name, "namespace": namespace, "resourceVersion": "5", "labels": OURS, "uid": name}
+        found = self.objects.setdefault((kind, namespace), [])
+        found.append({**more, "metadata": {**metadata, **more.get("metadata", {})}})
+
+    def list(self, kind: Any, namespace: str = "", fields: Mapping[str, str] | None = None, **_: Any) -> Listed:
+        if code := self.refused.get(namespace, 0):
+            return Listed([], code)
+        found = self.objects.get((kind, namespace), [])
+        node = (fields or {}).get("spec.nodeName")
+        return Listed([one for one in found if not node or one["spec"]["nodeName"] == node], 0)
+
+    async def create(self, *_: Any, **__: Any) -> Any:
+        raise refusal(403)
+
+
+@pytest.fixture
+def client() -> Client:
+    client = Client()
+    for namespace in ("north", "south"):
+        client.put(FLEET, namespace, "hall")
+        client.put(DEPLOYMENT, namespace, "hall-sensors-0")
+        target = {"kind": "SensorFleet", "name": "hall"}
+        client.put(HPA, namespace, "theirs", metadata={"labels": {}}, spec={"scaleTargetRef": target})
+    return client
+
+
+def made(client: Client, *namespaces: str) -> KubernetesRuntime:
+    return KubernetesRuntime(cast("AsyncClient", client), hub="127.0.0.1:9", namespace=namespaces)
+
+
+@pytest.mark.parametrize("code", [403, 404])
+async def test_what_was_known_of_a_namespace_stays_known_and_the_others_are_seen(
+    client: Client, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = made(client, "south", "north")
+    await runtime.resync()
+    client.refused["south"] = code
+    client.put(FLEET, "north", "yard")
+    client.objects.pop((DEPLOYMENT, "north"))
+    news = await runtime.resync()
+    assert set(news) == {("SensorFleet", "north", "yard"), ("Deployment", "north", "hall-sensors-0")}
+    assert ("SensorFleet", "south", "hall") in runtime.cache.objects
+    assert ("Deployment", "south", "hall-sensors-0") in runtime.cache.objects
+    assert await runtime.resync() == []
+    assert [message for message in caplog.messages if "south" in message] == [
+        f"namespace south cannot be seen, and is left as it was: refused with {code}"
+    ]
+    client.refused.clear()
+    client.objects.pop((FLEET, "south"))
+    assert await runtime.resync() == [("SensorFleet", "south", "hall")]
+
+
+async def test_an_operator_that_starts_sees_the_others(client: Client) -> None:
+    client.refused["south"] = 403
+    runtime = made(client, "south", "north")
+    await runtime.resync()
+    assert {key[1] for key in runtime.cache.objects} == {"north"}
+    assert runtime._rivals.keys() == {("SensorFleet", "north", "hall")}
+
+
+async def test_whoever_may_see_no_namespace_at_all_sees_nothing(client: Client) -> None:
+    client.refused = {"south": 403, "north": 403}
+    with pytest.raises(ApiError):
+        await made(client, "south", "north").resync()
+
+
+async def test_other_errors_are_no_refusal(client: Client) -> None:
+    client.refused["south"] = 500
+    with pytest.raises(ApiError):
+        await made(client, "south", "north").resync()
+
+
+async def test_shards_on_an_emptied_node_are_found_where_they_may_be_seen(client: Client) -> None:
+    for namespace in ("north", "south"):
+        labels = {**OURS, LABEL_SHARD: "hall-sensors-0"}
+        client.put(PODS, namespace, "pod", metadata={"labels": labels}, spec={"nodeName": "n"}, status={})
+    taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+    client.put(NODES, "", "n", spec={"unschedulable": True, "taints": [taint]}, status={})
+    nodes = Nodes(cast("AsyncClient", client), ("south", "north"))
+    await nodes._list()
+    client.refused["south"] = 403
+    silent = {("south", "hall-sensors-0")}
+    assert await nodes.find_displaced(silent) == {("north", "sensors.hall")}
+    await nodes.find_displaced({("south", f"hall-sensors-{index}") for index in range(20)})
+    client.refused["north"] = 403
+    with pytest.raises(ApiError):
+        await nodes.find_displaced(silent)
