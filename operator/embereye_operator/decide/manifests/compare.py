@@ -6,9 +6,9 @@ from typing import Any
 
 from lightkube.utils.quantity import parse_quantity
 
-# What tells the entries of Kubernetes' associative lists apart. Entries that others added are theirs: a sidecar
-# injector's container is not ours to fight over.
-MERGE_KEYS = ("name", "uid", "mountPath", "topologyKey")
+# What tells the entries of Kubernetes' associative lists apart; the first that does counts. Entries that others added
+# are theirs: a sidecar injector's container is not ours to fight over.
+MERGE_KEYS = (("uid",), ("mountPath",), ("topologyKey", "whenUnsatisfiable"), ("topologyKey",), ("name",))
 # Replaced as a whole by the API server: one entry more selects other pods.
 ATOMIC = frozenset({"selector", "matchLabels", "nodeSelector"})
 QUANTITIES = frozenset({"requests", "limits"})
@@ -49,15 +49,29 @@ def _mapping(desired: Mapping[str, Any], observed: Any, path: str, *, exact: boo
 def _sequence(desired: Sequence[Any], observed: Any, path: str) -> list[str]:
     if not isinstance(observed, Sequence) or isinstance(observed, str):
         return [] if _empty(desired) and _empty(observed) else [path]
-    key = next((key for key in MERGE_KEYS if desired and all(_has(entry, key) for entry in desired)), None)
-    if key is None:
-        if len(desired) != len(observed):
-            return [path]
-        pairs = zip(desired, observed, strict=True)
-        return [where for i, (a, b) in enumerate(pairs) for where in differences(a, b, f"{path}[{i}]")]
-    known = {entry[key]: entry for entry in observed if _has(entry, key)}
-    return [where for entry in desired for where in differences(entry, known.get(entry[key]), f"{path}[{entry[key]}]")]
+    for fields in MERGE_KEYS:
+        wanted, known = _by_key(desired, fields), _by_key(observed, fields)
+        # Where that does not tell all of them apart it is no key of this list.
+        if wanted and len(wanted) == len(desired) and known is not None:
+            return [
+                where
+                for key, entry in wanted.items()
+                for where in differences(entry, known.get(key), f"{path}[{'/'.join(map(str, key))}]")
+            ]
+    if len(desired) != len(observed):
+        return [path]
+    pairs = zip(desired, observed, strict=True)
+    return [where for i, (a, b) in enumerate(pairs) for where in differences(a, b, f"{path}[{i}]")]
 
 
-def _has(entry: Any, key: str) -> bool:
-    return isinstance(entry, Mapping) and key in entry
+def _by_key(entries: Sequence[Any], fields: Sequence[str]) -> Mapping[tuple[Any, ...], Any] | None:
+    """Those of `entries` that have all `fields`, by what these say; None where two say the same."""
+    found: dict[tuple[Any, ...], Any] = {}
+    for entry in entries:
+        key = tuple(entry.get(name) for name in fields) if isinstance(entry, Mapping) else ()
+        if not key or not all(isinstance(value, str) for value in key):
+            continue
+        if key in found:
+            return None
+        found[key] = entry
+    return found

@@ -3,8 +3,30 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embereye_operator.decide.manifests.compare import differences, quantity
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3)
+KEYS = ("name", "uid", "mountPath", "topologyKey", "whenUnsatisfiable", "limits", "selector", "v")
+
+
+def manifests(part: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Of parts; entries of lists often have the same keys, and what tells some apart is the same."""
+    few = st.sampled_from(["a", "b"]) | part
+    entries = st.sets(st.sampled_from(KEYS), max_size=4).flatmap(
+        lambda keys: st.lists(st.fixed_dictionaries(dict.fromkeys(sorted(keys), few)), max_size=4)
+    )
+    return st.lists(part, max_size=4) | st.dictionaries(st.sampled_from(KEYS), part, max_size=4) | entries
+
+
+MANIFESTS = st.recursive(SCALARS, manifests, max_leaves=20)
+
+
+@given(MANIFESTS)
+def test_nothing_differs_from_itself(manifest: Any) -> None:
+    assert differences(manifest, manifest) == []
 
 
 @pytest.mark.parametrize(("a", "b"), [("500m", "0.5"), (1, "1"), ("1Gi", "1024Mi"), ("2k", 2000)])
@@ -48,3 +70,22 @@ def test_what_others_added_and_what_is_empty_is_no_difference(desired: Any, obse
 )
 def test_a_difference_is_named_by_its_path(desired: Any, observed: Any, path: str) -> None:
     assert differences(desired, observed) == [path]
+
+
+ZONES = {"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1}
+SOFTER = {**ZONES, "whenUnsatisfiable": "ScheduleAnyway", "maxSkew": 2}
+CACHE, SPOOL = {"name": "data", "mountPath": "/cache"}, {"name": "data", "mountPath": "/spool"}
+
+
+@pytest.mark.parametrize("wanted", [[ZONES, SOFTER], [CACHE, SPOOL], [{"name": "a"}, {"name": "a", "v": 1}]])
+def test_entries_are_told_apart_by_all_that_tells_them_apart(wanted: list[Any]) -> None:
+    changed = [wanted[0], {**wanted[1], "v": 2}]
+    assert differences({"a": wanted}, {"a": wanted}) == []
+    assert differences({"a": changed}, {"a": wanted}) != []
+    assert differences({"a": wanted}, {"a": wanted[:1]}) != []
+
+
+@pytest.mark.parametrize("wanted", [[ZONES, SOFTER], [CACHE, SPOOL]])
+def test_entries_may_come_in_another_order_and_with_others(wanted: list[Any]) -> None:
+    theirs = {"name": "theirs", "mountPath": "/theirs", "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule"}
+    assert differences({"a": wanted}, {"a": [theirs, *reversed(wanted)]}) == []
