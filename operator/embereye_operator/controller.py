@@ -156,6 +156,8 @@ class Controller:
             self._queue_all()
         else:
             self.records.clear()
+            if self._settings.turns:
+                self._settings.turns.forget()
 
     def _queue_all(self) -> None:
         for key in self._fleets():
@@ -366,6 +368,8 @@ class Controller:
         if before.left_alone == why:
             return
         self.records[key] = FleetRecord(left_alone=why, backoff=before.backoff)
+        if self._settings.turns:
+            self._settings.turns.release(_fleet_key(key))
         logger.info("%s %s/%s is left alone: %s", *key, why)
         await self._retain()
 
@@ -374,7 +378,7 @@ class Controller:
         if self.records.pop(key, None) is not None:
             logger.info("%s %s/%s is gone", *key)
             if self._settings.turns:
-                self._settings.turns.release(f"{key[1]}/{FLEET_TYPES[key[0]].kind}/{key[2]}")
+                self._settings.turns.release(_fleet_key(key))
             self._gone.set()
             await self._retain()
 

@@ -279,6 +279,103 @@ async def test_an_operator_that_starts_anew_goes_on_where_the_other_was() -> Non
     assert await turn(worlds[::-1], GRACE // SECOND) == [OLD, OLD, NEW], "the one in the middle of it is the first"
 
 
+class Broken(Kubelet):
+    """A fleet whose pods do not run, whatever they are, as where no node has room for them."""
+
+    async def step(self, seconds: int = 2) -> Any:
+        outcome = await super().step(seconds)
+        for name, shard in self.runtime.shards.items():
+            shard.reachable = False
+            self.runtime.objects["Deployment", name]["status"] = {"updatedReplicas": 1, "unavailableReplicas": 1}
+        return outcome
+
+
+async def test_a_fleet_that_did_not_run_before_halts_nobody_and_proves_nothing() -> None:
+    turns = Turns(max_fleets=2)
+    worlds = await fleets(4, turns)
+    broken = Broken(worlds[0].manifest, worlds[0].settings)
+    broken.runtime, broken.now = worlds[0].runtime, worlds[0].now
+    for shard in broken.runtime.shards:
+        broken.runtime.objects["Deployment", shard]["status"] = {"unavailableReplicas": 1}
+    worlds[0] = broken
+    assert await turn(worlds) == [NEW, OLD, OLD, OLD], "it has nothing to lose"
+    assert await turn(worlds, GRACE // SECOND) == [NEW, NEW, OLD, OLD], "what does not run proves nothing"
+    worlds[1].start()
+    for seconds in (2, LIMIT // SECOND + 1, 2):
+        await turn(worlds, seconds)
+    assert worlds[2].images() == worlds[3].images() == [NEW]
+    status: FleetStatus = (await broken.step()).status
+    reasons = {condition.type: (condition.status, condition.reason) for condition in status.conditions}
+    assert reasons["Ready"][0] == "False"
+    assert reasons["Degraded"] != ("True", "RolloutFailed")
+
+
+async def test_a_shard_that_did_not_run_before_holds_up_no_other_of_its_fleet() -> None:
+    world = await running(shards=3)
+    pending = world.runtime.objects["Deployment", "hall-sensors-1"]
+    pending["status"] = {"unavailableReplicas": 1}
+    world.runtime.shards["hall-sensors-1"].reachable = False
+    world.settings = replace(SETTINGS, image=NEW)
+    for _ in range(8):
+        await world.step()
+        world.start()
+        world.runtime.objects["Deployment", "hall-sensors-1"]["status"] = {"unavailableReplicas": 1}
+    assert world.images() == [NEW] * 3
+
+
+async def failed(turns: Turns) -> list[Kubelet]:
+    """Fleets of which the first has failed, and halts the others."""
+    worlds = await fleets(3, turns)
+    await turn(worlds)
+    for seconds in (GRACE // SECOND, 2, LIMIT // SECOND + 1):
+        assert await turn(worlds, seconds) == [NEW, OLD, OLD]
+    assert "halted" in (await worlds[1].step()).status.rollout.why
+    return worlds
+
+
+async def test_a_fleet_that_goes_back_to_its_image_halts_nobody_any_more() -> None:
+    worlds = await failed(Turns())
+    worlds[0].manifest["spec"] |= undone(worlds[0].fleet)
+    assert await turn(worlds) == [OLD, NEW, OLD]
+
+
+async def test_a_fleet_that_was_well_for_a_while_and_breaks_later_halts_nobody() -> None:
+    worlds = await fleets(2, Turns(max_fleets=1))
+    worlds[1].manifest["metadata"]["annotations"] = {ANNOTATION_ROLLOUT: "paused"}
+    await turn(worlds)
+    await turn(worlds, GRACE // SECOND)
+    worlds[0].start()
+    await turn(worlds)
+    for seconds in (60, LIMIT // SECOND):
+        await turn(worlds, seconds)
+    worlds[0].runtime.objects["Deployment", "hall-0-sensors-0"]["status"] = {"unavailableReplicas": 1}
+    await turn(worlds)
+    await turn(worlds, LIMIT // SECOND + 1)
+    worlds[1].manifest["metadata"]["annotations"] = {}
+    assert await turn(worlds) == [NEW, NEW]
+
+
+async def test_a_fleet_that_breaks_soon_after_its_turn_halts_the_others() -> None:
+    worlds = await fleets(2, Turns(max_fleets=1, delay=60 * SECOND))
+    await turn(worlds)
+    await turn(worlds, GRACE // SECOND)
+    worlds[0].start()
+    await turn(worlds)
+    worlds[0].runtime.objects["Deployment", "hall-0-sensors-0"]["status"] = {"unavailableReplicas": 1}
+    await turn(worlds, 30)
+    assert await turn(worlds, 61) == [NEW, OLD]
+    assert await turn(worlds, LIMIT // SECOND) == [NEW, OLD]
+
+
+async def test_whoever_leads_anew_holds_nobody_up_for_what_it_knew_before() -> None:
+    turns = Turns()
+    worlds = await failed(turns)
+    del worlds[0]  # another operator leads, and the fleet is deleted
+    turns.forget()
+    await turn(worlds)
+    assert await turn(worlds, GRACE // SECOND) == [NEW, OLD]
+
+
 @pytest.mark.parametrize(
     ("spec", "operators", "target"),
     [

@@ -62,6 +62,11 @@ def is_rolled(deployment: Mapping[str, Any]) -> bool:
     return known and min(updated, status.get("availableReplicas", 0)) > 0 and not status.get("unavailableReplicas", 0)
 
 
+def _is_replaced(deployment: Mapping[str, Any]) -> bool:
+    """Whether the pod before goes on until the one that is asked for runs."""
+    return not is_rolled(deployment) and (deployment.get("status") or {}).get("availableReplicas", 0) > 0
+
+
 def has_failed(deployment: Mapping[str, Any]) -> bool:
     """Whether Kubernetes has given up waiting for the pod."""
     conditions = (deployment.get("status") or {}).get("conditions") or ()
@@ -86,9 +91,13 @@ def _unmoved(template: Mapping[str, Any]) -> Manifest:
 class RolloutMemory:
     """Of one fleet, between its passes."""
 
-    since: int = 0  # when a shard that has taken a changed pod was first seen not well; 0: all are
+    since: int = 0  # when one of `taken` was first seen not well; 0: all are
     dark: frozenset[str] = frozenset()  # devices that were dark before: they are not waited for
     held: tuple[str, ...] = ()  # shards that keep their pod for now
+    # Shards that ran as they took a changed pod → since when they are well with it; 0: they are not yet. For others,
+    # whose pods did not run anyway, nobody waits.
+    taken: dict[str, int] = field(default_factory=dict)
+    looked: bool = False  # whether the fleet has been seen: another operator may have begun
     # Deployment → the pod that was asked for, and what admission made of it where that is something else: requests that
     # are raised, an image that is led to a mirror.
     admitted: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=dict)
@@ -107,6 +116,23 @@ class RolloutMemory:
         if asked != _template(deployment):
             return deployment
         return {**deployment, "spec": {**deployment["spec"], "template": made}}
+
+    def judge(self, there: Mapping[str, Mapping[str, Any]], whys: Mapping[str, str], now: int) -> Mapping[str, str]:
+        """Those that others wait for, of shards that are changed → `whys` they are not well, empty where they are.
+
+        One that has been well for LIMIT has nothing to prove any more.
+        """
+        unwell = {name: why for name, why in whys.items() if why}
+        if not self.looked:
+            self.looked = True
+            self.taken = {name: 0 for name in unwell if _is_replaced(there[name])}
+        proven = {name for name, since in self.taken.items() if since and now - since > LIMIT}
+        self.taken = {
+            name: 0 if name in unwell else since or now
+            for name, since in self.taken.items()
+            if name in there and name not in proven
+        }
+        return {name: why for name, why in unwell.items() if name in self.taken}
 
     @property
     def is_on(self) -> bool:
@@ -146,19 +172,19 @@ def plan_rollout(
     there = {name: children[key] for name in wanted if (key := ("Deployment", name)) in children}
     memory.admitted = {name: pod for name, pod in memory.admitted.items() if name in wanted}
     pending = [name for name, found in there.items() if _rolls(wanted[name], found, memory)]
-    changed = [name for name in there if name not in pending]
-    sick = [why for name in changed if (why := _why_not_well(name, there[name], statuses.get(name), memory, turns))]
+    changed = sorted(there.keys() - set(pending))
+    whys = {name: _why_not_well(name, there[name], statuses.get(name), memory, turns) for name in changed}
+    sick = memory.judge(there, whys, now)
     memory.since = (memory.since or now) if sick else 0
-    gate = turns if target == image else None  # who chooses another image has chosen the fleet, too
+    gate = _gate(turns, fleet, image, now)
     if gate:
-        gate.look(image, now)
         if sick:
             gate.is_on(fleet.key)
         elif not pending:
-            gate.ended(fleet.key, now)
+            gate.ended(fleet.key, now, proven=bool(changed) and not any(whys.values()))
     failed = ""
-    if sick and (now - memory.since > LIMIT or any(has_failed(there[name]) for name in changed)):
-        failed = f"{fleet.key}: {sick[0]} with {target}"
+    if sick and (now - memory.since > LIMIT or any(has_failed(there[name]) for name in sick)):
+        failed = f"{fleet.key}: {next(iter(sick.values()))} with {target}"
         if gate and gate.halt_on:
             gate.halts(fleet.key, failed)
     held: list[str] = []
@@ -168,12 +194,13 @@ def plan_rollout(
         if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused":
             waits = f"it is paused: kubectl embereye rollout resume {fleet.name}"
         elif sick:
-            waits = sick[0]
+            waits = next(iter(sick.values()))
         elif gate and new_image:
             waits = gate.why_not(fleet.key, now)
         held = safe if waits or len(safe) < len(pending) else safe[1:]
         if held and not waits:
             waits = f"{next(name for name in pending if name not in held)} goes first"
+        memory.taken |= dict.fromkeys(set(safe).difference(held), 0)
         if held and not sick:
             memory.dark = frozenset(_dark(statuses))
     memory.held = tuple(held)
@@ -181,6 +208,17 @@ def plan_rollout(
     images = {name: running for name in wanted if name not in there} if running else {}
     before = next((found for name in pending if (found := image_of(there[name])) != target), "")
     return Rollout(target, tuple(held), waits, failed, before, images)
+
+
+def _gate(turns: Turns | None, fleet: Fleet, image: str, now: int) -> Turns | None:
+    """`turns` where the fleet takes part; who chooses another image has chosen the fleet, too."""
+    if turns is None:
+        return None
+    if target_image(fleet, image) != image:
+        turns.release(fleet.key)
+        return None
+    turns.look(image, now)
+    return turns
 
 
 def _dark(statuses: Mapping[str, ShardStatus | None]) -> set[str]:

@@ -30,9 +30,17 @@ class Turns:
         self._began = now if self._began is None else self._began
         if image != self._image:
             self._image = image
-            self._rolling.clear()
-            self._ended.clear()
-            self._halted.clear()
+            self._forget_fleets()
+
+    def forget(self) -> None:
+        """Begin anew, as an operator that has just started: another one leads meanwhile."""
+        self._began = None
+        self._forget_fleets()
+
+    def _forget_fleets(self) -> None:
+        self._rolling.clear()
+        self._ended.clear()
+        self._halted.clear()
 
     def why_not(self, fleet: str, now: int) -> str:
         """Why the fleet may not begin; empty: it has begun."""
@@ -55,10 +63,12 @@ class Turns:
         """Note that the fleet is in the middle of it."""
         self._rolling.add(fleet)
 
-    def ended(self, fleet: str, now: int) -> None:
-        """Note that all of the fleet's shards have taken it, and are well."""
+    def ended(self, fleet: str, now: int, *, proven: bool) -> None:
+        """Note that all of the fleet's shards have taken it, and are well where it is `proven`."""
         self._halted.pop(fleet, None)
-        if fleet in self._rolling:
+        if not proven:  # what is wrong with it was so before
+            self._rolling.discard(fleet)
+        elif fleet in self._rolling:
             self._rolling.discard(fleet)
             self._ended[fleet] = now
         else:
