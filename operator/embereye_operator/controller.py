@@ -166,6 +166,9 @@ class Controller:
     async def run(self) -> None:
         """Work until cancelled; ends early only by a bug in a task, which is raised."""
         async with Tasks() as tasks:
+            tasks.start(
+                self._keep_beat(), name="beat"
+            )  # first: the first list may take long, as while a server is away
             tasks.start(self._resync(), name="resync")
             await self._synced.wait()
             for number in range(WORKERS):
@@ -226,9 +229,13 @@ class Controller:
             # Lists of many objects cost more than what watches may have missed is worth.
             await asyncio.sleep(max(RESYNC_PERIOD, OBJECT_SECONDS * len(self._runtime.cache.objects)))
 
-    async def _tick(self) -> None:
+    async def _keep_beat(self) -> None:
         while True:
             self._beat = time.monotonic()
+            await asyncio.sleep(PERIOD)
+
+    async def _tick(self) -> None:
+        while True:
             now = time.monotonic()
             fleets = self._fleets() if self._leads() else []
             for key in fleets:

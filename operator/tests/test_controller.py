@@ -1,10 +1,16 @@
-"""What a controller does about turns: a fleet that is not its own, or that it does not lead, holds up nobody."""
+"""A controller without an API server: its health, and fleets that are not its own, which hold up nobody."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
+from embereye.process.tasks import beside
 from embereye.units import SECOND
+from embereye_operator import controller as controller_module
 from embereye_operator.controller import Controller, FleetRecord
+from embereye_operator.decide.cluster.watch_lag import WatchLag
 from embereye_operator.decide.rollout.turns import GRACE, Turns
 from embereye_operator.runtime.kubernetes.client.cache import Cache
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
@@ -16,10 +22,14 @@ NOW = 1000 * SECOND
 
 
 class Runtime:
-    """Has no objects."""
+    """Has no objects, and whoever lists them waits."""
 
     def __init__(self) -> None:
-        self.cache = Cache()
+        self.cache, self.lag = Cache(), WatchLag()
+
+    async def resync(self) -> list[Any]:
+        await asyncio.Event().wait()
+        raise AssertionError("it waits for ever")
 
     async def retain(self, fleets: Any) -> None:
         pass
@@ -46,3 +56,26 @@ async def test_whoever_leads_no_more_forgets_who_was_halted() -> None:
     turns.look("new", NOW + GRACE)
     assert "has just started" in turns.why_not(YARD, NOW + GRACE)
     assert not turns.why_not(YARD, NOW + 2 * GRACE)
+
+
+class Clock:
+    """In place of the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+async def test_an_operator_that_waits_for_a_server_that_is_away_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(controller_module, "time", clock)
+    monkeypatch.setattr(controller_module, "PERIOD", 0.01)
+    controller = Controller(cast("KubernetesRuntime", Runtime()), SETTINGS)
+    async with beside(controller.run(), name="controller"):
+        clock.now += 3600
+        assert "event loop" in controller.unhealthy()
+        async with asyncio.timeout(60):
+            while controller.unhealthy():
+                await asyncio.sleep(0)

@@ -187,6 +187,8 @@ async def test_clocks_of_others_are_not_trusted() -> None:
 async def test_attempts_that_stop_make_the_operator_unhealthy() -> None:
     server, clock = Server(), Clock()
     first = candidate(server, clock, "a")
+    clock.now += 1000
+    assert not first.unhealthy(), "whoever cannot see the world yet does not stand for election"
     async with standing(first):
         server.down = True
         await rounds()

@@ -54,7 +54,7 @@ class Election:
         self.changed = changed
         self._clock = clock
         self._renewed = -DURATION
-        self._attempted = clock()
+        self._attempted: float | None = None  # when last; None: it does not stand for election yet
         self._held = False
         self._seen: tuple[Any, ...] = ()
         self._seen_at = 0.0
@@ -66,7 +66,7 @@ class Election:
 
     def unhealthy(self) -> str:
         """Why the operator should be restarted; '' where it is well."""
-        silent = self._clock() - self._attempted
+        silent = 0.0 if self._attempted is None else self._clock() - self._attempted
         return f"no attempt at the lease for {silent:.0f} s" if silent > 6 * DURATION else ""
 
     async def run(self) -> None:
