@@ -38,7 +38,9 @@ async def scale_fleet(
         context.problems["ScalerMissing"] = (
             f"autoscaling.mode is {limits.mode}, and there is no {kind} here: use embedded"
         )
-    if snapshot.rivals and (limits.mode != "keda" or len(snapshot.rivals) > 1):
+    ours = limits.mode != "none" and not limits.observe  # else whoever scales is alone
+    # KEDA makes an autoscaler of its own.
+    if ours and snapshot.rivals and (limits.mode != "keda" or len(snapshot.rivals) > 1):
         others = ", ".join(snapshot.rivals)
         context.problems["TwoScalers"] = f"{others} would scale it, too: delete it, or set mode: none"
     memory = context.memory

@@ -89,6 +89,14 @@ async def test_an_autoscaler_of_somebody_else_stops_ours_and_is_reported() -> No
     assert condition(outcome.status, "ScalingActive")[:2] == ("False", "TwoScalers")
 
 
+@pytest.mark.parametrize("limits", [{"mode": "none"}, {"observe": True}, {"mode": "hpa", "observe": True}])
+async def test_an_autoscaler_of_somebody_else_is_alone_where_nothing_here_scales(limits: Any) -> None:
+    world = scaled(**limits)
+    world.runtime.others = ["HorizontalPodAutoscaler mine", "HorizontalPodAutoscaler another"]
+    outcome = await world.settle()
+    assert condition(outcome.status, "Degraded")[0] == "False"
+
+
 async def test_a_paused_fleet_is_not_scaled() -> None:
     world = scaled()
     await world.settle()
