@@ -2,13 +2,14 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from harness.cluster.chart import NAMESPACE, render, template
+from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, render, template
 from harness.need import PROMETHEUS
 
 from embereye_operator.api.fleets import parse_fleet
@@ -188,7 +189,7 @@ def test_grafana_evaluates_what_prometheus_would() -> None:
         "--set", "monitoring.rules.disabled={EmberEyeCompacting}", "--set", "monitoring.rules.labels.team=safety",
         "--set-json", 'hubs={"north": {}}',
     )  # fmt: skip
-    text = of_kind("ConfigMap", *values)["embereye-grafana-alerts"]["data"]["embereye-alerts.yaml"]
+    (text,) = of_kind("ConfigMap", *values)["embereye-grafana-alerts"]["data"].values()
     (group,) = yaml.safe_load(text)["groups"]
     asked = {rule["title"]: rule for rule in group["rules"]}
     told = rules(*values)
@@ -200,6 +201,29 @@ def test_grafana_evaluates_what_prometheus_would() -> None:
         assert rule["annotations"]["runbook_url"] == told[name]["annotations"]["runbook_url"]
         if RECORDINGS[0].name not in told[name]["expr"]:
             assert value["model"]["expr"] == told[name]["expr"]
+
+
+def grafana_file(release: str, namespace: str) -> tuple[str, Any]:
+    """Key and content of the ConfigMap with the alerts that Grafana evaluates, of a release."""
+    values = (*golden.MONITORING, "--set", "monitoring.grafanaAlerts.enabled=true")
+    result = helm("template", release, str(CHART), "--namespace", namespace, "--kube-version", KUBERNETES, *values)
+    assert result.returncode == 0, result.stderr
+    maps = [m["data"] for m in yaml.load_all(result.stdout, yaml.CSafeLoader) if m and m["kind"] == "ConfigMap"]
+    ((key, text),) = [item for data in maps for item in data.items() if item[0].startswith("embereye-alerts")]
+    return key, yaml.safe_load(text)
+
+
+def test_grafana_has_the_alerts_of_each_release_that_it_is_given() -> None:
+    """Its sidecar writes one file for each key; a rule is told from others by its uid, and by folder and title."""
+    files = [grafana_file(*of) for of in (("embereye", "north"), ("embereye", "south"), ("south", "north"))]
+    assert len({key for key, _ in files}) == 3
+    groups = [group for _, file in files for group in file["groups"]]
+    assert len({(group["folder"], group["name"]) for group in groups}) == 3
+    uids = [rule["uid"] for group in groups for rule in group["rules"]]
+    assert len(set(uids)) == len(uids) == 3 * len(BY_NAME)
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,40}", uid) for uid in uids)
+    titles = [(group["folder"], rule["title"]) for group in groups for rule in group["rules"]]
+    assert len(set(titles)) == len(titles)
 
 
 def test_without_the_prometheus_operator_there_are_annotations_and_a_rule_file(tmp_path: Path) -> None:

@@ -229,9 +229,10 @@ capabilities:
 {{- toYaml (dict "groups" $groups) }}
 {{- end }}
 
-{{/* The same for Grafana. */}}
+{{/* The same for Grafana, which tells rules apart by their uid, of 40 characters at most, and by folder and title. */}}
 {{- define "embereye.grafanaRules" -}}
 {{- $rules := .Values.monitoring.rules }}
+{{- $release := printf "%s %s" .Release.Namespace .Release.Name }}
 {{- $file := .Files.Get "files/rules/grafana.yaml" | fromYaml }}
 {{- range $group := $file.groups }}
 {{- $kept := list }}
@@ -239,6 +240,7 @@ capabilities:
 {{- if not (has $rule.title $rules.disabled) }}
 {{- $_ := set $rule "labels" (merge $rule.labels ($rules.labels | default dict)) }}
 {{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s" (include "embereye.runbooks" $) $rule.title) }}
+{{- $_ := set $rule "uid" (printf "%s-%s" (sha256sum $release | trunc 12) (trimPrefix "ember-eye-" $rule.uid)) }}
 {{- $asked := first $rule.data }}
 {{- $_ := set $asked "datasourceUid" $.Values.monitoring.grafanaAlerts.datasourceUid }}
 {{- $_ := set $asked.model "expr" (include "embereye.ours" (dict "root" $ "expr" $asked.model.expr)) }}
@@ -246,6 +248,8 @@ capabilities:
 {{- end }}
 {{- end }}
 {{- $_ := set $group "rules" $kept }}
+{{- $_ := set $group "name" (printf "%s %s" $group.name $release) }}
+{{- $_ := set $group "folder" (printf "%s %s" $group.folder $release) }}
 {{- end }}
 {{- toYaml $file }}
 {{- end }}
