@@ -1,5 +1,6 @@
 """What the operator remembers of a fleet between passes: losing it makes decisions later, never worse."""
 
+import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye.v1.types_pb2 import Device
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.exposure import Exposure
+from embereye_operator.decide.manifests.compare import Deviation
 from embereye_operator.decide.placement.record import PlacementRecord
 from embereye_operator.decide.rollout.rollout import RolloutMemory
 from embereye_operator.decide.scaling.followers import Judgement
@@ -57,6 +59,7 @@ class FleetMemory:
     leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
     redeclared: dict[str, int] = field(default_factory=dict)  # device → the epoch that first declares it as it is
     refused: dict[tuple[str, str], Refusal] = field(default_factory=dict)  # kind, name → the latest
+    admitted: dict[tuple[str, str], tuple[str, Sequence[Deviation]]] = field(default_factory=dict)  # see `admits`
     scaler: Scaler = field(default_factory=Scaler)
     lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
     _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
@@ -163,6 +166,21 @@ class FleetMemory:
     def leaves(self, shards: Collection[str], now: int) -> None:
         """Note which shards are to go."""
         self.leaving = {shard: self.leaving.get(shard, now) for shard in shards}
+
+    def admits(self, identity: tuple[str, str], asked: str, left: Sequence[Deviation]) -> None:
+        """Note what is `left` of the difference once an object was written, as admission or its kind would have it.
+
+        `asked` is a hash of what was to be written.
+        """
+        if left:
+            self.admitted[identity] = asked, copy.deepcopy(left)
+        else:
+            self.admitted.pop(identity, None)
+
+    def is_known(self, identity: tuple[str, str], asked: str, found: Sequence[Deviation]) -> bool:
+        """Whether writing the object would change nothing about what was `found` to deviate."""
+        before, left = self.admitted.get(identity, ("", ()))
+        return all(before == asked and deviation in left for deviation in found)
 
     def refuses(self, identity: tuple[str, str], reason: str, generation: int, now: int) -> None:
         """Note that the object of that kind and name was refused, as it was made of `generation`."""

@@ -7,11 +7,11 @@ from embereye.units import counted
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.intent import Change, Intent, may_go, replaced_pod
-from embereye_operator.decide.manifests.compare import differences
+from embereye_operator.decide.manifests.compare import Deviation, deviations
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
 from embereye_operator.decide.manifests.names import LABEL_SHARD, shard_index
-from embereye_operator.decide.ownership.applied import marked
+from embereye_operator.decide.ownership.applied import hashed, marked
 from embereye_operator.decide.placement.assignments import located
 from embereye_operator.decide.rollout.rollout import with_pod
 from embereye_operator.decide.snapshot import Identity, Snapshot, identity
@@ -89,7 +89,8 @@ class Applier:
         shard = manifest["kind"] == "Deployment"
         manifest, observed = marked(with_pod(manifest) if shard else manifest), objects.get(name)
         rollout = self._memory.rollout
-        if observed is not None and not _differs(rollout.expected(manifest) if shard else manifest, observed):
+        expected, asked = rollout.expected(manifest) if shard else manifest, hashed(manifest)
+        if observed is not None and self._memory.is_known(name, asked, _deviations(expected, observed)):
             return True
         if fenced and observed is not None and (version := self._snapshot.versions.get(name)):
             # Whoever decided on an older record than there is must read again: the API server refuses this then.
@@ -111,6 +112,8 @@ class Applier:
             return False
         if shard:
             rollout.admits(manifest, stored)
+            expected = rollout.expected(manifest)
+        self._memory.admits(name, asked, _deviations(expected, stored))
         self._memory.refused.pop(name, None)
         self._context.actions.append(f"apply {' '.join(name)}")
         return True
@@ -153,8 +156,9 @@ class Applier:
             name = identity(child)[1]
             if identity(child) in wanted or _shard_of(child) in staying or self._waits_for_its_shard(child):
                 continue
-            self._context.actions.append(f"delete {' '.join(identity(child))}")
-            await self._runtime.delete(child)
+            if not child["metadata"].get("deletionTimestamp"):  # else it waits for somebody's finalizer
+                self._context.actions.append(f"delete {' '.join(identity(child))}")
+                await self._runtime.delete(child)
             if child["kind"] == "Deployment":
                 self.gone.add(name)
 
@@ -176,15 +180,15 @@ def _gains(before: Assignment | None, after: Assignment) -> bool:
     return any(device.id not in had for device in after.devices)
 
 
-def _differs(desired: Manifest, observed: Manifest) -> list[str]:
-    found = differences(
+def _deviations(desired: Manifest, observed: Manifest) -> list[Deviation]:
+    found = deviations(
         {key: value for key, value in desired.items() if key != "apiVersion"},
         observed,
     )
     if desired["kind"] == "ConfigMap":
         # The record is ours alone: a key that is no longer wanted must go.
         found += [
-            f".{field}.{key}"
+            (f".{field}.{key}", "")
             for field in ("data", "binaryData")
             for key in observed.get(field) or {}
             if key not in (desired.get(field) or {})

@@ -12,6 +12,7 @@ MERGE_KEYS = (("uid",), ("mountPath",), ("topologyKey", "whenUnsatisfiable"), ("
 # Replaced as a whole by the API server: one entry more selects other pods.
 ATOMIC = frozenset({"selector", "matchLabels", "nodeSelector"})
 QUANTITIES = frozenset({"requests", "limits"})
+Deviation = tuple[str, Any]  # path, what is there
 
 
 def quantity(value: object) -> Decimal | None:
@@ -22,14 +23,19 @@ def quantity(value: object) -> Decimal | None:
         return None
 
 
-def differences(desired: Any, observed: Any, path: str = "") -> list[str]:
+def differences(desired: Any, observed: Any) -> list[str]:
     """Paths where `observed` lacks or contradicts what `desired` says; what only `observed` has is left alone."""
+    return [path for path, _ in deviations(desired, observed)]
+
+
+def deviations(desired: Any, observed: Any, path: str = "") -> list[Deviation]:
+    """The same with what `observed` says there."""
     key = path.rsplit(".", 1)[-1]
     if isinstance(desired, Mapping):
         return _mapping(desired, observed, path, exact=key in ATOMIC, quantities=key in QUANTITIES)
     if isinstance(desired, Sequence) and not isinstance(desired, str):
         return _sequence(desired, observed, path)
-    return [] if desired == observed or (_empty(desired) and _empty(observed)) else [path]
+    return [] if desired == observed or (_empty(desired) and _empty(observed)) else [(path, observed)]
 
 
 def _empty(value: Any) -> bool:
@@ -37,31 +43,32 @@ def _empty(value: Any) -> bool:
     return value is None or value is False or value in ("", [], {})
 
 
-def _mapping(desired: Mapping[str, Any], observed: Any, path: str, *, exact: bool, quantities: bool) -> list[str]:
+def _mapping(desired: Mapping[str, Any], observed: Any, path: str, *, exact: bool, quantities: bool) -> list[Deviation]:
     if not isinstance(observed, Mapping):
-        return [] if _empty(desired) and _empty(observed) else [path]
+        return [] if _empty(desired) and _empty(observed) else [(path, observed)]
     if quantities:
-        return [f"{path}.{name}" for name in desired if quantity(desired[name]) != quantity(observed.get(name))]
-    found = [where for name in desired for where in differences(desired[name], observed.get(name), f"{path}.{name}")]
-    return found + [f"{path}.{name}" for name in observed if exact and name not in desired]
+        said = {name: observed.get(name) for name in desired}
+        return [(f"{path}.{name}", said[name]) for name in said if quantity(desired[name]) != quantity(said[name])]
+    found = [other for name in desired for other in deviations(desired[name], observed.get(name), f"{path}.{name}")]
+    return found + [(f"{path}.{name}", observed[name]) for name in observed if exact and name not in desired]
 
 
-def _sequence(desired: Sequence[Any], observed: Any, path: str) -> list[str]:
+def _sequence(desired: Sequence[Any], observed: Any, path: str) -> list[Deviation]:
     if not isinstance(observed, Sequence) or isinstance(observed, str):
-        return [] if _empty(desired) and _empty(observed) else [path]
+        return [] if _empty(desired) and _empty(observed) else [(path, observed)]
     for fields in MERGE_KEYS:
         wanted, known = _by_key(desired, fields), _by_key(observed, fields)
         # Where that does not tell all of them apart it is no key of this list.
         if wanted and len(wanted) == len(desired) and known is not None:
             return [
-                where
+                other
                 for key, entry in wanted.items()
-                for where in differences(entry, known.get(key), f"{path}[{'/'.join(map(str, key))}]")
+                for other in deviations(entry, known.get(key), f"{path}[{'/'.join(map(str, key))}]")
             ]
     if len(desired) != len(observed):
-        return [path]
+        return [(path, observed)]
     pairs = zip(desired, observed, strict=True)
-    return [where for i, (a, b) in enumerate(pairs) for where in differences(a, b, f"{path}[{i}]")]
+    return [other for i, (a, b) in enumerate(pairs) for other in deviations(a, b, f"{path}[{i}]")]
 
 
 def _by_key(entries: Sequence[Any], fields: Sequence[str]) -> Mapping[tuple[Any, ...], Any] | None:

@@ -515,7 +515,7 @@ class KubernetesRuntime:
         for key, stored in list(self.cache.objects.items()):
             if key[0] != "PodDisruptionBudget" or not stored.label or (key[1], stored.label) in fleets:
                 continue
-            if key[1] not in self._unseen and self._guard.holds(budget := stored.manifest()):
+            if not stored.deleting and key[1] not in self._unseen and self._guard.holds(budget := stored.manifest()):
                 await self.delete(budget)
 
     def offers(self, kind: str) -> bool:
