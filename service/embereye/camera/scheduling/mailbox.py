@@ -143,8 +143,9 @@ class Mailbox:
         self._times[self._number] = time_ns
         if len(self._times) > REMEMBERED_UNITS:
             del self._times[next(iter(self._times))]
-        if unit.damaged and not unit.refreshes:
+        if unit.spoils:
             self._group = None
+        if unit.damaged and not unit.refreshes:
             return self._reject_damaged(unit, received_ns)
         reason, coded = self._skipped(unit, boosted=boosted), CodedUnit(unit.data, self._number, unit.key)
         if refused or reason == WAITS_FOR_KEY or (reason and unit.reference):

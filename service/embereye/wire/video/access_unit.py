@@ -28,6 +28,7 @@ class AccessUnit:
     damaged: str = ""  # why it must not be trusted; empty: it may be
     refreshes: bool = False  # damaged, but a part of what ends the damage: it has to be decoded all the same
     encoding: str = "H264"
+    spoils: bool = False  # damaged, and so is what follows, until a picture comes that decoding can begin at
 
 
 @dataclass(eq=False, slots=True)
@@ -214,7 +215,10 @@ class Assembler:
         if key and not all(unit.sets >> kind & 1 for kind, _ in self._sets):
             nals = [*(nal for _, nal in sorted(self._sets.items())), *nals]
         data = START_CODE + START_CODE.join(nals) if nals else b""
-        return AccessUnit(data, unit.timestamp, self._size, key, unit.reference, damaged, refreshes, self._codec.name)
+        spoils = bool(self._damaged) and not self._recovering
+        return AccessUnit(
+            data, unit.timestamp, self._size, key, unit.reference, damaged, refreshes, self._codec.name, spoils
+        )
 
 
 def _begins_unit(found: NalUnit) -> bool:

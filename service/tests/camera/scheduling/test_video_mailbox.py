@@ -11,7 +11,8 @@ STEP = SECOND // 15
 
 
 def unit(number, *, key=False, reference=True, damaged="", refreshes=False):
-    return AccessUnit(b"%d" % number, number, (640, 360), key, reference, damaged, refreshes)
+    spoils = bool(damaged) and reference and not refreshes
+    return AccessUnit(b"%d" % number, number, (640, 360), key, reference, damaged, refreshes, spoils=spoils)
 
 
 def offered(box, *units, boosted=False, refused=False):
@@ -75,6 +76,15 @@ def test_after_a_damaged_picture_nothing_is_decoded_until_the_next_key_frame():
     offered(box, unit(4, key=True))
     assert taken(box) == [4]
     assert box.ledger.rejected == {"damaged": 2}
+
+
+def test_a_damaged_picture_to_which_no_other_refers_costs_itself_alone():
+    box = Mailbox()
+    offered(box, unit(0, key=True), unit(1))
+    assert taken(box) == [0, 1]
+    offered(box, unit(2, reference=False, damaged="a part of it was lost"), unit(3))
+    assert taken(box) == [3]
+    assert box.ledger.rejected == {"damaged": 1}
 
 
 def test_pictures_that_end_a_damage_bit_by_bit_are_decoded_and_not_seen():
@@ -193,7 +203,7 @@ def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_
     decoded: list[int] = []
     turns = 0
     for number in range(data.draw(st.integers(1, 60))):
-        step = data.draw(st.sampled_from(["key", "p", "p", "p", "b", "damaged", "depth", "lost", "failed"]))
+        step = data.draw(st.sampled_from(["key", "p", "p", "p", "b", "damaged", "spoilt b", "depth", "lost", "failed"]))
         if step == "depth":
             box.depth = data.draw(st.sampled_from(list(Depth)))
         elif step in {"lost", "failed"}:
@@ -201,7 +211,8 @@ def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_
             box.begin_anew(replay=step == "lost")
             decoded = []
         else:
-            one = unit(number, key=step == "key", reference=step != "b", damaged="x" if step == "damaged" else "")
+            broken = step in {"damaged", "spoilt b"}
+            one = unit(number, key=step == "key", reference="b" not in step.split(), damaged="x" if broken else "")
             if one.key:
                 known = []
             offered(box, one, boosted=data.draw(st.booleans()))

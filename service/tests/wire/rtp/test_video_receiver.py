@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.units import MILLISECOND
 from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS
 from embereye.wire.rtp.nal_payload import AP, FU, FU_A, STAP_A, H264Format, H265Format, NalFormat
@@ -161,14 +162,42 @@ def test_a_loss_within_a_picture_to_which_no_other_refers_damages_it_alone(encod
     del groups[number][-2]
     found = fed(receiver(encoding, window=0), *groups)
     assert [n for n, unit in enumerate(found) if unit.damaged] == [number]
+    assert not any(unit.spoils for unit in found)
 
 
-@pytest.mark.parametrize(("encoding", "options"), [
+OPEN_GROUPS = pytest.mark.parametrize(("encoding", "options"), [
     ("H264", {"x264": "bframes=2:b-adapt=0:open-gop=1:scenecut=0"}),
+    ("H264", {"x264": "bframes=4:b-adapt=0:b-pyramid=normal:open-gop=1:scenecut=0"}),
     ("H265", {"x265": "bframes=2:b-adapt=0:open-gop=1:scenecut=0"}),
+    ("H265", {"x265": "bframes=4:b-adapt=0:b-pyramid=1:open-gop=1:scenecut=0"}),
 ])  # fmt: skip
+
+
+@OPEN_GROUPS
+def test_who_joins_at_an_open_group_sees_all_of_it_but_the_pictures_that_lead_it(encoding, options):
+    sent = coded(encoding, 48, gop=15, **options)
+    whole = fed(receiver(encoding), *packets(encoding, sent))
+    key = [n for n, unit in enumerate(whole) if unit.key][1]
+    found = fed(receiver(encoding), *packets(encoding, sent)[key:])
+    assert len(found) == len(whole) - key
+    before = [unit.timestamp for unit in found if unit.timestamp - found[0].timestamp & 0xFFFF_FFFF > 0x7FFF_FFFF]
+    assert before
+    assert [unit.timestamp for unit in found if unit.damaged] == before
+    box, seen = Mailbox(), []
+    for unit in found:
+        box.offer_unit(unit, 1, 1, boosted=True, refused=False)
+        if (frame := box.take_frame()) and (frame := box.with_units(frame)):
+            seen += frame.units
+    assert [unit.data for unit in seen] == [unit.data for unit in found if not unit.damaged]
+    exact = dict(decoded(encoding, whole))
+    shown = decoded(encoding, trusted(found))
+    assert len(shown) == len(found) - len(before)
+    assert all((exact[pts] == picture).all() for pts, picture in shown)
+
+
+@OPEN_GROUPS
 def test_pictures_that_lead_an_open_group_after_a_loss_are_damaged(encoding, options):
-    sent = coded(encoding, 32, gop=9, **options)
+    sent = coded(encoding, 32, gop=15, **options)
     whole = fed(receiver(encoding), *packets(encoding, sent))
     key = [n for n, unit in enumerate(whole) if unit.key][1]
     groups = packets(encoding, sent)

@@ -215,7 +215,7 @@ class VideoStream(PictureStream):
     def _offer_units(self, units: Iterable[AccessUnit]) -> None:
         for unit in units:
             self._note_offer()
-            self.damaged = bool(unit.damaged) and not unit.refreshes and (unit.reference or not unit.data)
+            self.damaged = unit.spoils
             self._offer(unit, self._capture_ns(unit.timestamp))
 
     @property
