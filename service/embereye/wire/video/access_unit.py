@@ -205,12 +205,13 @@ class Assembler:
             self._recovering -= 1
             if not self._recovering:
                 self._damaged = ""
-        if not damaged and self._leading is not None:
-            if (unit.timestamp - self._leading) & 0xFFFF_FFFF > 0x7FFF_FFFF:
+        if not damaged and self._leading is not None and unit.timestamp != self._leading:
+            if key:
+                # What leads this one refers to nothing before the one that decoding began at. No key frame leads: if
+                # it seems to be shown before that, the sender's clock was set.
+                self._leading = None
+            elif (unit.timestamp - self._leading) & 0xFFFF_FFFF > 0x7FFF_FFFF:
                 damaged = "it refers to pictures before the one that decoding began at"
-            elif unit.timestamp != self._leading:
-                # Pictures that are shown later may still be followed by earlier ones, but not behind the next key.
-                self._leading = self._leading if not key else None
         nals = unit.nals
         if key and not all(unit.sets >> kind & 1 for kind, _ in self._sets):
             nals = [*(nal for _, nal in sorted(self._sets.items())), *nals]

@@ -214,6 +214,16 @@ def test_pictures_that_lead_an_open_group_after_a_loss_are_damaged(encoding, opt
     assert all((exact[pts] == picture).all() for pts, picture in seen)
 
 
+@OPEN_GROUPS
+def test_a_clock_that_is_set_back_damages_no_more_than_the_group_that_decoding_began_at(encoding, options):
+    sent = coded(encoding, 48, gop=15, **options)
+    key = [n for n, unit in enumerate(fed(receiver(encoding), *packets(encoding, sent))) if unit.key][1]
+    before, after = sent[key : key + 8], sent[:30]  # of which the first group is closed
+    set_back = [(timestamp + 90_000 * 3_600, nals) for timestamp, nals in before] + after
+    found = fed(receiver(encoding), *packets(encoding, set_back, base=0))
+    assert not any(unit.damaged for unit in found[len(before) :])
+
+
 def test_without_key_frames_a_gradual_refresh_ends_the_damage():
     sent = coded("H264", 60, gop=12, x264="intra-refresh=1:bframes=0")
     groups = packets("H264", sent)
