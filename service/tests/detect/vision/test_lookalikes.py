@@ -18,10 +18,15 @@ def network():
     return load_network()
 
 
-def watch(draw, rate, seconds=SECONDS, quality=80, network=None):
-    """The highest level that a camera raises whose pictures show `draw`; as it does without a `network`, if None."""
+def watch(draw, rate, seconds=SECONDS, quality=80, network=None, *, pauses=False):
+    """The highest level that a camera raises whose pictures show `draw`; as it does without a `network`, if None.
+
+    Where it `pauses`, it sends nothing for three quarters of a second, every three seconds.
+    """
     detector, highest = Detector(), Level.CLEAR
     for picture, at in filmed(draw, rate, seconds, quality):
+        if pauses and at % 3 >= 2.25:
+            continue
         time_ns = START + int(at * 1e9)
         if network and (close_ups := detector.wanted_look(time_ns)) is not None:
             logits = network.logits(picture, close_ups)
@@ -52,6 +57,17 @@ def test_a_flame_is_found_with_the_network_as_well(rate, network):
     assert watch(candle(24), rate, seconds=8, network=network) == Level.ALARM
 
 
+@pytest.mark.parametrize("name", LOOKALIKES)
+def test_what_looks_like_fire_raises_no_alarm_before_a_camera_that_pauses(name):
+    assert watch(LOOKALIKES[name], 15.0, pauses=True) < Level.ALARM
+
+
+@pytest.mark.parametrize("size", [12, 24])
+@pytest.mark.parametrize("rate", [25.0, 15.0, 8.0])
+def test_a_flame_is_found_by_a_camera_that_pauses_again_and_again(rate, size):
+    assert watch(candle(size), rate, seconds=10, pauses=True) == Level.ALARM
+
+
 @pytest.mark.parametrize(("rate", "soonest"), [(15.0, 2.0), (6.0, 2.7)])
 def test_two_seconds_make_a_clear_flame_only_where_pictures_come_often(rate, soonest):
     detector, needed = Detector(), set()
@@ -62,6 +78,19 @@ def test_two_seconds_make_a_clear_flame_only_where_pictures_come_often(rate, soo
         for finding in detector.detect(picture, time_ns).findings:
             needed |= {term.threshold for term in finding.terms if term.name == "flame.held"}
     assert min(needed) == pytest.approx(soonest)
+
+
+def test_right_behind_a_pause_pictures_come_no_more_often_than_before():
+    detector, needed = Detector(), set()
+    for picture, at in filmed(candle(24), 8.0, 20):
+        if at % 3 >= 2.25:
+            continue
+        time_ns = START + int(at * 1e9)
+        if (close_ups := detector.wanted_look(time_ns)) is not None:
+            detector.note_look(Look(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
+        for finding in detector.detect(picture, time_ns).findings:
+            needed |= {term.threshold for term in finding.terms if term.name == "flame.held"}
+    assert min(needed) == pytest.approx(2.7)
 
 
 def test_what_moves_to_and_fro_for_minutes_and_goes_leaves_no_smoke_behind():

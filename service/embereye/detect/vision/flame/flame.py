@@ -246,7 +246,7 @@ def _window_of_all(patches: tuple[Patch, ...]) -> Window:
 
 
 class FlameDetector:
-    """The temporal memory of one camera. Feed it every frame; a gap or a step back in time starts it anew.
+    """The temporal memory of one camera. Feed it every frame; a step back in time starts it anew.
 
     It may be fed only a part of each frame with more pixels, the box `place`: then `whole` is fed the whole frames
     before, whose brightness and colours hold for the part as well.
@@ -323,6 +323,7 @@ class FlameDetector:
     def _reset(self, shape: tuple[int, int]) -> None:
         self._shape = shape
         self._steps: deque[_Step] = deque(maxlen=_STEPS)
+        self._period_ns = 0  # from one picture to the next before the latest gap
         self._red: Picture = np.zeros(shape, np.uint8)  # of the latest picture
         self._blue: Picture = self._red
         self.sites: list[Site] = []  # as they were judged last
@@ -345,8 +346,11 @@ class FlameDetector:
             self._reset((green.shape[0], green.shape[1]))
         elapsed = time_ns - self._steps[-1].time_ns if self._steps else 0
         if elapsed < 0 or elapsed > limits.step_max_ns:
+            self._period_ns = self.period_ns
             self._steps.clear()
-            self._forget_recent()
+            if elapsed < 0:
+                self._forget_recent()
+            self._recent.note_gap()
             self.judged_ns = elapsed = 0
         self._red, self._blue = picture.red, picture.blue
         self._adapt(elapsed)
@@ -487,9 +491,9 @@ class FlameDetector:
 
     @property
     def period_ns(self) -> int:
-        """From one picture to the next, on average; 0: too few are known."""
+        """From one picture to the next, on average, right behind a gap as before it; 0: too few are known."""
         steps = self._steps
-        return (steps[-1].time_ns - steps[0].time_ns) // (len(steps) - 1) if len(steps) > 1 else 0
+        return (steps[-1].time_ns - steps[0].time_ns) // (len(steps) - 1) if len(steps) > 1 else self._period_ns
 
     def _looks_odds(self, values: dict[str, float]) -> float:
         """What the network says for a site of these `values`."""

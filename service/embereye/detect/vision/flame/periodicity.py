@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from embereye.detect.vision.flame.recent import Recent, series_of
+from embereye.detect.vision.flame.recent import Film, Recent, series_of
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.units import PixelBox
 
@@ -17,6 +17,7 @@ DIP_FAST = 0.3  # below this correlation a lag is no longer just the picture bef
 DIP_SLOW = 0.1
 MOST_PIXELS = 200  # of a region that are looked at
 FEWEST = 8  # pictures or swings that say anything
+FEWEST_PAIRS = 4  # of swings, as far apart as a lag, that say anything of it
 
 
 class Periodicity:
@@ -49,30 +50,31 @@ class Periodicity:
         return value
 
     def _fast(self, box: PixelBox) -> float:
-        times = self._recent.pictures.times
-        if len(times) < FEWEST:
-            return 0.0
-        period = (times[-1] - times[0]) / (len(times) - 1)
-        if period <= 0:
+        film = self._recent.pictures
+        count = len(film.times)
+        if count < FEWEST or (period := film.slot_ns) <= 0:
             return 0.0
         limits = self._limits
-        longest = min(len(times) // 2, int(limits.repeat_longest_ns / period))
+        longest = min(count // 2, int(limits.repeat_longest_ns / period))
         shortest = int(limits.repeat_shortest_ns / period)
-        return best_return(self._recent.pictures.pictures, box, shortest, longest, DIP_FAST)
+        return best_return(film, box, shortest, longest, DIP_FAST, count // 4)
 
     def _slow(self, box: PixelBox) -> float:
-        swings = self._recent.swings.pictures
-        if len(swings) < FEWEST:
+        swings = self._recent.swings
+        count = len(swings.times)
+        if count < FEWEST:
             return 0.0
-        return best_return(swings, box, 1, len(swings) - 4, DIP_SLOW)
+        return best_return(swings, box, 1, count - FEWEST_PAIRS, DIP_SLOW, FEWEST_PAIRS)
 
 
-def best_return(pictures: Grey, box: PixelBox, shortest: int, longest: int, dip: float) -> float:
-    """The best correlation, -1..1, of a region with itself `shortest` to `longest` pictures earlier.
+def best_return(film: Film, box: PixelBox, shortest: int, longest: int, dip: float, pairs: int = 1) -> float:
+    """The best correlation, -1..1, of a region with itself `shortest` to `longest` slots of `film` earlier.
 
     Only lags behind the first one whose correlation is below `dip` count: neighbours in time always resemble each
-    other. The region's mean over time is taken off first, so that what stands still does not count.
+    other. The region's mean over time is taken off first, so that what stands still does not count. Where the film
+    has gaps, lags at which it has fewer than `pairs` pairs of pictures say nothing.
     """
+    pictures = film.pictures
     x, y, width, height = box
     count, rows, columns = pictures.shape
     wide, high = min(width, columns - x), min(height, rows - y)
@@ -81,6 +83,13 @@ def best_return(pictures: Grey, box: PixelBox, shortest: int, longest: int, dip:
     places = (chosen // wide + y) * columns + chosen % wide + x
     series = series_of(pictures, places)
     series -= series.mean(axis=0)
+    said = None
+    if film.missing:
+        slots = np.array(film.slots) - film.slots[0]
+        count = int(slots[-1]) + 1
+        filled, there = np.zeros((count, series.shape[1]), np.float32), np.zeros(count)
+        filled[slots], there[slots] = series, 1.0
+        series, said = filled, np.correlate(there, there, "full")[count : count + longest] >= pairs
     products = series @ series.T
     norms = np.sqrt(np.diagonal(products)) + 1e-6
     # For each lag the sum of the products of all pictures that far apart: of a diagonal, which is a column where each
@@ -89,6 +98,9 @@ def best_return(pictures: Grey, box: PixelBox, shortest: int, longest: int, dip:
     both[0, :, :count], both[1, :, :count] = products, np.multiply.outer(norms, norms)
     plane, row, column = both.strides
     sums = as_strided(both, (2, count, longest + 1), (plane, row + column, column)).sum(axis=1)
-    curve = (sums[0, 1:] / sums[1, 1:]).tolist()
+    curve = sums[0, 1:] / sums[1, 1:]
+    if said is not None:
+        curve[~said] = dip  # neither below it nor a return
+    curve = curve.tolist()
     dipped = next((index for index, value in enumerate(curve) if value < dip), len(curve))
     return max(curve[max(dipped, shortest) :], default=0.0)

@@ -19,10 +19,16 @@ _ROOM = 1.25  # times as many pictures as are kept have room: only every so ofte
 
 
 class Film:
-    """The latest `most` pictures of one size, behind one another in memory: one call takes pixels of all of them."""
+    """The latest `most` pictures of one size, behind one another in memory: one call takes pixels of all of them.
+
+    Each has the number of its slot, one more than that of the picture before; behind a gap in time as many more as
+    there would have been pictures in it. What is more than twice `most` slots back is forgotten.
+    """
 
     def __init__(self, most: int) -> None:
         self.times: deque[int] = deque(maxlen=most)
+        self.slots: deque[int] = deque(maxlen=most)
+        self.cut = False  # there is a gap behind the latest picture
         self._room: Grey = np.zeros((0, 0, 0), np.uint8)
         self._end = 0
 
@@ -31,9 +37,35 @@ class Film:
         """All of them (number x height x width), the earliest first."""
         return self._room[self._end - len(self.times) : self._end]
 
-    def append(self, picture: Grey, time_ns: int = 0) -> None:
+    @property
+    def slot_ns(self) -> float:
+        """From one slot to the next, on average; of two pictures or more."""
+        return (self.times[-1] - self.times[0]) / (self.slots[-1] - self.slots[0])
+
+    @property
+    def missing(self) -> int:
+        """Slots between the pictures for which there is none."""
+        return self.slots[-1] - self.slots[0] + 1 - len(self.slots) if self.slots else 0
+
+    def note_gap(self) -> None:
+        """Note that time has passed of which there are no pictures."""
+        self.cut = True
+        if len(self.times) < 2 or self.slot_ns <= 0:  # how long a slot is cannot be said
+            self._forget(len(self.times))
+
+    def _forget(self, count: int) -> None:
+        for _ in range(count):
+            self.times.popleft()
+            self.slots.popleft()
+
+    def append(self, picture: Grey, time_ns: int) -> None:
         """Add `picture`, which is as large as those before."""
         most = self.times.maxlen or 0
+        slot = self.slots[-1] + 1 if self.slots else 0
+        if self.cut and self.slots:
+            slot = max(slot, self.slots[-1] + round((time_ns - self.times[-1]) / self.slot_ns))
+            self._forget(sum(before < slot - 2 * most for before in self.slots))
+        self.cut = False
         if not self.times:
             self._room, self._end = np.empty((int(_ROOM * most), *picture.shape), np.uint8), 0
         elif self._end == len(self._room):
@@ -42,6 +74,7 @@ class Film:
         self._room[self._end] = picture
         self._end += 1
         self.times.append(time_ns)
+        self.slots.append(slot)
 
     def widen(self, before: Window, picture: Grey | int, window: Window) -> None:
         """Show what `picture` does of `window` around what is known of the window `before`, at half the resolution."""
@@ -74,11 +107,21 @@ class Recent:
         self._swing: npt.NDArray[np.float32] | None = None  # the sum of those since …
         self._swing_ns = 0
         self._swing_frames = 0
-        self._since_ns = 0  # when the first swing since everything was forgotten was noted
 
-    def known_ns(self, time_ns: int) -> int:
-        """For how long it is known where the picture swings."""
-        return time_ns - self._since_ns if self._since_ns else 0
+    def known_ns(self, time_ns: int) -> float:
+        """For how long it is known where the picture swings, without the gaps."""
+        swings = self.swings
+        if not swings.times:
+            return time_ns - self._swing_ns if self._swing is not None else 0
+        if swings.cut:
+            return len(swings.times) * swings.slot_ns
+        return time_ns - swings.times[0] - swings.missing * (swings.slot_ns if swings.missing else 0)
+
+    def note_gap(self) -> None:
+        """Note that time has passed of which there are no pictures, too much to say how they changed meanwhile."""
+        self._swing = None
+        self.pictures.note_gap()
+        self.swings.note_gap()
 
     def see(self, grey: Grey, window: Window, time_ns: int) -> None:
         """Note what `window`, which holds all windows before, shows of a picture (height x width)."""
@@ -97,11 +140,10 @@ class Recent:
         small = cv2.resize(part, size, interpolation=cv2.INTER_AREA)
         if self._swing is None:
             self._swing, self._swing_ns, self._swing_frames = np.zeros(small.shape, np.float32), time_ns, 0
-            self._since_ns = self._since_ns or time_ns
         cv2.accumulate(small, self._swing)
         self._swing_frames += 1
         if time_ns - self._swing_ns >= SWING_NS:
-            self.swings.append((self._swing / self._swing_frames).astype(np.uint8))
+            self.swings.append((self._swing / self._swing_frames).astype(np.uint8), self._swing_ns)
             self._swing = None
 
     def _widen(self, window: Window, half: Grey) -> None:

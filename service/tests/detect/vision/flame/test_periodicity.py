@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.flame.periodicity import DIP_FAST, EVERY_NS, Periodicity, best_return
-from embereye.detect.vision.flame.recent import Recent
+from embereye.detect.vision.flame.recent import Film, Recent
 from embereye.detect.vision.thresholds import FlameThresholds
 
 RNG = np.random.default_rng(5)
@@ -10,11 +10,17 @@ RATE = 15.0
 BOX = (0, 0, 32, 32)
 
 
-def value(draw, seconds=4.0, box=BOX):
+def value(draw, seconds=4.0, box=BOX, *, pauses=False):
+    """How well `draw` repeats itself; `pauses`: of each three seconds, the last three quarters are not seen."""
     recent = Recent()
     memory = Periodicity(FlameThresholds(), recent)
     before, time_ns = None, 0
     for number in range(int(seconds * RATE)):
+        if pauses and number / RATE % 3 >= 2.25:
+            if before is not None:
+                recent.note_gap()
+            before = None
+            continue
         time_ns = int(number / RATE * 1e9)
         picture = draw(number / RATE)
         recent.see(picture, (slice(0, 32), slice(0, 32)), time_ns)
@@ -44,6 +50,15 @@ def test_what_turns_or_flashes_repeats_itself(period):
 def test_noise_and_a_still_picture_do_not_repeat_themselves():
     assert value(lambda _: RNG.integers(0, 255, (32, 32), dtype=np.uint8)) < 0.4
     assert value(lambda _: np.full((32, 32), 80, np.uint8)) == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("period", [0.5, 0.8, 1.2, 2.0])
+def test_what_turns_repeats_itself_across_pauses(period):
+    assert value(wheel(period), 11.0, pauses=True) > 0.6
+
+
+def test_noise_does_not_repeat_itself_across_pauses():
+    assert value(lambda _: RNG.integers(0, 255, (32, 32), dtype=np.uint8), 11.0, pauses=True) < 0.4
 
 
 def test_nothing_is_said_before_enough_is_known_and_after_everything_is_forgotten():
@@ -76,4 +91,7 @@ def test_the_best_return_is_that_of_the_lags_one_by_one(count):
         curve = [(flat[:-lag] * flat[lag:]).sum() / (norms[:-lag] * norms[lag:]).sum() for lag in range(1, longest + 1)]
         dipped = next((index for index, value in enumerate(curve) if value < DIP_FAST), len(curve))
         expected = max(curve[max(dipped, shortest) :], default=0.0)
-        assert best_return(pictures, (0, 0, 14, 12), shortest, longest, DIP_FAST) == pytest.approx(expected, abs=1e-4)
+        film = Film(count)
+        for number, picture in enumerate(pictures):
+            film.append(picture, number)
+        assert best_return(film, (0, 0, 14, 12), shortest, longest, DIP_FAST) == pytest.approx(expected, abs=1e-4)

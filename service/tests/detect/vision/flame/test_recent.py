@@ -49,6 +49,37 @@ def test_a_window_that_grows_shows_of_earlier_pictures_what_it_shows_now():
     assert len(recent.swings.times) == SWINGS
 
 
+def test_a_gap_is_as_many_slots_wide_as_pictures_are_missing_in_it():
+    film, picture = Film(8), np.zeros((2, 3), np.uint8)
+    for time in (0, 100, 200, 900, 1_000):
+        if time == 900:
+            film.note_gap()
+        film.append(picture, time)
+    assert list(film.slots) == [0, 1, 2, 9, 10]
+    assert film.missing == 6
+    film.note_gap()
+    film.append(picture, 1_900)
+    assert list(film.slots) == [9, 10, 19], "what is too long ago is forgotten"
+    film.note_gap()
+    film.append(picture, 90_000)
+    assert list(film.times) == [90_000]
+
+
+def test_the_time_of_gaps_is_not_known_where_the_picture_swings():
+    recent, window, seen = Recent(), (slice(0, 8), slice(0, 8)), []
+    for number in range(180):
+        if number % 45 < 30:
+            recent.see(np.zeros((8, 8), np.uint8), window, int(number / RATE * 1e9))
+            recent.swing(np.zeros((8, 8), np.uint8), int(number / RATE * 1e9))
+            seen.append(recent.known_ns(int(number / RATE * 1e9)) / 1e9)
+        elif number % 45 == 30:
+            recent.note_gap()
+            assert seen[-1] - 0.3 < recent.known_ns(int(number / RATE * 1e9)) / 1e9 <= seen[-1]
+    assert seen[29] == pytest.approx(29 / RATE)
+    assert seen[59] == pytest.approx(2 * seen[29], abs=0.4)
+    assert max(seen) < SWINGS * 0.3
+
+
 def test_a_series_has_a_row_for_each_picture():
     pictures = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     assert series_of(pictures, np.array([0, 5, 11])).tolist() == [[0, 5, 11], [12, 17, 23]]
