@@ -76,7 +76,7 @@ class ArrivalQuality:
                 self._stood_since_ns = 0
                 # A frame that the network holds up comes late, but its stamp does not run ahead.
                 if advance < 0 or advance - (now_ns - self._stamped_ns) > JUMP_NS:
-                    self._jumps.append((now_ns, advance))
+                    self.record_jump(advance, now_ns)
                     self._least_ns = now_ns - time_ns  # the clock was set
             self._least_ns += int(DRIFT * max(0, now_ns - self._stamped_ns))
             self._least_ns = min(self._least_ns, now_ns - time_ns)
@@ -84,6 +84,10 @@ class ArrivalQuality:
         else:
             self._least_ns = now_ns - time_ns
         self._stamp_ns, self._stamped_ns = time_ns, now_ns
+
+    def record_jump(self, advance_ns: int, now_ns: int) -> None:
+        """Record that the sender's clock jumped by `advance_ns` with what came up to `now_ns`."""
+        self._jumps.append((now_ns, advance_ns))
 
     def fault(self, now_ns: int) -> str:
         """What is wrong with the arrivals at `now_ns`, or ''."""

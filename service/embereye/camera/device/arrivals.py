@@ -34,6 +34,7 @@ class Arrivals:
         self._watch = watch
         self._latest_ns = 0  # capture time of the latest frame
         self._times: deque[int] = deque(maxlen=RATE_FRAMES)  # of arrival
+        self._shown = 0, 0, 0  # of a video's latest picture: its unit, when that says it was taken, and when it was
 
     def configure(self, *, target: float, least: float, deadline_ns: int) -> None:
         """Set the frame rates that are analysed, in frames/s, and the deadline that the least rate has to keep."""
@@ -67,6 +68,22 @@ class Arrivals:
         self._note_heard(capture_ns, now_ns)
         reason = self.mailbox.offer_unit(unit, capture_ns, now_ns, boosted=urgent, refused=self._unserved(now_ns))
         self.quality.record_frame(1.0 if reason else 0.0, now_ns)
+
+    def shown_time(self, number: int, time_ns: int, now_ns: int) -> int:
+        """When the picture of the unit `number`, the next one of a video that is shown at `now_ns`, was taken.
+
+        That is `time_ns`, unless it is not after the picture before: the clock of its sender stepped back, or stamps
+        pictures as they are sent, not as they are shown.
+        """
+        before, stamp_ns, shown_ns = self._shown
+        taken_ns = time_ns
+        if 0 < time_ns <= shown_ns:
+            if time_ns < stamp_ns and number > before:
+                self.quality.record_jump(time_ns - stamp_ns, now_ns)
+            period_ns = SECOND / (self.frame_rate(now_ns) or self.least_rate)
+            taken_ns = min(now_ns, shown_ns + int(period_ns * max(1, number - before)))
+        self._shown = number, time_ns, taken_ns
+        return taken_ns
 
     def _note_heard(self, capture_ns: int, now_ns: int) -> None:
         self._watch.heard_ns = now_ns

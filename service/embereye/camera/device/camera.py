@@ -230,7 +230,8 @@ class CameraDevice:
         if isinstance(result, Decoded):
             decoding = result.cpu_seconds
             if frame.units:  # the picture may be that of an earlier unit
-                frame.time_ns = self.arrivals.mailbox.time_of(result.unit) or frame.time_ns
+                time_ns = self.arrivals.mailbox.time_of(result.unit) or frame.time_ns
+                frame.time_ns = self.arrivals.shown_time(result.unit, time_ns, self._clock())
             result = self.analyser.inspect_pixels(frame, result)
         now = self._clock()
         if isinstance(result, AnalysedFrame):

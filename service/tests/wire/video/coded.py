@@ -26,7 +26,7 @@ def drawn(number, width, height, noise=0):
 @cache
 def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
     """(timestamp at 90 kHz, NAL units) of every access unit, in the order of decoding."""
-    noise, packets = options.pop("noise", 0), []
+    noise, draw, packets = options.pop("noise", 0), options.pop("draw", drawn), []
     quiet = {"x265-params": "log-level=none:" + options.pop("x265", "bframes=0")} if encoding == "H265" else {}
     context = av.CodecContext.create(ENCODERS[encoding], "w")
     assert isinstance(context, VideoCodecContext)
@@ -39,7 +39,7 @@ def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
         defaults["tune"] = "zerolatency"
     context.options = {**defaults, **quiet, **{{"x264": "x264-params"}.get(k, k): v for k, v in options.items()}}
     for number in range(count):
-        frame = av.VideoFrame.from_ndarray(drawn(number, width, height, noise), "bgr24")
+        frame = av.VideoFrame.from_ndarray(draw(number, width, height, noise), "bgr24")
         frame.pts = number
         packets += context.encode(frame)
     packets += context.encode(None)
