@@ -207,6 +207,11 @@ class Analyser:
         return f"this version has none of its detectors: {', '.join(self.setup.detectors)}"
 
     @property
+    def watches_flicker(self) -> bool:
+        """Whether flames are looked for by how they flicker."""
+        return "flame" in self.setup.detectors and not self._radiometric
+
+    @property
     def fault(self) -> str:
         """Why the latest frame says nothing of a fire, or ''."""
         return self.idle_detectors or self._failing or self._fault or self._unsuited

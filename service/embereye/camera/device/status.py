@@ -101,7 +101,9 @@ class CameraStatus:
 
     def degraded(self, now_ns: int) -> str:
         """Why less is detected here than was asked for, or ''."""
-        return self._analyser.degraded(now_ns) or self._arrivals.shortage or self._arrivals.shortfall.reason
+        arrivals = self._arrivals
+        slow = arrivals.shortfall.slow if self._analyser.watches_flicker else ""
+        return self._analyser.degraded(now_ns) or arrivals.shortage or arrivals.shortfall.reason or slow
 
     def _terms(self, now_ns: int) -> list[Term]:
         arrivals, model = self._arrivals, self._analyser.model

@@ -46,6 +46,8 @@ class Weight:
         )
 
 
+FLICKER_RATE = 3.0  # pictures/s, below which no flicker can be measured, and no flame is found
+
 SUGGESTED_PRIOR = -1.9  # log odds: most of what is coloured like a flame is none
 
 

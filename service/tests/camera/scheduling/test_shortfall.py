@@ -47,3 +47,26 @@ def test_nothing_is_said_before_a_whole_period_has_passed():
     shortfall.judge(1_000 * SECOND, analysed=0, superseded=0, least=5.0, arriving=15.0)
     shortfall.judge(1_003 * SECOND, analysed=1, superseded=9, least=5.0, arriving=15.0)
     assert not shortfall.reason
+
+
+def slow(*rates):
+    """After periods in which so many frames/s came, and were analysed: why flames cannot be told, after each."""
+    shortfall, now, told = Shortfall(), 1_000 * SECOND, []
+    for rate in (0.0, *rates):
+        shortfall.judge(now, analysed=0, superseded=0, least=1.0, arriving=rate)
+        now += 4 * SECOND
+        told.append(shortfall.slow)
+    return told[1:]
+
+
+def test_a_camera_that_sends_too_few_pictures_for_flames_is_named_after_a_while():
+    assert slow(1.0, 1.0, 1.0, 1.04) == ["", "", *["it sends 1.0 frames/s; flames need 3"] * 2]
+
+
+def test_a_camera_that_starts_or_pauses_is_not_named_for_sending_few_pictures():
+    assert not any(slow(0.3, 2.0, 15.0, 15.0, 2.0, 1.0, 15.0, 0.0, 0.0, 0.0, 0.0))
+    assert not any(slow(2.9, 2.9, 2.9, 2.9, 2.9))
+
+
+def test_a_camera_that_sends_enough_again_is_named_no_more():
+    assert slow(1.0, 1.0, 1.0, 5.0, 1.0)[2:] == ["it sends 1.0 frames/s; flames need 3", "", ""]
