@@ -225,7 +225,7 @@ class Analyser:
 
     def degraded(self, now_ns: int) -> str:
         """Why less is detected here than was asked for, or ''."""
-        return self.model.degraded(now_ns) if self.model else ""
+        return (self.model.degraded(now_ns) if self.model else "") or self.health.unseen
 
 
 def _for_model(frame: Frame, analysed: AnalysedFrame) -> Frame | None:

@@ -7,7 +7,7 @@ from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.decode.image import Decoded, DecodeOrder
 from embereye.camera.scheduling.close_looks import CloseLooks
 from embereye.camera.scheduling.mailbox import Frame
-from embereye.detect.vision.detector import Detector
+from embereye.detect.vision.detector import Detector, without
 from embereye.detect.vision.health.health import PictureHealth
 from embereye.detect.vision.networks.appearance import Look
 from embereye.detect.vision.observation import Observation
@@ -96,7 +96,11 @@ class PictureAnalyst:
         if looks:
             self._seen = self.detector.detect(decoded.image, frame.time_ns, frame.lost, decoded.detail)
             if self._health_due(frame):
-                self.health.observe(decoded.image, now, suspected=self._seen.suspected)
+                lost = without(None, frame.lost, decoded.image.shape[1], decoded.image.shape[0])
+                if lost is None:
+                    self.health.observe(decoded.image, now, suspected=self._seen.suspected)
+                else:
+                    self.health.glance(decoded.image, lost, now)
         observation = self._seen if looks else replace(self._seen, time_ns=frame.time_ns)
         if self._still_due(observation, frame):
             # The first still is made at once, the second one in its phase.
@@ -113,7 +117,7 @@ class PictureAnalyst:
 
     def _health_due(self, frame: Frame) -> bool:
         now, first_ns = frame.received_ns, self._began_ns + int(self.phase * self.health.limits.period_ns)
-        return self.health.due(now) and now >= first_ns and not frame.lost
+        return self.health.due(now, damaged=bool(frame.lost)) and now >= first_ns
 
     def _still_due(self, observation: Observation, frame: Frame) -> bool:
         if observation.level > self._still_level:

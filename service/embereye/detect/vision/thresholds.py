@@ -276,6 +276,8 @@ class HealthThresholds:
     """Limits of what a picture must show to be one. Levels are 8-bit counts; times are nanoseconds."""
 
     period_ns: int = 600_000_000  # between two looks: black for three of them is told within a deadline of 2 s
+    whole_ns: int = 1_800_000_000  # without a whole picture, after which damaged ones are looked at
+    damaged_ns: int = 10_000_000_000  # of damaged ones alone, after which that is told
     compare_ns: int = 1_100_000_000  # between two comparisons with what is known; what they find lasts for seconds
 
     # Black, white, blank: a cut, a flash or a shutter is over within a second.

@@ -56,7 +56,10 @@ class _Change:
 
 
 class PictureHealth:
-    """Follows one camera. Feed it whole pictures, two a second; times are nanoseconds of one clock that never jumps."""
+    """Follows one camera. Feed it whole pictures, two a second; times are nanoseconds of one clock that never jumps.
+
+    Where none comes, `glance` at damaged ones.
+    """
 
     def __init__(self, thresholds: HealthThresholds | None = None) -> None:
         self.limits = limits = thresholds or HealthThresholds()
@@ -70,7 +73,8 @@ class PictureHealth:
         self._moving = _Lasting(limits.moving_ns, limits.recovered_ns)
         self._edges: Field | None = None  # of the picture that was compared last
         self._moving_fault = ""  # no fire shifts a whole picture: told even while one is suspected
-        self._looked_ns = self._compared_ns = -(10**18)
+        self._looked_ns = self._whole_ns = self._compared_ns = -(10**18)
+        self._damaged_since_ns = 0  # since when there were only damaged pictures; 0: whole ones come
         self._frozen_fault = self._scene_fault = ""
         self._shape: tuple[int, ...] = ()
         self._seen: Impression | None = None
@@ -79,13 +83,36 @@ class PictureHealth:
         self.patience_ns = 0  # that a camera may show the same picture: its deadline
         self.fault = ""  # why the picture is not fit; empty: it is
 
-    def due(self, now_ns: int) -> bool:
-        """Whether it is time for the next look."""
+    def due(self, now_ns: int, *, damaged: bool = False) -> bool:
+        """Whether it is time for the next look; at a `damaged` picture, where no whole one has come for a while."""
+        if damaged and 0 <= now_ns - self._whole_ns < self.limits.whole_ns:
+            return False
         return not 0 <= now_ns - self._looked_ns < self.limits.period_ns
+
+    @property
+    def unseen(self) -> str:
+        """What cannot be told of the picture for want of whole ones, or ''."""
+        since_ns = self._damaged_since_ns
+        if not since_ns or self._looked_ns - since_ns < self.limits.damaged_ns:
+            return ""
+        return "no whole picture comes: whether it is frozen, covered, out of focus or moved cannot be told"
+
+    def glance(self, frame: npt.NDArray[np.uint8], lost: npt.NDArray[np.bool_], now_ns: int) -> str:
+        """The fault after `frame`, of which the pixels `lost` did not arrive: what the others show by themselves."""
+        self._looked_ns = now_ns
+        self._damaged_since_ns = self._damaged_since_ns or now_ns
+        grey = frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
+        around = cv2.dilate(lost.view(np.uint8), np.ones((3, 3), np.uint8))  # what is lost shines through beside it
+        if (came := grey[around == 0]).size:
+            nothing = self._nothing(came)
+            blind = self._blind.see(bool(nothing), now_ns)
+            self.fault = nothing if blind else self._frozen_fault or self._moving_fault or self._scene_fault
+        return self.fault
 
     def observe(self, frame: npt.NDArray[np.uint8], now_ns: int, *, suspected: bool = False) -> str:
         """The fault after `frame` (working size; BGR or grey), or ''. `suspected`: fire is, here and now."""
-        self._looked_ns = now_ns
+        self._looked_ns = self._whole_ns = now_ns
+        self._damaged_since_ns = 0
         grey: Grey = frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
         if grey.shape != self._shape:
             self._begin(grey)
