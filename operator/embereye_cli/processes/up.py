@@ -11,7 +11,8 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.values import duration_or_seconds, named_port, port_number
 from embereye_operator.runtime.local.runtime import HOST, Reach
 from embereye_operator.up.folder import load_fleets, load_webhooks, locked
-from embereye_operator.up.up import SIMULATE, Up, UpOptions
+from embereye_operator.up.options import SIMULATE, UpOptions
+from embereye_operator.up.up import Up
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,13 +68,11 @@ def _reach(arguments: argparse.Namespace) -> Reach:
     return Reach(listen, told, arguments.shard_ports)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run until Ctrl-C, SIGTERM or the end of --for."""
-    lifecycle.configure_logging("WARNING")
+def read_options(arguments: argparse.Namespace) -> UpOptions:
+    """What the arguments ask for; UserError where a value makes no sense."""
     if not 30 <= arguments.certificate_life <= LIFE.total_seconds() * 50:
         raise UserError("--certificate-life is not between 30s and a year: processes need some seconds to read them")
-    fleets = load_fleets(arguments.manifests)
-    options = UpOptions(
+    return UpOptions(
         manifests=arguments.manifests,
         data=arguments.data,
         seconds=arguments.seconds,
@@ -88,5 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
         allowed_hosts=arguments.allowed_host,
         webhooks=load_webhooks(arguments.webhooks) if arguments.webhooks else None,
     )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run until Ctrl-C, SIGTERM or the end of --for."""
+    lifecycle.configure_logging("WARNING")
+    fleets = load_fleets(arguments.manifests)
+    options = read_options(arguments)
     with locked(options.data) as killed:
         return lifecycle.run(lambda stop: Up(options, fleets).run(stop, patient=killed))

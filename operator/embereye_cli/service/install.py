@@ -2,15 +2,18 @@
 
 import sys
 from argparse import REMAINDER, ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
-from embereye_cli.main import COMMANDS
-from embereye_cli.service.unit import DATA, NAME, Places, build_unit, systemctl
+from embereye_cli.processes import up
+from embereye_cli.service.unit import DATA, NAME, Places, build_unit, stays_up, systemctl
 from embereye_operator.api.fleets import Fleet
+from embereye_operator.runtime.local.runtime import check_port
 from embereye_operator.up.folder import load_fleets
+from embereye_operator.up.options import UpOptions, check_access, wanted_ports
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -28,10 +31,18 @@ def run(arguments: Namespace) -> int:
     """Write unit and manifests, and start it; returns the exit code."""
     places = Places(arguments.root)
     fleets = load_fleets(arguments.manifests)
-    _check_options(arguments.up)
+    options = _read_options(arguments.up)
+    check_access(options, fleets.values())
+    wanted_ports(options, fleets.values())
+    if places.is_this_machine:
+        check_port(0, "the hub", "", options.reach.listen)
+    webhooks, words = _webhooks(arguments.up)
     names = [path.name for path in arguments.manifests]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(f"{twice[0]} is there twice: in {places.manifests} each manifest needs a name of its own")
+    files = [*arguments.manifests, *webhooks]
+    if webhooks:
+        words += ["--webhooks", f"/etc/embereye/{webhooks[-1].name}"]
+    if twice := sorted(name for name, count in Counter(path.name for path in files).items() if count > 1):
+        raise UserError(f"{twice[0]} is there twice: in {places.manifests} each file needs a name of its own")
     if places.is_this_machine and (closed := _closed_to_others(Path(sys.executable), Path(__file__))):
         raise UserError(
             f"{closed} can be read by its owner alone, and the service runs as a user of its own: install EmberEye "
@@ -39,10 +50,10 @@ def run(arguments: Namespace) -> int:
         )
     try:
         places.manifests.mkdir(parents=True, exist_ok=True)
-        for path in arguments.manifests:
+        for path in files:
             _copy(path, places.manifests / path.name)
         places.unit.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(places.unit, build_unit(sys.executable, names, arguments.up).encode())
+        write_whole(places.unit, build_unit(sys.executable, names, words).encode())
         places.unit.chmod(0o644)
     except OSError as error:
         raise UserError(f"{error.filename} cannot be written: {error.strerror}; run this as root") from error
@@ -58,21 +69,39 @@ def run(arguments: Namespace) -> int:
     systemctl("daemon-reload")
     systemctl("enable", NAME)
     systemctl("restart", NAME)  # starts it where it does not run, and has a running one take another unit
+    if not stays_up():
+        print(
+            "embereye: it is started again and again, and nothing is watched: journalctl --unit embereye --lines 20 "
+            "says why; mend that, and install again",
+            file=sys.stderr,
+        )
+        return 1
     print("started; its log: journalctl --unit embereye --follow")
     print(f"sign in by a link: embereye access link --token @{DATA}/hub/admin-token")
     return 0
 
 
-def _check_options(options: Iterable[str]) -> None:
-    """UserError where `embereye up` would not take them, or the service sets them itself."""
-    import importlib
-
+def _read_options(words: Sequence[str]) -> UpOptions:
+    """As the service will have them; UserError where `embereye up` would not take them, or the service sets them."""
     parser = _Checking(add_help=False)
-    importlib.import_module(COMMANDS["up",][0]).add_arguments(parser)
-    parser.parse_args(["manifest.yaml", *options])
-    for own in ("--data", "--logs"):
-        if any(option.partition("=")[0] == own for option in options):
-            raise UserError(f"{own} is the service's own: its data is in {DATA}, its log in the journal")
+    up.add_arguments(parser)
+    parser.set_defaults(data=None, logs=None)
+    parsed = parser.parse_args(["manifest.yaml", *words])
+    if parsed.data is not None or parsed.logs is not None:
+        own = "--data" if parsed.data is not None else "--logs"
+        raise UserError(f"{own} is the service's own: its data is in {DATA}, its log in the journal")
+    if len(parsed.manifests) > 1:
+        raise UserError(f"--up: {parsed.manifests[1]} is no option; name manifests before --up")
+    parsed.data, parsed.logs = DATA, "stderr"
+    return up.read_options(parsed)
+
+
+def _webhooks(words: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """The file that --webhooks names, if any, and the other words: the service finds and reads its own copy alone."""
+    parser = ArgumentParser(add_help=False)
+    parser.add_argument("--webhooks", type=Path)
+    found, others = parser.parse_known_args(words)
+    return [found.webhooks] if found.webhooks else [], others
 
 
 def _with_passwords(fleet: Fleet) -> Iterable[str]:

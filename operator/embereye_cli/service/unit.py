@@ -2,7 +2,8 @@
 
 import shutil
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,11 +99,27 @@ def _quoted(word: str) -> str:
     return f'"{plain}"' if any(character.isspace() or character in "\"'\\;" for character in plain) else plain
 
 
-def systemctl(*arguments: str) -> None:
-    """Run systemctl; UserError says what it said where it fails."""
+def systemctl(*arguments: str) -> str:
+    """Run systemctl, and return what it printed; UserError says what it said where it fails."""
     command = shutil.which("systemctl")
     if command is None or not Path("/run/systemd/system").is_dir():
         raise UserError("systemd does not run here: use --no-start, or run `embereye up` by what runs services here")
     done = subprocess.run([command, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(f"systemctl {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+def stays_up(ask: Callable[..., str] = systemctl, pause: float = 1.0) -> bool:
+    """Whether the service, which was just started, still runs after ten pauses, and was not started again meanwhile.
+
+    systemd calls a service started that ends a moment later, and has it start again for ever.
+    """
+    state = ""
+    for _ in range(10):
+        time.sleep(pause)
+        said = dict(line.split("=", 1) for line in ask("show", "--property=ActiveState,NRestarts", NAME).splitlines())
+        state = said["ActiveState"]
+        if state not in {"active", "activating"} or said["NRestarts"] != "0":
+            return False
+    return state == "active"

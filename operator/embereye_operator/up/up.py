@@ -6,13 +6,11 @@ import errno
 import getpass
 import json
 import logging
-import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -26,7 +24,6 @@ from embereye.process.addresses import free_ports
 from embereye.process.files import write_whole
 from embereye.process.heap import collect_garbage, freeze_heap
 from embereye.process.http.pages import metrics_pages, serve_pages
-from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
 from embereye.process.telemetry.runtime_metrics import RuntimeMetrics
@@ -55,19 +52,16 @@ from embereye_operator.runtime.local.runtime import (
     OWN_NAMES,
     LocalRuntime,
     PortTakenError,
-    Reach,
     check_port,
     embereye_command,
     identified,
-    listen_ports,
-    simulated_cameras,
 )
 from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
 from embereye_operator.up.folder import load_fleets, versions
+from embereye_operator.up.options import UpOptions, check_access, wanted_ports
 from embereye_operator.up.watchdog import keep_watchdog
 
 logger = logging.getLogger(__name__)
-SIMULATE = "embereye.dev/simulate"
 SIMULATE_FIRE = "embereye.dev/simulate-fire"
 RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
 UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
@@ -80,32 +74,11 @@ HUB_TRIES = 3  # of a hub that says why it ends, before `embereye up` says so an
 FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # of the disk: no fault of ours
 MAKE_ROOM = "make room on its disk, or let it be written; until then nothing about fleets can be changed"
-DEFAULT_HUB = f"{HOST}:50052"  # that `embereye alarms` asks, …
-OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that it shows it, without being told
 
 
 def target(job: str, address: str, **labels: str) -> dict[str, Any]:
     """One entry of a Prometheus target file."""
     return {"targets": [address], "labels": {"job": job, **labels}}
-
-
-@dataclass(frozen=True, kw_only=True)
-class UpOptions:
-    """What `embereye up` is asked for."""
-
-    manifests: Sequence[Path]
-    data: Path  # folder of history, spools and logs
-    seconds: float | None = None  # from when all is ready on, after which it stops by itself
-    json: bool = False  # say where everything listens as one JSON object
-    simulate: bool = True  # start simulators for fleets that ask for them
-    console_port: int = 8080
-    hub_port: int = 50052
-    metrics_port: int = 0  # 0: a free one
-    log_here: bool = False  # hub and shards log to this process's own standard error, not to files
-    reach: Reach = field(default_factory=Reach)
-    webhooks: object = None  # what `embereye hub --webhooks` reads; None: there are none
-    allowed_hosts: Sequence[str] = ()  # names that browsers may call the console by
-    certificate_life: float = LIFE.total_seconds()  # of those by which its processes know each other
 
 
 @dataclass
@@ -150,18 +123,14 @@ class Up:
     def __init__(self, options: UpOptions, fleets: dict[str, Fleet]) -> None:
         self._options = options
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
-        self._hub = f"{bracketed(options.reach.inside)}:{options.hub_port}"  # as this process calls it
         # Its ports, declared and chosen: not all are listened on when another is chosen.
         self._taken = {options.hub_port, options.console_port, options.metrics_port}
-        self._taken.update(*map(self._wanted_ports, fleets.values()))
+        self._taken.update(*map(options.ports, fleets.values()))
         control, self._hub_metrics_port = free_ports(2, taken=self._taken)
         self._taken |= {control, self._hub_metrics_port}
         self._hub_control = f"{HOST}:{control}"
         self._settings = Settings(
             image="embereye", hub=self._hub_control, host=HOST, trace=Trace(options.data / "scaling").write
-        )
-        self._console = (
-            f"http{'s' * options.reach.is_outer}://{bracketed(options.reach.advertised)}:{options.console_port}/"
         )
         self._supervisor: Supervisor
         self._runtime: LocalRuntime
@@ -172,7 +141,7 @@ class Up:
         self._listened: set[int] = set()  # ports, by the manifests that were taken last
         self._connected = False
         self._metrics_port = options.metrics_port
-        self._token_file, self._token = options.data / "hub" / "admin-token", ""
+        self._token = ""
         self._targets = ""  # as they were written last
         self._unstored = Unstored()
         self._unwritable = False  # whether it was said that the data folder cannot be written
@@ -185,7 +154,7 @@ class Up:
         """
         options = self._options
         fleets = [state.fleet for state in self._fleets.values()]
-        self._check_access(fleets)
+        check_access(options, fleets)
         if not await self._await_ports(fleets, stop, ENDING_SECONDS if patient else 0.0):
             return 0
         self._display = self._make_display()
@@ -248,7 +217,7 @@ class Up:
         if self._options.json:
             return Lines(sys.stderr)
         if is_steerable(sys.stdout):
-            return LiveTable([f"EmberEye   console {self._console}   Ctrl-C stops"])
+            return LiveTable([f"EmberEye   console {self._options.console}   Ctrl-C stops"])
         return Lines()
 
     async def _await_ports(self, fleets: Sequence[Fleet], stop: asyncio.Event, seconds: float) -> bool:
@@ -270,58 +239,20 @@ class Up:
         return False
 
     def _check_ports(self, fleets: Iterable[Fleet]) -> None:
-        """UserError where two want one port, which both would listen on without a word, or somebody else has it."""
-        options = self._options
-        host = options.reach.listen
-        taken = dict[int, str]()
-        for port, what, option, where in (
-            (options.hub_port, "the hub", "--hub-port", host),
-            (options.console_port, "the console", "--console-port", host),
-            (options.metrics_port, "metrics", "--metrics-port", HOST),
-        ):
-            if port in taken:
-                raise UserError(f"port {port} is wanted by {what} and by {taken[port]}: choose another with {option}")
-            if port and not self._listened:
-                check_port(port, what, f"choose another with {option}", where)
-            taken |= {port: what} if port else {}
-        for fleet in fleets:
-            for port, name in self._wanted_ports(fleet).items():
-                what = f"{fleet.key} ({name})"
-                if port in taken:
-                    raise UserError(f"port {port} is wanted by {what} and by {taken[port]}: give one of them another")
-                taken[port] = what
-                if port not in self._listened:
-                    check_port(port, what, "stop what listens there or change the manifest", host)
-        self._listened = set(taken)
+        """UserError where two want one port, or somebody else has it."""
+        wanted = wanted_ports(self._options, fleets)
+        for port, by in wanted.items():
+            if port not in self._listened:
+                check_port(port, by.what, by.remedy, by.host)
+        self._listened = set(wanted)
         self._taken |= self._listened
-
-    def _wanted_ports(self, fleet: Fleet) -> dict[int, str]:
-        """The ports that `fleet` has listened on here, and what for."""
-        wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(fleet).items()}
-        if self._is_simulated(fleet):
-            wanted |= dict.fromkeys(simulated_cameras(fleet), "simulated cameras")
-        return wanted
 
     def _dial_hub(self) -> grpc.aio.Channel:
         """A channel to the hub; over TLS where others than this machine reach it, too."""
         with contextlib.suppress(OSError, ValueError):  # that it cannot be read now does not make it another one
-            self._token = admin_file.read(self._token_file)
+            self._token = admin_file.read(self._options.token_file)
         tls = ClientTls(self._runtime.identities.authority, server_name="localhost")
-        return dial(self._hub, tls if self._options.reach.is_outer else None, token=self._token)
-
-    def _check_access(self, fleets: Iterable[Fleet]) -> None:
-        """UserError where others would be listened to unasked: on loopback nobody has to say who may speak."""
-        if not self._options.reach.is_outer:
-            return
-        for fleet in fleets:
-            if fleet.spec.access is None:
-                raise UserError(
-                    f"{fleet.key} does not say which devices it listens to, and --listen lets in everybody who reaches "
-                    "this machine: say spec.access with networks or tokensRef, or open: true"
-                )
-
-    def _is_simulated(self, fleet: Fleet) -> bool:
-        return self._options.simulate and fleet.annotations.get(SIMULATE) == "true"
+        return dial(self._options.hub, tls if self._options.reach.is_outer else None, token=self._token)
 
     def _process_ended(self, ended: Exit) -> None:
         self._display.say(str(ended), style="bold yellow")
@@ -330,7 +261,7 @@ class Up:
     async def _start_hub(self) -> None:
         options, folder = self._options, self._options.data / "hub"
         folder.mkdir(parents=True, exist_ok=True)
-        self._token = admin_file.prepare(self._token_file)
+        self._token = admin_file.prepare(self._options.token_file)
         identities, reach = self._runtime.identities, options.reach
         if reach.is_outer:
             identities.add_names(HUB, tuple(dict.fromkeys((*OWN_NAMES, reach.advertised, *options.allowed_hosts))))
@@ -361,7 +292,7 @@ class Up:
                         raise UserError(f"the hub cannot be started: {why} (log: {hub.log or 'above'})") from error
                     if time.monotonic() > deadline:
                         raise UserError(
-                            f"the hub does not answer on {self._hub}: its log is {hub.log or 'above'}"
+                            f"the hub does not answer on {self._options.hub}: its log is {hub.log or 'above'}"
                         ) from error
                     await asyncio.sleep(0.1)
                 else:
@@ -381,19 +312,9 @@ class Up:
         if latched:
             zone = latched[0]
             steps = ["reset"] if ZoneState(zone.state) is not ZoneState.ALARM else ["ack", "reset"]
-            command = " && ".join(f"{self._alarms_command()} {step} {zone.namespace}/{zone.name}" for step in steps)
+            alarms = self._options.command("alarms")
+            command = " && ".join(f"{alarms} {step} {zone.namespace}/{zone.name}" for step in steps)
             self._display.say(f"an alarm stays until somebody resets it: in the console, or with {command}")
-
-    def _alarms_command(self) -> str:
-        """`embereye alarms`, with what it needs to find this hub."""
-        words = ["embereye", "alarms"]
-        if self._hub != DEFAULT_HUB:
-            words += ["--hub", self._hub]
-        if self._token_file != OWN_TOKEN_FILE:
-            words += ["--token", f"@{self._token_file}"]
-        if self._options.reach.is_outer:
-            words += ["--ca", str(self._runtime.identities.authority), "--server-name", "localhost"]
-        return shlex.join(words)
 
     async def _reconcile(self, state: FleetState) -> None:
         async with state.busy:
@@ -508,14 +429,14 @@ class Up:
             async with self._dial_hub() as link:
                 made = await AccessStub(link).CreateLink(request, timeout=5.0)
         except grpc.aio.AioRpcError:
-            return self._console  # the hub is being started again; `embereye access link` makes another
-        return self._console.rstrip("/") + made.path
+            return self._options.console  # the hub is being started again; `embereye access link` makes another
+        return self._options.console.rstrip("/") + made.path
 
     def _announce(self, seconds: float, link: str) -> None:
         endpoints: dict[str, Any] = {
-            "console": self._console,
+            "console": self._options.console,
             "signIn": link,
-            "adminTokenFile": str(self._token_file.resolve()),
+            "adminTokenFile": str(self._options.token_file.resolve()),
             "hubMetrics": f"http://{HOST}:{self._hub_metrics_port}/metrics",
             "hub": f"{bracketed(self._options.reach.advertised)}:{self._options.hub_port}",
             "metrics": f"http://{HOST}:{self._metrics_port}/metrics",
@@ -526,7 +447,7 @@ class Up:
             print(json.dumps(endpoints), flush=True)
             return
         self._display.say(
-            f"ready after {seconds:.1f} s: console {self._console}, hub gRPC {endpoints['hub']}", style="bold"
+            f"ready after {seconds:.1f} s: console {self._options.console}, hub gRPC {endpoints['hub']}", style="bold"
         )
         if self._options.log_here:
             # A service's log is kept, and sent elsewhere: whoever may read it is not an admin for that.
@@ -540,7 +461,7 @@ class Up:
     async def _simulate(self) -> None:
         wanted: dict[str, ProcessSpec] = {}
         for state in self._fleets.values():
-            if self._is_simulated(state.fleet):
+            if self._options.simulates(state.fleet):
                 fire = state.fleet.annotations.get(SIMULATE_FIRE, "")
                 wanted |= {spec.name: spec for spec in self._runtime.simulators(state.fleet, fire)}
         for name in self._supervisor.names:
@@ -564,7 +485,7 @@ class Up:
             try:
                 fleets = load_fleets(self._options.manifests)
                 self._check_change(fleets)
-                self._check_access(fleets.values())
+                check_access(self._options, fleets.values())
                 self._check_ports(fleets.values())
             except UserError as error:
                 self._display.say(f"change not taken: {error}", style="bold yellow")

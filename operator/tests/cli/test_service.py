@@ -14,11 +14,17 @@ from harness.need import SYSTEMD
 from embereye_cli.main import main
 from embereye_cli.processes import up
 from embereye_cli.service.install import _closed_to_others
-from embereye_cli.service.unit import build_unit
+from embereye_cli.service.unit import build_unit, stays_up
 
 from ..api.test_schema import ROOT
 
 FLEET = ROOT / "charts/embereye/examples/sensorfleet.yaml"
+HALL = """
+apiVersion: embereye.dev/v1alpha1
+kind: SensorFleet
+metadata: {name: hall}
+spec: {sensors: [{id: s-01, zone: hall}], listen: {tcp: 9001}}
+"""
 
 
 def install(root: Path, *options: str) -> int:
@@ -96,14 +102,57 @@ def test_removing_leaves_the_data_unless_it_is_to_go_too(tmp_path: Path) -> None
     [
         (["--up", "--lisen", "0.0.0.0"], "--up: unrecognized arguments: --lisen 0.0.0.0; see embereye up --help"),
         (["--up", "--data", "/srv"], "--data is the service's own: its data is in /var/lib/embereye"),
+        (["--up", "--log", "files"], "--logs is the service's own"),
+        (["--up", "other.yaml"], "--up: other.yaml is no option; name manifests before --up"),
+        (["--up", "--listen", "router.lan"], "is no address of this machine"),
+        (["--up", "--listen", "0.0.0.0"], "default/sensors/hall does not say which devices it listens to"),
+        (["--up", "--shard-ports", "80"], "--shard-ports 80 is not between"),
+        (["--up", "--certificate-life", "1s"], "--certificate-life is not between"),
+        (["--up", "--console-port", "50052"], "port 50052 is wanted by the console and by the hub"),
+        (["--up", "--hub-port", "9001"], "port 9001 is wanted by default/sensors/hall (spec.listen.tcp)"),
+        (["--up", "--webhooks", "nowhere.yaml"], "--webhooks nowhere.yaml: No such file"),
+        (["--up", "--webhooks", str(FLEET)], 'it is not {"webhooks"'),
     ],
 )
 def test_a_mistake_is_told_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], sentence: str
 ) -> None:
-    assert install(tmp_path, *options) == 2
+    manifest = tmp_path / "hall.yaml"
+    manifest.write_text(HALL)
+    root = tmp_path / "root"
+    root.mkdir()
+    assert main(["service", "install", str(manifest), "--root", str(root), *options]) == 2
     assert sentence in capsys.readouterr().err
-    assert not any(tmp_path.iterdir())
+    assert not any(root.iterdir())
+
+
+def test_webhooks_are_copied_to_where_the_service_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = tmp_path / "hooks.yaml"
+    hooks.write_text("webhooks: [{name: pager, url: 'https://pager.example.com/'}]")
+    hooks.chmod(0o600)
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "root"
+    assert install(root, "--up", "--webhooks=hooks.yaml", "--console-port", "8443") == 0
+    kept = root / "etc/embereye/hooks.yaml"
+    assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == (hooks.read_text(), 0o644)
+    unit = (root / "etc/systemd/system/embereye.service").read_text()
+    assert " --console-port 8443 --webhooks /etc/embereye/hooks.yaml /etc/embereye/sensorfleet.yaml\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("answers", "stays"),
+    [
+        (["ActiveState=active\nNRestarts=0\n"], True),
+        (["ActiveState=activating\nNRestarts=0\n", "ActiveState=active\nNRestarts=0\n"], True),
+        (["ActiveState=active\nNRestarts=0\n", "ActiveState=active\nNRestarts=1\n"], False),
+        (["ActiveState=activating\nNRestarts=1\n"], False),
+        (["ActiveState=failed\nNRestarts=0\n"], False),
+    ],
+)
+def test_a_service_that_ends_again_at_once_is_not_called_started(answers: list[str], stays: bool) -> None:
+    said = iter(answers)
+    last = answers[-1]
+    assert stays_up(lambda *_: next(said, last), pause=0.0) is stays
 
 
 def test_an_installation_that_others_cannot_read_is_found_out(tmp_path: Path) -> None:

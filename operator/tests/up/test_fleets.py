@@ -26,7 +26,8 @@ from embereye_operator.runtime.local.runtime import LocalRuntime, listen_ports
 from embereye_operator.up import up as module
 from embereye_operator.up.display import Lines
 from embereye_operator.up.folder import load_fleets
-from embereye_operator.up.up import Up, UpOptions
+from embereye_operator.up.options import UpOptions
+from embereye_operator.up.up import Up
 
 from .test_up import SENSORS, free_port, house
 
