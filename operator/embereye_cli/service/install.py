@@ -77,7 +77,7 @@ def run(arguments: Namespace) -> int:
         )
         return 1
     print("started; its log: journalctl --unit embereye --follow")
-    print(f"sign in by a link: embereye access link --token @{DATA}/hub/admin-token")
+    print(f"sign in by a link: {options.link_command()}")
     return 0
 
 

@@ -14,6 +14,7 @@ from embereye_operator.runtime.local.runtime import HOST, Reach, listen_ports, s
 
 SIMULATE = "embereye.dev/simulate"
 DEFAULT_HUB = f"{HOST}:50052"  # that commands ask, …
+DEFAULT_CONSOLE = f"http://{HOST}:8080/"
 OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that they show it, without being told
 
 
@@ -71,6 +72,11 @@ class UpOptions:
         if self.reach.is_outer:
             found += ["--ca", str(self.data / "identity" / AUTHORITY / "ca.crt"), "--server-name", "localhost"]
         return shlex.join(found)
+
+    def link_command(self) -> str:
+        """The command that prints an address of the console which signs one browser in."""
+        console = ("--console", self.console) if self.console != DEFAULT_CONSOLE else ()
+        return self.command("access", "link", *console)
 
 
 @dataclass(frozen=True)

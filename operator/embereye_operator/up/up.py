@@ -451,7 +451,7 @@ class Up:
         )
         if self._options.log_here:
             # A service's log is kept, and sent elsewhere: whoever may read it is not an admin for that.
-            self._display.say(f"sign in by a link: embereye access link --token @{endpoints['adminTokenFile']}")
+            self._display.say(f"sign in by a link: {self._options.link_command()}")
         else:
             self._display.keep(f"sign in, once, within the hour: {link}")
         for key, listens in endpoints["fleets"].items():

@@ -13,7 +13,7 @@ from harness.need import SYSTEMD
 
 from embereye_cli.main import main
 from embereye_cli.processes import up
-from embereye_cli.service.install import _closed_to_others
+from embereye_cli.service.install import _closed_to_others, _read_options
 from embereye_cli.service.unit import build_unit, stays_up
 
 from ..api.test_schema import ROOT
@@ -153,6 +153,22 @@ def test_a_service_that_ends_again_at_once_is_not_called_started(answers: list[s
     said = iter(answers)
     last = answers[-1]
     assert stays_up(lambda *_: next(said, last), pause=0.0) is stays
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "embereye access link --token @/var/lib/embereye/hub/admin-token"),
+        (
+            ["--listen", "0.0.0.0", "--advertise", "fire.lan", "--hub-port", "50062", "--console-port", "8443"],
+            "embereye access link --console https://fire.lan:8443/ --hub 127.0.0.1:50062 "
+            "--token @/var/lib/embereye/hub/admin-token "
+            "--ca /var/lib/embereye/identity/authority/ca.crt --server-name localhost",
+        ),
+    ],
+)
+def test_the_command_that_signs_in_finds_hub_and_console_where_they_are(words: list[str], told: str) -> None:
+    assert _read_options(words).link_command() == told
 
 
 def test_an_installation_that_others_cannot_read_is_found_out(tmp_path: Path) -> None:

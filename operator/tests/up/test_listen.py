@@ -4,6 +4,7 @@ import asyncio
 import errno
 import json
 import os
+import shlex
 import socket
 import ssl
 import urllib.request
@@ -15,7 +16,8 @@ import pytest
 from embereye.client import Client
 from embereye.process.addresses import LOOPBACK, outward_address
 from embereye.process.lifecycle import UserError
-from embereye_operator.runtime.local.runtime import Reach, check_port
+from embereye_operator.runtime.local.runtime import Reach, check_port, embereye_command
+from embereye_operator.up.options import UpOptions
 
 from .test_up import SENSORS, House, free_port, house, refused
 
@@ -68,6 +70,15 @@ async def test_devices_and_people_come_in_by_this_machines_address_and_nobody_el
             assert answers(LOOPBACK, shard["metrics"])
         assert not answers(here, running.endpoints["hubMetrics"])
         assert not answers(here, running.endpoints["metrics"])
+        hub, console = (int(running.endpoints[name].strip("/").rpartition(":")[2]) for name in ("hub", "console"))
+        options = UpOptions(
+            manifests=[], data=running.data, reach=Reach("0.0.0.0", here), hub_port=hub, console_port=console
+        )
+        told = options.link_command()
+        program, *words = shlex.split(told)
+        process = await asyncio.create_subprocess_exec(*embereye_command(*words), stdout=asyncio.subprocess.PIPE)
+        link, _ = await asyncio.wait_for(process.communicate(), 60)
+        assert (program, link.decode().partition("login#")[0]) == ("embereye", running.endpoints["console"])
 
 
 async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp_path: Path) -> None:
