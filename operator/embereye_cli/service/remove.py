@@ -1,5 +1,6 @@
 """Have systemd stop and forget `embereye up`; its data stays unless --purge says otherwise."""
 
+import os
 import shutil
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -19,13 +20,15 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """Stop it and delete its unit; returns the exit code."""
     places = Places(arguments.root)
-    if not places.unit.exists():
+    installed = places.unit.exists()
+    kept_before = os.path.lexists(places.manifests) or os.path.lexists(places.data)
+    if not installed and not (arguments.purge and kept_before):
         print(f"{places.unit} is not there: nothing to remove")
         return 0
-    if places.is_this_machine:
+    if installed and places.is_this_machine:
         systemctl("disable", "--now", NAME)
     try:
-        places.unit.unlink()
+        places.unit.unlink(missing_ok=True)
         if arguments.purge:
             for folder in (places.manifests, places.data.resolve()):
                 if folder.exists():
@@ -33,7 +36,7 @@ def run(arguments: Namespace) -> int:
             places.data.unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"{error.filename} cannot be deleted: {error.strerror}; run this as root") from error
-    if places.is_this_machine:
+    if installed and places.is_this_machine:
         systemctl("daemon-reload")
     kept = "" if arguments.purge else f"; kept are {places.manifests} and {places.data}, which --purge deletes"
     print(f"removed{kept}")

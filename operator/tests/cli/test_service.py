@@ -90,6 +90,10 @@ def test_removing_leaves_the_data_unless_it_is_to_go_too(tmp_path: Path) -> None
     assert not (tmp_path / "etc/systemd/system/embereye.service").exists()
     assert (data / "hub.db").exists()
     assert (tmp_path / "etc/embereye/sensorfleet.yaml").exists()
+    assert main(["service", "remove", "--root", str(tmp_path), "--purge"]) == 0, "as the one before says"
+    assert not data.exists()
+    assert not (tmp_path / "etc/embereye").exists()
+    data.mkdir()
     install(tmp_path)
     assert main(["service", "remove", "--root", str(tmp_path), "--purge"]) == 0
     assert not data.exists()
