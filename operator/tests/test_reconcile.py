@@ -432,6 +432,8 @@ async def test_a_paused_fleet_is_reported_on_and_left_alone() -> None:
 async def test_a_fleet_without_devices_is_not_covered() -> None:
     outcome = await World(fleet_of(count=0)).settle()
     assert condition(outcome.status, "Covered")[:2] == ("False", "NothingDeclared")
+    listed = await World(fleet_of(count=0, sensorsFrom=[{"configMapRef": {"name": "more"}}])).settle()
+    assert condition(listed.status, "Covered")[2] == "no sensors are declared: ConfigMap more does not exist"
 
 
 async def test_the_hub_is_told_who_ought_to_be_watched() -> None:

@@ -18,7 +18,11 @@ from embereye_operator.up.up import Up
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument(
-        "manifests", nargs="+", type=Path, metavar="FLEET.yaml", help="SensorFleet and CameraFleet manifests"
+        "manifests",
+        nargs="+",
+        type=Path,
+        metavar="FLEET.yaml",
+        help="SensorFleet and CameraFleet manifests, and the ConfigMaps that they take devices from",
     )
     parser.add_argument("--data", type=Path, default=Path(".embereye"), metavar="DIR",
                         help="where history, spools and logs are kept (default: .embereye)")  # fmt: skip

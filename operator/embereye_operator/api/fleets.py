@@ -212,3 +212,58 @@ def parse_devices(kind: FleetKind, text: str, where: str) -> tuple[Sensor, ...] 
         raise FleetError(where, [sentence.removeprefix(".") for sentence in found])
     parsed: DeviceList = from_manifest(DeviceList, value)
     return parsed.sensors if kind == "sensors" else parsed.cameras
+
+
+def read_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, str]]) -> tuple[list[Sensor | Camera], list[str]]:
+    """The devices of the manifest and of the ConfigMaps that it names, and a sentence for each list that is wrong.
+
+    `maps` has the data of those that exist.
+    """
+    devices: dict[str, Sensor | Camera] = {device.id: device for device in fleet.devices}
+    wrong = []
+    for reference in fleet.devices_from:
+        source = reference.config_map_ref
+        data = maps.get(source.name)
+        where = f"ConfigMap {source.name}"
+        if data is None or (source.key and source.key not in data):
+            wrong.append(f"{where} {f'has no key {source.key}' if data is not None else 'does not exist'}")
+            continue
+        for key in [source.key] if source.key else sorted(data):
+            try:
+                parsed = parse_devices(fleet.kind, data[key], f"{where}, key {key}")
+            except FleetError as error:
+                wrong.append(str(error))
+                continue
+            if twice := [device.id for device in parsed if device.id in devices]:
+                wrong.append(f"{where}, key {key}: {', '.join(twice[:5])} declared before: the first counts")
+            for device in parsed:
+                devices.setdefault(device.id, device)
+    return list(devices.values()), wrong
+
+
+def parse_config_map(manifest: Mapping[str, Any]) -> tuple[tuple[str, str], dict[str, str]]:
+    """Namespace and name of a ConfigMap, and its data; FleetError says why it is none."""
+    metadata = manifest.get("metadata") or {}
+    if wrong := _wrong_metadata(metadata):
+        raise FleetError("ConfigMap", wrong)
+    namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
+    if not name:
+        raise FleetError("ConfigMap", ["metadata.name: is required"])
+    found = []
+    known = ("apiVersion", "kind", "metadata", "data", "binaryData", "immutable")
+    if manifest.get("apiVersion") != "v1":
+        found.append(f"apiVersion: {shown(manifest.get('apiVersion'))} is not v1")
+    if unknown := sorted(map(str, set(manifest) - set(known))):
+        found.append(f"{unknown[0]}: there is no such field; known here: {', '.join(known)}")
+    data = manifest.get("data") or {}
+    if not isinstance(data, Mapping):
+        found.append(f"data: {shown(data)} is not an object")
+    else:
+        found += [
+            f"data.{key}: {shown(value)} is not a string: put it below `{key}: |`"
+            for key, value in data.items()
+            if not isinstance(value, str)
+        ]
+    if found:
+        raise FleetError(f"ConfigMap {namespace}/{name}", found)
+    return (namespace, name), {str(key): value for key, value in data.items()}

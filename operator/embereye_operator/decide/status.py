@@ -261,8 +261,9 @@ def _less_done(facts: Facts) -> str:
 
 def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     if not devices.declared:
-        message = f"no {facts.fleet.kind} are declared: list them in spec.{facts.fleet.kind}"
-        return _condition("Covered", False, "NothingDeclared", message)
+        kind = facts.fleet.kind
+        why = facts.problems.get("DeviceListInvalid", f"list them in spec.{kind}, or where spec.{kind}From names it")
+        return _condition("Covered", False, "NothingDeclared", f"no {kind} are declared: {why[:4000]}")
     if devices.covered == devices.declared:
         every = "the one device is" if devices.declared == 1 else f"all {devices.declared} devices are"
         return _condition("Covered", True, "AllCovered", f"{every} watched")

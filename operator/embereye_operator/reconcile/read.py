@@ -7,7 +7,7 @@ from typing import Any
 
 from embereye.v1.shard_pb2 import ShardStatus
 from embereye.v1.types_pb2 import Device
-from embereye_operator.api.fleets import Fleet, FleetError, parse_devices
+from embereye_operator.api.fleets import Fleet, read_devices
 from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.pods import why_refused
@@ -176,23 +176,5 @@ def _first(names: Iterable[str], count: int = 5) -> str:
 
 def _declared_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Device], list[str]]:
     """The devices that the manifest and `maps` declare, by id, and a sentence for each list that is wrong."""
-    devices = {device.id: build_device(device, fleet) for device in fleet.devices}
-    wrong = []
-    for reference in fleet.devices_from:
-        source = reference.config_map_ref
-        data = maps.get(source.name)
-        where = f"ConfigMap {source.name}"
-        if data is None or (source.key and source.key not in data):
-            wrong.append(f"{where} {f'has no key {source.key}' if data is not None else 'does not exist'}")
-            continue
-        for key in [source.key] if source.key else sorted(data):
-            try:
-                parsed = parse_devices(fleet.kind, data[key], f"{where}, key {key}")
-            except FleetError as error:
-                wrong.append(str(error))
-                continue
-            if twice := [device.id for device in parsed if device.id in devices]:
-                wrong.append(f"{where}, key {key}: {', '.join(twice[:5])} declared before: the first counts")
-            for device in parsed:
-                devices.setdefault(device.id, build_device(device, fleet))
-    return devices, wrong
+    listed, wrong = read_devices(fleet, maps)
+    return {device.id: build_device(device, fleet) for device in listed}, wrong

@@ -3,15 +3,17 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from embereye.hub.webhooks.options import parse_webhooks
 from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye_operator.api.documents import DocumentError, read_document, read_documents
-from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
+from embereye_operator.api.fleets import Fleet, parse_config_map, parse_fleet, read_devices
 from embereye_operator.runtime.local.runtime import identified
 
 FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")  # that we make
@@ -20,33 +22,65 @@ Version = tuple[int, int, int, int] | None
 
 
 def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
-    """The fleets in these files by key; UserError names the file, the field and the remedy."""
-    fleets: dict[str, Fleet] = {}
+    """The fleets in these files by key, with the devices of those ConfigMaps in the files that they name.
+
+    UserError names the file, the field and the remedy.
+    """
+    fleets: dict[str, tuple[Path, Fleet]] = {}
+    maps: dict[tuple[str, str], dict[str, str]] = {}
     for path in paths:
-        try:
-            documents = read_documents(path.read_bytes())
-        except FileNotFoundError as error:
-            raise UserError(f"{path} does not exist") from error
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from error
-        except DocumentError as error:
-            raise UserError(f"{path}: {error}") from error
-        manifests = [document for document in documents if document is not None]
-        if not manifests:
-            raise UserError(f"{path} holds no manifest: it should hold a SensorFleet or a CameraFleet")
-        for manifest in manifests:
+        for manifest in _manifests(path):
             try:
-                if not isinstance(manifest, dict):
-                    many = isinstance(manifest, list)
-                    held = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
-                    raise UserError(f"{path} holds {held} where a SensorFleet or a CameraFleet should stand")
+                if manifest.get("kind") == "ConfigMap":
+                    name, data = parse_config_map(manifest)
+                    if name in maps:
+                        raise UserError(f"ConfigMap {'/'.join(name)} is declared twice: leave one out")
+                    maps[name] = data
+                    continue
                 fleet = identified(parse_fleet(manifest), 1)
-            except FleetError as error:
+                if fleet.key in fleets:
+                    raise UserError(f"{fleet.key} is declared twice: give one another name, or leave one out")
+            except UserError as error:
                 raise UserError(f"{path}: {error}") from error
-            if fleet.key in fleets:
-                raise UserError(f"{path}: {fleet.key} is declared twice: give one another name, or leave one out")
-            fleets[fleet.key] = fleet
-    return fleets
+            fleets[fleet.key] = path, fleet
+    if paths and not fleets:
+        raise UserError(f"{paths[0]} holds no fleet: it should hold a SensorFleet or a CameraFleet")
+    return {key: _with_listed(path, fleet, maps) for key, (path, fleet) in fleets.items()}
+
+
+def _manifests(path: Path) -> Iterable[dict[str, Any]]:
+    """The manifests in a file; UserError."""
+    try:
+        documents = read_documents(path.read_bytes())
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except DocumentError as error:
+        raise UserError(f"{path}: {error}") from error
+    manifests = [document for document in documents if document is not None]
+    if not manifests:
+        raise UserError(f"{path} holds no manifest: it should hold a SensorFleet or a CameraFleet")
+    for manifest in manifests:
+        if not isinstance(manifest, dict):
+            many = isinstance(manifest, list)
+            held = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
+            raise UserError(f"{path} holds {held} where a SensorFleet or a CameraFleet should stand")
+    return manifests
+
+
+def _with_listed(path: Path, fleet: Fleet, maps: Mapping[tuple[str, str], Mapping[str, str]]) -> Fleet:
+    """`fleet` with the devices that ConfigMaps list as its own; UserError where one is missing or wrong."""
+    if not fleet.devices_from:
+        return fleet
+    near = {name: data for (namespace, name), data in maps.items() if namespace == fleet.namespace}
+    devices, wrong = read_devices(fleet, near)
+    if wrong:
+        lacking = any(reference.config_map_ref.name not in near for reference in fleet.devices_from)
+        remedy = ": give its manifest, too, in this file or another" if lacking else ""
+        raise UserError(f"{path}: {fleet.key}: {'; '.join(wrong)}{remedy}")
+    spec: Any = fleet.spec
+    return replace(fleet, spec=replace(spec, **{fleet.kind: tuple(devices), f"{fleet.kind}_from": ()}))
 
 
 def versions(paths: Iterable[Path]) -> list[Version]:

@@ -508,7 +508,7 @@ class Up:
             if current is None:
                 self._fleets[key] = FleetState(fleet)
                 self._display.say(f"{key} is new")
-            elif current.fleet.manifest != fleet.manifest:
+            elif (current.fleet.manifest, current.fleet.spec) != (fleet.manifest, fleet.spec):
                 if fleet.spec.shards != current.fleet.spec.shards:
                     self._runtime.scales.pop(key, None)  # a person's word counts, until the next measurement
                 current.fleet = identified(fleet, current.fleet.generation + 1)

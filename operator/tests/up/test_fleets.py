@@ -43,6 +43,57 @@ def test_a_file_that_holds_no_manifest_is_told_in_words(content: str, held: str,
         load_fleets([path])
 
 
+LISTED = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: attic}
+data:
+  list: |
+    - {id: s-03, zone: attic}
+"""
+
+
+def with_list(manifest: str) -> str:
+    return manifest.replace("  sensors:", "  sensorsFrom: [{configMapRef: {name: attic}}]\n  sensors:")
+
+
+def test_devices_of_a_config_map_in_the_files_are_the_fleets(tmp_path: Path) -> None:
+    fleet, lists = tmp_path / "fleet.yaml", tmp_path / "lists.yaml"
+    fleet.write_text(with_list(sensors()))
+    lists.write_text(LISTED)
+    (loaded,) = load_fleets([lists, fleet]).values()
+    assert [device.id for device in loaded.devices] == ["s-01", "s-02", "s-03"]
+    assert not loaded.devices_from
+
+
+@pytest.mark.parametrize(
+    ("listed", "sentence"),
+    [
+        ("", "ConfigMap attic does not exist: give its manifest, too, in this file or another"),
+        (LISTED.replace("metadata: {", "metadata: {namespace: other, "), "ConfigMap attic does not exist"),
+        (LISTED.replace("s-03", "s-02"), "ConfigMap attic, key list: s-02 declared before"),
+        (LISTED.replace("- {id: s-03, zone: attic}", "- {id: s-03}"), "ConfigMap attic, key list: "),
+        (LISTED + "---" + LISTED, "ConfigMap default/attic is declared twice"),
+        (LISTED.replace("list: |", "list:"), "ConfigMap default/attic: data.list: "),
+        (LISTED.replace("\ndata:", "\ndato:"), "ConfigMap default/attic: dato: there is no such field"),
+        (LISTED.replace("name: attic", ""), "ConfigMap: metadata.name: is required"),
+    ],
+)
+def test_a_list_of_devices_that_is_missing_or_wrong_is_named(listed: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(f"{with_list(sensors())}---{listed}")
+    with pytest.raises(UserError, match=re.escape(sentence)) as raised:
+        load_fleets([path])
+    assert str(raised.value).startswith(f"{path}: ")
+
+
+def test_lists_of_devices_without_a_fleet_are_no_fleets(tmp_path: Path) -> None:
+    path = tmp_path / "lists.yaml"
+    path.write_text(LISTED)
+    with pytest.raises(UserError, match="holds no fleet"):
+        load_fleets([path])
+
+
 class Waiting(LocalRuntime):
     """Whoever asks a shard how it is waits until `answer` is set."""
 
@@ -263,3 +314,18 @@ async def test_manifests_are_followed_where_links_lead_and_from_when_they_were_r
         await save("s-04")
         while devices() != {"s-01", "s-04"}:
             await asyncio.sleep(0.05)
+
+
+async def test_a_changed_list_of_devices_is_applied_as_a_changed_fleet_is(begin: Begin, tmp_path: Path) -> None:
+    up = begin(f"{with_list(sensors())}---{LISTED}")
+    (state,) = up._fleets.values()
+    up._listened = set(up._taken)
+    path = tmp_path / "fleet.yaml"
+    async with beside(up._follow_files(asyncio.Event()), name="follow"), asyncio.timeout(10):
+        path.write_text(path.read_text().replace("s-03", "s-04"))
+        while {device.id for device in state.fleet.devices} != {"s-01", "s-02", "s-04"}:
+            await asyncio.sleep(0.05)
+    assert state.fleet.generation == 2
+    await up._reconcile(state)
+    assert not state.failing
+    assert up._runtime.statuses[state.fleet.key]["devices"]["declared"] == 3

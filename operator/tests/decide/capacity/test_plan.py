@@ -126,6 +126,24 @@ def test_the_command_plans_fleets_as_they_are_declared(tmp_path: Path, capsys: p
     assert json.loads(capsys.readouterr().out)["needs"][0]["devices"] == 100
 
 
+def test_devices_that_a_config_map_lists_are_planned_and_none_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet, lists = tmp_path / "fleet.yaml", tmp_path / "lists.yaml"
+    fleet.write_text(
+        "apiVersion: embereye.dev/v1beta1\nkind: SensorFleet\nmetadata: {name: hall}\n"
+        "spec: {sensorsFrom: [{configMapRef: {name: hall}}]}\n"
+    )
+    lists.write_text(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: hall}\n"
+        "data: {list: '[{id: a, zone: hall}, {id: b, zone: hall}]'}\n"
+    )
+    assert command.run(arguments(str(fleet), str(lists))) == 0
+    assert "default/sensors/hall: 2 devices on 1 shard" in capsys.readouterr().out
+    with pytest.raises(UserError, match="ConfigMap hall does not exist"):
+        command.run(arguments(str(fleet)))
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
