@@ -88,6 +88,7 @@ def counted(figure: ClientFigures) -> Iterator[None]:
 async def keep_speaking(speak: Callable[[], Awaitable[None]], figure: ClientFigures, pace: Pace, seed: int) -> None:
     """Speak until all packets have been due; dial again where the connection breaks, as devices do."""
     backoff = Backoff(floor=0.1, cap=5.0, jitter=random.Random(f"{seed}/{figure.id}/again"))
+    figure.began = pace.began
     while not pace.over:
         with counted(figure):
             await speak()

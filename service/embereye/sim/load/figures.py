@@ -88,7 +88,7 @@ class ClientFigures:
     shed: int = 0  # frames that the shard replaced by newer ones
     skipped: int = 0  # frames that were not sent since the shard took none
     connections: int = 0
-    first_sent: float = 0.0  # monotonic seconds; 0: nothing was
+    began: float = 0.0  # when its first packet was due, monotonic seconds; 0: not yet
     last_sent: float = 0.0  # monotonic seconds
     errors: Counter[str] = field(default_factory=Counter)  # by what went wrong
     latencies: Latencies = field(default_factory=Latencies)
@@ -98,19 +98,23 @@ class ClientFigures:
         self.packets += 1
         self.sent_bytes += size
         self.last_sent = time.monotonic()
-        self.first_sent = self.first_sent or self.last_sent
+        self.began = self.began or self.last_sent
 
-    def rate(self, wanted: float) -> float:
-        """Packets/s from the first to the last; of one packet `wanted`, since it says nothing."""
-        if self.packets < 2:
-            return wanted * self.packets
-        return (self.packets - 1) / max(self.last_sent - self.first_sent, 1e-9)
+    def due(self, wanted: float, packets: int, now: float) -> int:
+        """Packets that it was to send by `now` at `wanted`/s, `packets` at most; 0: without end."""
+        passed = int((now - self.began) * wanted) if self.began else 0
+        return max(self.packets, min(passed, packets) if packets else passed)
 
-    def to_json(self, rate: float) -> dict[str, Any]:
-        """As the report has it; `rate` is how many packets it sent in a second."""
+    def rate(self, wanted: float, due: int) -> float:
+        """Packets/s over the time in which `due` were to be sent at `wanted`/s, or all that it took to send them."""
+        return self.packets / max(due / wanted, self.last_sent - self.began) if self.packets else 0.0
+
+    def to_json(self, rate: float, due: int) -> dict[str, Any]:
+        """As the report has it; `rate` is how many packets it sent in a second, of `due`."""
         return {
             "id": self.id,
             "packets": self.packets,
+            "due": due,
             "bytes": self.sent_bytes,
             "acknowledged": self.acknowledged,
             "shed": self.shed,
@@ -134,7 +138,6 @@ def total(clients: Sequence[ClientFigures]) -> ClientFigures:
         found.shed += client.shed
         found.skipped += client.skipped
         found.connections += client.connections
-        found.last_sent = max(found.last_sent, client.last_sent)
         found.errors.update(client.errors)
         found.latencies.merge(client.latencies)
     return found

@@ -132,54 +132,72 @@ async def run_load_test(
     async def progress() -> None:
         while True:
             await asyncio.sleep(PROGRESS_SECONDS)
-            say(describe_progress(figures, time.monotonic() - began, watch))
+            say(describe_progress(test, figures, (began, time.monotonic()), watch))
 
     async with Tasks() as tasks:
         tasks.start(watch.run(), name="watch")
         tasks.start(progress(), name="progress")
         sending = tasks.start(send(), name="send")
         await first_of(_ended(sending), stop.wait(), timeout=test.limit)
+        ended = time.monotonic()
         if sending.done():
             await sending
         elif not stop.is_set():
             for figure in figures:
                 figure.errors["did not send everything in time"] += figure.packets < test.packets
         watch.sample()
-    return build_report(test, figures, began_at, began, watch)
+    return build_report(test, figures, began_at, (began, ended), watch)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.wait([task])
 
 
-def describe_progress(figures: Sequence[ClientFigures], seconds: float, watch: SystemWatch) -> str:
-    """One line that says how it goes."""
-    found = total(figures)
+def describe_progress(
+    test: LoadTest, figures: Sequence[ClientFigures], lasted: tuple[float, float], watch: SystemWatch
+) -> str:
+    """One line that says how it goes; `lasted` is from when until when, monotonic seconds."""
+    found, (began, now) = total(figures), lasted
+    due, rates = rates_of(test, figures, now)
     latency = (
         f"latency p95 {rounded(found.latencies.percentile(0.95) * 1e3)} ms" if found.latencies.count else "no latency"
     )
     system = "" if watch.why_not else f"; target {watch.cores:.2f} cores, {watch.memory_mb:.0f} MB"
     return (
-        f"{seconds:.0f} s: {counted(found.packets, 'packet')}, {found.packets / max(seconds, 1e-9):.1f}/s, "
+        f"{now - began:.0f} s: {describe_sent(found.packets, sum(due))}, {sum(rates):.1f}/s, "
         f"{counted(found.errors.total(), 'error')}, "
         f"{latency}{system}"
     )
 
 
+def rates_of(test: LoadTest, figures: Sequence[ClientFigures], now: float) -> tuple[list[int], list[float]]:
+    """Of each client the packets that were due by `now`, and the packets/s that it sent."""
+    due = [figure.due(test.rate, test.packets, now) for figure in figures]
+    return due, [figure.rate(test.rate, some) for figure, some in zip(figures, due, strict=True)]
+
+
+def describe_sent(packets: int, due: int) -> str:
+    """How many packets were sent, and of how many where these were more."""
+    return counted(packets, "packet") + (f" of {due} that were due" if due > packets else "")
+
+
 def build_report(
-    test: LoadTest, figures: Sequence[ClientFigures], began_at: datetime, began: float, watch: SystemWatch
+    test: LoadTest,
+    figures: Sequence[ClientFigures],
+    began_at: datetime,
+    lasted: tuple[float, float],
+    watch: SystemWatch,
 ) -> dict[str, Any]:
-    """Everything that was counted, as JSON has it; `began` in monotonic seconds."""
-    found = total(figures)
-    seconds = max(found.last_sent - began, 1e-9)
-    rates = [figure.rate(test.rate) for figure in figures]
+    """Everything that was counted, as JSON has it; `lasted` is from when until when, monotonic seconds."""
+    found, (began, ended) = total(figures), lasted
+    due, rates = rates_of(test, figures, ended)
     achieved = sum(rates)
     checks: list[Check] = judge(found, achieved=achieved, wanted=test.rate * len(figures), thresholds=test.thresholds)
-    whole = found.to_json(achieved)
+    whole = found.to_json(achieved, sum(due))
     del whole["id"]
     return {
         "began": began_at.isoformat(timespec="milliseconds"),
-        "seconds": round(seconds, 3),
+        "seconds": round(ended - began, 3),
         "target": test.target,
         "clients": len(figures),
         "ratePerClient": test.rate,
@@ -188,7 +206,7 @@ def build_report(
             **whole,
             "bytesPerSecond": round(achieved * found.sent_bytes / max(found.packets, 1), 1),
         },
-        "perClient": [figure.to_json(rate) for figure, rate in zip(figures, rates, strict=True)],
+        "perClient": [figure.to_json(rate, some) for figure, rate, some in zip(figures, rates, due, strict=True)],
         "system": watch.to_json(),
         "thresholds": [asdict(check) for check in checks],
         "passed": all(check.ok for check in checks),
@@ -204,7 +222,8 @@ def sentences(report: dict[str, Any]) -> list[str]:
     """The report for people."""
     whole, latency, system = report["total"], report["total"]["latencyMs"], report["system"]
     lines = [
-        f"{counted(report['clients'], 'client')}, {report['seconds']:.1f} s: {counted(whole['packets'], 'packet')}, "
+        f"{counted(report['clients'], 'client')}, {report['seconds']:.1f} s: "
+        f"{describe_sent(whole['packets'], whole['due'])}, "
         f"{whole['packetsPerSecond']:.1f}/s, {whole['bytesPerSecond'] / 1e3:.1f} kB/s, "
         f"{counted(whole['errors'], 'error')}",
         f"latency ({report['latency']}): "

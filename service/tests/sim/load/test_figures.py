@@ -2,7 +2,6 @@
 
 import argparse
 import random
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -59,13 +58,53 @@ def test_a_load_that_was_not_offered_or_not_measured_does_not_pass() -> None:
     }  # fmt: skip
 
 
+def sent(packets: int, until: float, began: float = 100.0) -> ClientFigures:
+    return ClientFigures("a", packets=packets, sent_bytes=packets * 10, began=began, last_sent=until)
+
+
+@pytest.mark.parametrize(
+    ("figure", "packets", "ended", "rate", "due"),
+    [
+        (sent(60, 105.9), 60, 105.9, 10.0, 60),  # as it should be
+        (sent(1, 100.0), 1, 100.0, 10.0, 1),
+        (sent(60, 107.5), 60, 107.5, 8.0, 60),  # a server that was too slow for it
+        (sent(20, 102.0), 60, 126.0, 20 / 6, 60),  # one that died after 2 s of 6 s
+        (sent(20, 101.95), 60, 102.0, 10.0, 20),  # ended by Ctrl-C
+        (sent(30, 105.9), 0, 106.0, 5.0, 60),  # half of what was due by its end
+        (ClientFigures("a", began=100.0), 60, 126.0, 0.0, 60),
+        (ClientFigures("a"), 60, 100.0, 0.0, 0),  # ended before it began
+    ],
+)
+def test_a_rate_is_of_all_the_time_in_which_packets_were_due(
+    figure: ClientFigures, packets: int, ended: float, rate: float, due: int
+) -> None:
+    assert figure.due(10.0, packets, ended) == due
+    assert figure.rate(10.0, due) == pytest.approx(rate)
+
+
+def test_a_load_of_which_most_was_never_sent_is_told_and_does_not_pass() -> None:
+    figures = [sent(20, 102.0), sent(20, 102.0)]
+    test = LoadTest(
+        "127.0.0.1:1", rate=10, packets=60, thresholds=Thresholds(), settings={"latency": "due until taken"}
+    )
+    watch = SystemWatch(test.target)
+    report = build_report(test, figures, datetime.now(UTC), (100.0, 126.0), watch)
+    assert not report["passed"]
+    assert (report["seconds"], report["total"]["due"], report["total"]["packets"]) == (26.0, 120, 40)
+    assert report["total"]["packetsPerSecond"] == pytest.approx(40 / 6, abs=0.001)
+    told = sentences(report)
+    assert told[0].startswith("2 clients, 26.0 s: 40 packets of 120 that were due, 6.7/s, ")
+    assert "SHORT packets/s 6.7 (≥ 19.0)" in told
+    assert "40 packets of 120 that were due, 6.7/s, " in describe_progress(test, figures, (100.0, 126.0), watch)
+
+
 def test_a_report_has_a_histogram_of_each_client_and_of_all() -> None:
     figures = [ClientFigures("a"), ClientFigures("b")]
     for figure, milliseconds in zip(figures, (1.8, 45), strict=True):
         figure.sent(10)
         figure.latencies.add(milliseconds / 1e3)
     test = LoadTest("127.0.0.1:1", rate=10, packets=1, thresholds=Thresholds(), settings={"latency": "due until taken"})
-    report = build_report(test, figures, datetime.now(UTC), time.monotonic() - 1, SystemWatch(test.target))
+    report = build_report(test, figures, datetime.now(UTC), (99.0, 100.0), SystemWatch(test.target))
     bounds = [[entry["upToMs"] for entry in one["histogram"]] for one in (*report["perClient"], report["total"])]
     assert bounds == [[2], [50], [2, 50]]
 
@@ -74,8 +113,8 @@ def test_a_latency_of_nothing_is_told_as_none_not_as_0_ms() -> None:
     nobody = "127.0.0.1:1"
     test = LoadTest(nobody, rate=10, packets=0, thresholds=Thresholds(), settings={"latency": "due until taken"})
     figures = [ClientFigures("a")]
-    assert "no latency" in describe_progress(figures, 2.0, SystemWatch(nobody))
-    report = build_report(test, figures, datetime.now(UTC), time.monotonic(), SystemWatch(nobody))
+    assert "no latency" in describe_progress(test, figures, (98.0, 100.0), SystemWatch(nobody))
+    report = build_report(test, figures, datetime.now(UTC), (98.0, 100.0), SystemWatch(nobody))
     assert "latency (due until taken): none was measured" in sentences(report)
 
 
