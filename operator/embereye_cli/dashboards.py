@@ -30,7 +30,7 @@ def run(arguments: Namespace) -> int:
     try:
         for name, text in files.items():
             (arguments.to / name).parent.mkdir(parents=True, exist_ok=True)
-            (arguments.to / name).write_text(text)
+            (arguments.to / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"--to {arguments.to} cannot be written: {error.strerror}") from error
     print(f"{len(DASHBOARDS)} dashboards, rules for Prometheus and alerts for Grafana are in {arguments.to}")

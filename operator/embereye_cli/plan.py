@@ -61,8 +61,8 @@ def load_costs(path: Path | None) -> Costs:
     try:
         if path is None:
             package = resources.files("embereye_operator.decide.capacity")
-            return parse_costs((package / "recorded.json").read_text())
-        return parse_costs(path.read_text())
+            return parse_costs((package / "recorded.json").read_text(encoding="utf-8"))
+        return parse_costs(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"--costs {path} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, LookupError, AttributeError) as error:

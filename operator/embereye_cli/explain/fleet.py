@@ -49,7 +49,7 @@ def local_fleets(data: Path) -> list[Fleet]:
     paths = sorted((data / "fleets").glob("*.json"))
     if not paths:
         raise UserError(f"{data} has no fleets: is it the --data of a running `embereye up`?")
-    return [parse_fleet(json.loads(path.read_text()), strict=False) for path in paths]
+    return [parse_fleet(json.loads(path.read_bytes()), strict=False) for path in paths]
 
 
 def select(fleets: Sequence[Fleet], name: str, namespace: str = "") -> Fleet:

@@ -68,7 +68,7 @@ def _allocations(path: Path) -> Iterator[None]:
         tracemalloc.stop()
         lines = [f"{grown:+} blocks, {current} bytes held, {peak} at most", "bytes  blocks  line"]
         lines += [f"{one.size}  {one.count}  {one.traceback[0]}" for one in statistics[:LINES]]
-        path.write_text("\n".join(lines) + "\n")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         print(f"embereye: what holds memory is in {path}", file=sys.stderr)
 
 

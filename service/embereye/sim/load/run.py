@@ -215,7 +215,7 @@ def build_report(
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
     """Write it as JSON; OSError where that cannot be done."""
-    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def sentences(report: dict[str, Any]) -> list[str]:
