@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         "one of half that")  # fmt: skip
     parser.add_argument("--loss", type=float, default=0.0, metavar="PERCENT",
                         help="packets that --rtsp loses over UDP (%(default)s)")  # fmt: skip
-    parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run; 0: until stopped")
+    parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run, as --for; 0: until stopped")
     add_load_options(parser, "frames")
 
 
@@ -119,6 +119,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
     check_load_options(arguments, arguments.fps)
     if is_load_test(arguments) and (not arguments.push or arguments.thermal):
         raise UserError("a load test needs --push, and pictures: all others are dialled by a shard at its own pace")
+    _check_rtsp_options(arguments)
     specs = parse_specs(arguments)
     size = _size(arguments.size)
     if not 0.1 <= arguments.fps <= 60:
@@ -128,8 +129,8 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
             raise UserError(f'--fire: there is no camera "{fire.device}" and none in zone "{fire.zone}"')
     host, port = address_option("--listen", arguments.listen, any_port=True)
-    if not is_load_test(arguments) and (seconds := arguments.duration or arguments.seconds) > 0:
-        asyncio.get_running_loop().call_later(seconds, stop.set)
+    if not is_load_test(arguments) and arguments.seconds:
+        asyncio.get_running_loop().call_later(arguments.seconds, stop.set)
     options = {"fps": arguments.fps, "size": size, "seed": arguments.seed, "fires": fires}
     if arguments.push:
         address_option("--push", arguments.push, any_port=True)
@@ -142,9 +143,6 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         await push_cameras(cameras, arguments.push, stop, device_token(arguments.token), tls)
         return 0
 
-    if not 0 <= arguments.loss < 100:
-        raise UserError(f"--loss {arguments.loss:g} is not between 0 and 100")
-    _check_rtsp_options(arguments)
     if arguments.rtp or arguments.rtsp:
         return await _main_rtp(cameras, arguments, stop)
 
@@ -173,6 +171,10 @@ async def _load(arguments: argparse.Namespace, cameras: Cameras, tls: ClientTls 
 
 
 def _check_rtsp_options(arguments: argparse.Namespace) -> None:
+    if not 0 <= arguments.loss < 100:
+        raise UserError(f"--loss {arguments.loss:g} is not between 0 and 100")
+    if arguments.loss and not arguments.rtsp:
+        raise UserError(f"--loss {arguments.loss:g}: only --rtsp loses packets")
     if arguments.codec != "jpeg" and not arguments.rtsp:
         raise UserError(f"--codec {arguments.codec}: only --rtsp serves it")
     if arguments.onvif and (not arguments.rtsp or arguments.codec == "jpeg"):

@@ -27,9 +27,9 @@ def add_load_options(parser: argparse.ArgumentParser, packets: str) -> None:
     group.add_argument(
         "--report", type=Path, metavar="FILE.json", help="write everything that was counted to FILE.json"
     )
-    group.add_argument("--max-errors", type=int, default=0, metavar="N", help="errors that are allowed (%(default)s)")
-    group.add_argument("--min-rate", type=float, default=95.0, metavar="PERCENT",
-                       help="of the rate that has to be reached (%(default)s)")  # fmt: skip
+    group.add_argument("--max-errors", type=int, default=None, metavar="N", help="errors that are allowed (0)")
+    group.add_argument("--min-rate", type=float, default=None, metavar="PERCENT",
+                       help="of the rate that has to be reached (95)")  # fmt: skip
     for share in ("p95", "p99"):
         group.add_argument(f"--max-{share}", type=duration, default=None, metavar="DURATION",
                            help=f"latency that {share[1:]} %% may not exceed, such as 5ms")  # fmt: skip
@@ -41,22 +41,38 @@ def is_load_test(arguments: argparse.Namespace) -> bool:
 
 
 def check_load_options(arguments: argparse.Namespace, rate: float) -> None:
-    """UserError where an option has no meaning, or a value none."""
+    """UserError where an option has no meaning, or a value none. `arguments` have --duration as --for from then on."""
+    if arguments.duration and arguments.seconds:
+        raise UserError("--duration and --for say the same: give one of them")
+    arguments.seconds = arguments.seconds or arguments.duration
     if not is_load_test(arguments):
-        for name in ("packets", "max_p95", "max_p99", "include_frames"):
+        for name in ("packets", "max_errors", "min_rate", "max_p95", "max_p99", "include_frames"):
             if getattr(arguments, name, None):
                 raise UserError(f"--{name.replace('_', '-')} means nothing without --clients or --report")
         return
     if arguments.clients is not None and not 1 <= arguments.clients <= MOST_CLIENTS:
         raise UserError(f"--clients {arguments.clients} is not between 1 and {MOST_CLIENTS}")
-    if arguments.packets < 0 or arguments.max_errors < 0:
+    if arguments.packets < 0 or (arguments.max_errors or 0) < 0:
         raise UserError("--packets and --max-errors cannot be less than 0")
     if arguments.packets and arguments.seconds:
-        raise UserError("--packets and --for both say when to end: give one of them")
+        raise UserError("--packets and --for, or --duration, both say when to end: give one of them")
     if not 0 < rate <= 100_000:
         raise UserError(f"--rate {rate:g} is not more than 0 and at most 100000 in a load test")
-    if arguments.report and not arguments.report.absolute().parent.is_dir():
-        raise UserError(f"--report {arguments.report}: there is no folder {arguments.report.absolute().parent}")
+    if arguments.report:
+        _check_writable(arguments.report)
+
+
+def _check_writable(path: Path) -> None:
+    """UserError where there could be no report at `path` at the end; what is there stays."""
+    folder, new = path.absolute().parent, not path.exists()
+    if not folder.is_dir():
+        raise UserError(f"--report {path}: there is no folder {folder}")
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"--report {path} cannot be written: {error.strerror}") from error
 
 
 def packets_of(arguments: argparse.Namespace, rate: float) -> int:
@@ -84,4 +100,5 @@ async def run_load(
 
 def thresholds_of(arguments: argparse.Namespace) -> Thresholds:
     """What was demanded."""
-    return Thresholds(arguments.max_errors, arguments.min_rate / 100, arguments.max_p95, arguments.max_p99)
+    least = 95.0 if arguments.min_rate is None else arguments.min_rate
+    return Thresholds(arguments.max_errors or 0, least / 100, arguments.max_p95, arguments.max_p99)

@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--clients", type=int, metavar="N", help="load test by sensor-0001 to sensor-N")
     parser.add_argument("--rate", type=float, default=10.0,
                         help="readings a second and device (default 10); 0: none; packets in a load test")  # fmt: skip
-    parser.add_argument("--frame-rate", type=float, default=4.0, help="thermal frames likewise (default 4)")
+    parser.add_argument("--frame-rate", type=float, default=None, help="thermal frames likewise (default 4)")
     parser.add_argument("--seed", type=seed, default=0, help="the same seed gives the same calibrations and noise")
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=ZONE",
                         help="a fire, seconds after the start; may be given more than once")  # fmt: skip
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_token_option(parser, "--grpc")
     add_tls_options(parser)
     parser.add_argument("--spool", type=Path, metavar="FILE", help="with --grpc: keep there what is not acknowledged")
-    parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run; 0 (default): until stopped")
+    parser.add_argument("--duration", type=seconds, default=0.0, help="seconds to run, as --for; 0: until stopped")
     add_load_options(parser, "packets")
     parser.add_argument("--include-frames", action="store_true",
                         help="in a load test: every second packet is a thermal frame")  # fmt: skip
@@ -81,6 +81,11 @@ def run(arguments: argparse.Namespace) -> int:
     address_option("--target", arguments.target)
     if arguments.count < 1:
         raise UserError(f"--count {arguments.count} is not at least 1")
+    if is_load_test(arguments) and arguments.frame_rate is not None:
+        raise UserError(
+            "--frame-rate means nothing in a load test: --include-frames has every second packet be a frame"
+        )
+    arguments.frame_rate = 4.0 if arguments.frame_rate is None else arguments.frame_rate
     for name in ("rate", "frame_rate", "duration"):
         if not 0 <= getattr(arguments, name) <= 1e6:
             raise UserError(f"--{name.replace('_', '-')} {getattr(arguments, name):g} is not between 0 and a million")
@@ -99,8 +104,8 @@ def run(arguments: argparse.Namespace) -> int:
         return lifecycle.run(lambda stop: _load(arguments, specs, tls, stop))
 
     async def main(stop: asyncio.Event) -> int:
-        if seconds := arguments.duration or arguments.seconds:
-            asyncio.get_running_loop().call_later(seconds, stop.set)
+        if arguments.seconds:
+            asyncio.get_running_loop().call_later(arguments.seconds, stop.set)
         stats = await run_sensors(
             specs,
             arguments.target,

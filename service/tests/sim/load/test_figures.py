@@ -1,7 +1,11 @@
 """What a load test counts, and how it judges."""
 
 import argparse
+import json
+import os
 import random
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,8 +15,8 @@ from embereye.process.lifecycle import UserError
 from embereye.sim.load.clients import Pace
 from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, rounded, total
 from embereye.sim.load.run import LoadTest, SystemWatch, build_report, describe_progress, is_local, sentences
-from embereye_cli.simulate import sensors
-from embereye_cli.simulate.load_options import is_load_test
+from embereye_cli.simulate import cameras, sensors
+from embereye_cli.simulate.load_options import check_load_options, is_load_test, packets_of
 
 
 def test_percentiles_are_at_most_5_percent_above_the_truth_and_never_below() -> None:
@@ -161,7 +165,13 @@ def test_loopback_is_this_machine_and_others_are_not() -> None:
         (["--clients", "2", "--packets", "1", "--for", "1s"], "both say when to end"),
         (["--clients", "2", "--rate", "0"], "--rate 0 is not more than 0"),
         (["--clients", "2", "--fire", "at=1,device=sensor-0001"], "mean nothing in a load test"),
+        (["--clients", "2", "--packets", "1", "--duration", "1"], "both say when to end"),
+        (["--for", "2s", "--duration", "1"], "--duration and --for say the same: give one of them"),
+        (["--clients", "2", "--frame-rate", "2"], "--frame-rate means nothing in a load test: --include-frames"),
+        (["--min-rate", "50"], "--min-rate means nothing without --clients or --report"),
+        (["--max-errors", "5"], "--max-errors means nothing without --clients or --report"),
         (["--clients", "2", "--report", "/there/is/none/report.json"], "there is no folder /there/is/none"),
+        (["--clients", "2", "--report", "/"], "--report / cannot be written: Is a directory"),
     ],
 )
 def test_options_of_a_load_test_that_make_no_sense_are_named(arguments: list[str], sentence: str) -> None:
@@ -169,6 +179,54 @@ def test_options_of_a_load_test_that_make_no_sense_are_named(arguments: list[str
     sensors.add_arguments(parser)
     with pytest.raises(UserError, match=sentence):
         sensors.run(parser.parse_args(["--target", "127.0.0.1:9001", *arguments]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--push", "127.0.0.1:1", "--clients", "2", "--codec", "h264"], "--codec h264: only --rtsp serves it"),
+        (["--push", "127.0.0.1:1", "--clients", "2", "--loss", "2"], "--loss 2: only --rtsp loses packets"),
+        (["--push", "127.0.0.1:1", "--onvif", "127.0.0.1:2"], "--onvif: name what its cameras play"),
+    ],
+)
+def test_options_of_cameras_that_are_not_pushed_are_refused_where_they_are(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    cameras.add_arguments(parser)
+    assert cameras.run(parser.parse_args(arguments)) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "text"), [("--for", "3s"), ("--duration", "3")])
+def test_a_load_test_lasts_as_long_as_is_said_in_either_way(option: str, text: str) -> None:
+    parser = argparse.ArgumentParser()
+    sensors.add_arguments(parser)
+    parsed = parser.parse_args(["--target", "h:1", "--clients", "2", option, text])
+    check_load_options(parsed, 10.0)
+    assert packets_of(parsed, 10.0) == 30
+
+
+def test_whether_a_report_can_be_written_is_asked_without_leaving_a_file(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    sensors.add_arguments(parser)
+    for name, content in (("new.json", None), ("old.json", "kept")):
+        path = tmp_path / name
+        if content:
+            path.write_text(content)
+        check_load_options(parser.parse_args(["--target", "h:1", "--report", str(path)]), 10.0)
+        assert (path.read_text() if path.exists() else None) == content
+
+
+def test_a_report_is_written_whatever_the_locale(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    script = (
+        "import sys, pathlib; from embereye.sim.load.run import write_report;"
+        "write_report(pathlib.Path(sys.argv[1]), {'limit': chr(0x2265)})"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", script, str(path)], env=environment, check=True)
+    assert json.loads(path.read_text(encoding="utf-8")) == {"limit": "\u2265"}
 
 
 def test_a_report_is_of_a_load_test_by_itself(tmp_path: Path) -> None:
