@@ -3,6 +3,7 @@
 Put the sensor in clean air, leave it powered for a day when it is new and for an hour otherwise, then run the command.
 """
 
+import json
 import statistics
 import sys
 import time
@@ -62,7 +63,7 @@ def run(arguments: Namespace) -> int:
         curve_exponent=arguments.curve_exponent,
     )
     print(f"# {arguments.device} at {arguments.ppm:g} ppm; put this into its fleet's spec.sensors and apply it")
-    print(f"- id: {arguments.device}")
+    print(f"- id: {json.dumps(arguments.device, ensure_ascii=False)}")  # in quotes: 1235 and no are texts
     print(f"  calibration: {{cleanAirKilohm: {found:.4g}}}")
     return 0
 

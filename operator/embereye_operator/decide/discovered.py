@@ -45,8 +45,8 @@ def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
         f"apiVersion: {API_VERSIONS[-1]}",
         "kind: CameraFleet",
         "metadata:",
-        f"  name: {naming.name}",
-        f"  namespace: {naming.namespace}",
+        f"  name: {_quoted(naming.name)}",
+        f"  namespace: {_quoted(naming.namespace)}",
         "spec:",
     ]
     entries = list(_entries(cameras, naming))
@@ -60,13 +60,13 @@ def _entries(cameras: Sequence[FoundCamera], naming: Naming) -> Iterator[str]:
         for source in sources:
             name = _id(camera, taken)
             yield f"    - id: {_quoted(name)}"
-            yield f"      zone: {naming.zone}"
+            yield f"      zone: {_quoted(naming.zone)}"
             if location := printable(camera.location or camera.name, 200):
                 yield f"      location: {_quoted(location)}"
             yield f"      source: {_quoted(camera.source)}"
             yield from _about(camera, [of for of in camera.profiles if of.source == source], several=len(sources) > 1)
             if _guarded(camera):
-                yield f"      credentialsRef: {{name: {naming.secret}}}"
+                yield f"      credentialsRef: {{name: {_quoted(naming.secret)}}}"
 
 
 def _guarded(camera: FoundCamera) -> bool:

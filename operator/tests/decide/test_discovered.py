@@ -36,6 +36,13 @@ def test_a_camera_that_lets_everybody_ask_needs_no_secret():
     assert "secret" not in fleet_text([FoundCamera("onvif://10.0.0.7", profiles=(SUB,))], Naming()).lower()
 
 
+def test_names_that_yaml_would_take_for_something_else_stay_names():
+    document = yaml.safe_load(fleet_text([YARD], Naming("on", "12", "3", "null")))
+    assert parse_fleet(document).key == "12/cameras/on"
+    (entry,) = document["spec"]["cameras"]
+    assert (entry["zone"], entry["credentialsRef"]) == ("3", {"name": "null"})
+
+
 def test_one_that_was_not_to_be_asked_is_in_it_with_the_reason():
     camera = FoundCamera("onvif://10.0.0.9:8080").with_problem("no answer within 5 s\n- id: x")
     (entry,) = entries(camera)

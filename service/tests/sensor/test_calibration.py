@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from harness.settings import sensor_settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -171,10 +172,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "PERIOD", 0.01)
 
 
-def calibrated(console: str, *arguments: str) -> int:
+def calibrated(console: str, *arguments: str, device: str = "s-1") -> int:
     parser = ArgumentParser()
     calibrate.add_arguments(parser)
-    return calibrate.run(parser.parse_args(["s-1", "--console", console, *arguments]))
+    return calibrate.run(parser.parse_args([device, "--console", console, *arguments]))
 
 
 @pytest.mark.usefixtures("quick")
@@ -185,6 +186,16 @@ def test_calibrating_prints_what_belongs_into_the_fleet(capsys: pytest.CaptureFi
     found = float(printed.rpartition("cleanAirKilohm: ")[2].rstrip("}\n"))
     assert ppm(4095 * 10 / 70, BOARD._replace(r0_kohm=found)) == pytest.approx(425, rel=0.05)
     assert BOARD.r0_kohm != pytest.approx(found)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("device", ["1235", "no", "s-1", "1e3"])
+def test_what_calibrating_prints_is_taken_by_a_fleet(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with hub(entry={"id": device}) as console:
+        assert calibrated(console, "--seconds", "0.3", device=device) == 0
+    (entry,) = yaml.safe_load(capsys.readouterr().out)
+    assert entry["id"] == device
+    assert entry["calibration"]["cleanAirKilohm"] > 0
 
 
 @pytest.mark.usefixtures("quick")
