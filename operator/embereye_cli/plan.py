@@ -93,12 +93,13 @@ def demands_of(arguments: argparse.Namespace) -> list[SensorDemand | CameraDeman
 def _fleet_demands(
     fleet: Fleet, arguments: argparse.Namespace, size: tuple[int, int]
 ) -> Sequence[SensorDemand | CameraDemand]:
-    spec, capacity, limits = fleet.spec, shard_capacity(fleet), fleet.spec.autoscaling
+    spec, limits = fleet.spec, fleet.spec.autoscaling
+    bounds = shard_capacity(fleet), limits, spec.shards if limits.mode == "none" or limits.observe else 0
     if isinstance(spec, SensorFleetSpec):
-        return [SensorDemand(fleet.key, len(fleet.devices), arguments.hz, arguments.frame_hz, capacity, limits)]
+        return [SensorDemand(fleet.key, len(fleet.devices), arguments.hz, arguments.frame_hz, *bounds)]
     assert isinstance(spec, CameraFleetSpec)
     rate = arguments.fps or spec.fps.target
-    return [CameraDemand(fleet.key, len(fleet.devices), rate, arguments.codec, *size, capacity, limits)]
+    return [CameraDemand(fleet.key, len(fleet.devices), rate, arguments.codec, *size, *bounds)]
 
 
 def sentences(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs: Costs, cores: float) -> list[str]:

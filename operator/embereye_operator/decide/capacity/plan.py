@@ -26,6 +26,7 @@ class SensorDemand:
     frame_rate: float  # thermal frames/s of each
     capacity: float = CAPACITY  # cores that a shard may use
     limits: Autoscaling = field(default_factory=Autoscaling)
+    shards: int = 0  # that there are, since nobody scales them; 0: as many as are needed
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class CameraDemand:
     height: int
     capacity: float = CAPACITY  # cores that a shard may use
     limits: Autoscaling = field(default_factory=Autoscaling)
+    shards: int = 0  # that there are, since nobody scales them; 0: as many as are needed
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,12 @@ def _need(
     limits, arrivals, inward = demand.limits, arriving[0], sent[0]
     allowed = limits.target_utilization * demand.capacity
     enough = _fewest(lambda count: cores(1 / count) <= allowed, max(1, demand.count))
-    least = limits.min_shards if limits.mode != "none" else 1
-    shards = max(enough, least)
+    shards = demand.shards or max(enough, limits.min_shards)
+    why = ""
+    if demand.shards:
+        why = f"; spec.shards is {shards}, and nobody scales it"
+    elif shards > enough:
+        why = f"; minShards asks for {shards}"
     each = cores(1 / shards)
     own = cores(0.0)
     kept_mb = min(demand.count * recent[0], shards * recent[1])
@@ -141,16 +147,17 @@ def _need(
         f"a shard   {own:.3f} cores for itself, at λ/{shards} = {arrivals / shards:,.0f}/s {each:.3f}: c = "
         f"{cost * 1e6:,.0f} µs of CPU each",
         f"shards    the fewest of which each needs at most u x capacity = {limits.target_utilization:g} x "
-        f"{demand.capacity:g} = {allowed:g} cores: {enough}"
-        + (f"; minShards asks for {least}" if least > enough else ""),
+        f"{demand.capacity:g} = {allowed:g} cores: {enough}{why}",
         f"cores     {shards} x {each:.3f} = {shards * each:.3f}",
         f"memory    {shards} x {memory[0]:.0f} MB + {demand.count} x {memory[1]:.2f} MB{kept} = {memory_mb:,.0f} MB",
         f"network   {sent[1]} = {inward / MB:.2f} MB/s ({inward * 8 / MB:.1f} Mbit/s) from devices",
     )
     warning = ""
-    if each > allowed:
-        warning = f"one device alone asks for {each:.2f} cores, and a shard may use {allowed:g}"
-    elif shards > limits.max_shards:
+    if (alone := cores(1 / enough)) > allowed:
+        warning = f"one device alone asks for {alone:.2f} cores, and a shard may use {allowed:g}"
+    elif shards < enough:
+        warning = f"spec.shards is {shards}, nobody scales it, and {enough} are needed"
+    elif not demand.shards and shards > limits.max_shards:
         warning = f"spec.autoscaling.maxShards is {limits.max_shards}, and {shards} are needed"
     return Need(demand.name, demand.count, shards, shards * each, memory_mb, inward, steps, warning)
 

@@ -82,8 +82,35 @@ def test_a_fleet_has_no_fewer_shards_than_it_asks_for() -> None:
     assert (alone.shards, need.shards) == (1, 2)
     assert need.memory_mb - alone.memory_mb == pytest.approx(COSTS.sensor_shard_mb)
     assert "cores: 1; minShards asks for 2" in "\n".join(need.arithmetic)
-    unscaled = replace(demand, limits=Autoscaling(mode="none", min_shards=2))
+    unscaled = replace(demand, shards=1)
     assert plan([unscaled], COSTS).needs[0].shards == 1
+
+
+def test_a_fleet_that_nobody_scales_has_the_shards_that_it_says() -> None:
+    demand = CameraDemand("yard", 46, 10.0, "jpeg", 1000, 1000, 1.0, HALF, shards=2)
+    (need,) = plan([demand], COSTS).needs
+    assert (need.shards, need.warning) == (2, "spec.shards is 2, nobody scales it, and 3 are needed")
+    assert need.cores == pytest.approx(46 * 0.022)
+    assert any("cores: 3; spec.shards is 2, and nobody scales it" in step for step in need.arithmetic)
+    (need,) = plan([replace(demand, shards=5)], COSTS).needs
+    assert (need.shards, need.warning) == (5, "")
+
+
+@pytest.mark.parametrize("autoscaling", ["{mode: none}", "{observe: true}", "{mode: hpa, observe: true}"])
+def test_the_command_plans_no_shards_that_nobody_would_start(
+    autoscaling: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs, fleet = tmp_path / "costs.json", tmp_path / "fleet.yaml"
+    costs.write_text(COSTS.to_json())
+    sensors = ", ".join(f"{{id: s-{number}, zone: hall}}" for number in range(100))
+    fleet.write_text(
+        "apiVersion: embereye.dev/v1beta1\nkind: SensorFleet\nmetadata: {name: hall}\n"
+        f"spec: {{shards: 1, autoscaling: {autoscaling}, sensors: [{sensors}]}}\n"
+    )
+    assert command.run(arguments(str(fleet), "--costs", str(costs), "--hz", "1000")) == 1
+    out = capsys.readouterr().out
+    assert "100 devices on 1 shard\n" in out
+    assert "BUT       spec.shards is 1, nobody scales it, and " in out
 
 
 def test_the_most_that_a_machine_carries_leaves_room_for_everything_else() -> None:
