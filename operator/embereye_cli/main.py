@@ -150,9 +150,14 @@ def _prepare_streams() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments` (default: the process's) name; returns the exit code."""
+    return run_process(lambda: _main(arguments))
+
+
+def run_process(command: Callable[[], int]) -> int:
+    """Run all that this process is for; returns the exit code, also where nobody reads on, or it is interrupted."""
     _prepare_streams()
     try:
-        return _main(arguments)
+        return command()
     except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
         return 0
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.explain.fleet import add_fleet_arguments, select, tell
+from embereye_cli.main import run_process
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
@@ -63,6 +64,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the plugin; returns the exit code."""
+    return run_process(lambda: _main(arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     parsed = build_parser().parse_args(arguments)
     commands: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, int]]] = {
         "status": _status,
@@ -81,8 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"kubectl embereye: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
 
 
 # --- pure: what is shown --------------------------------------------------------------------------------------------

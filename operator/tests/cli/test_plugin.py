@@ -164,6 +164,25 @@ def test_the_plugin_imports_neither_pictures_nor_the_operators_framework(tmp_pat
     assert "absent not found" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["--help"], ["status"]])
+def test_what_nobody_reads_any_more_or_no_terminal_can_show_ends_the_plugin_without_a_traceback(
+    words: list[str],
+) -> None:
+    program = (
+        "import sys; from embereye_cli import plugin\n"
+        "async def status(_):\n    print('\\u2026'); return 0\n"
+        "plugin._status = status; sys.exit(plugin.main())"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    with os.fdopen(writer, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], check=False, stdout=closed, stderr=subprocess.PIPE, env=environment
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 @pytest.mark.apiserver
 @pytest.mark.needs(KUBECTL)
 def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, tmp_path: Path) -> None:
