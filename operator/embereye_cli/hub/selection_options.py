@@ -10,6 +10,7 @@ from embereye.process.lifecycle import UserError
 from embereye.units import SECOND
 from embereye_cli.values import duration
 
+FIRST, LAST = -(2**63), 2**63 - 1  # nanoseconds since the Unix epoch that the wire has: from 1677 to 2262
 FIELDS = {"zone": "zones", "level": "levels", "kind": "kinds", "device": "devices", "type": "types"}
 
 
@@ -36,10 +37,14 @@ def selection_of(arguments: Namespace) -> Selection:
 
 def moment(text: str) -> int:
     """A time as people write it, in nanoseconds since the Unix epoch; ArgumentTypeError where it is none."""
-    if re.fullmatch(r"[0-9.]+(ms|s|m|h|d)", text):
-        return time.time_ns() - int(duration(text) * SECOND)
     try:
-        return int(datetime.fromisoformat(text).timestamp() * SECOND)
+        if re.fullmatch(r"[0-9.]+(ms|s|m|h|d)", text):
+            found = time.time_ns() - int(duration(text) * SECOND)
+        else:
+            found = int(datetime.fromisoformat(text).timestamp() * SECOND)
+        if not FIRST <= found <= LAST:
+            raise ValueError(found)
     except (ValueError, OverflowError) as error:
         example = "2026-11-22T17:50, or of the form 90m or 2d, so long ago"
         raise ArgumentTypeError(f'"{text}" is not a time such as {example}') from error
+    return found

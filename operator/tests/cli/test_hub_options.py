@@ -130,3 +130,13 @@ def test_a_hub_that_cannot_be_talked_to_is_told_with_what_to_do(details, remedy)
     sentence = access.sentence(error, "hub:1", "embereye access list")
     assert sentence.startswith(f"the hub at hub:1 cannot be reached: {details}; ")
     assert remedy in sentence
+
+
+@pytest.mark.parametrize("text", ["9999-12-31", "1600-01-01", "0001-01-01", "999999999d", "7"])
+def test_a_time_that_no_hub_takes_is_refused_by_its_option(text, capsys):
+    parser = ArgumentParser(prog="embereye alarms")
+    alarms.add_arguments(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["history", "--until", text])
+    assert f'argument --until: "{text}" is not a time such as 2026-11-22T17:50' in capsys.readouterr().err
+    assert parser.parse_args(["history", "--until", "2026-11-22"]).until
