@@ -81,11 +81,14 @@ def run(arguments: argparse.Namespace) -> int:
             if why:
                 print(f"embereye: {redact(source)}: {why}", file=sys.stderr)
                 failed = True
-    if coco:
-        coco.save()
-        print(f"{arguments.coco} holds {counted(coco.stills, 'still')}: look through their boxes", file=sys.stderr)
     if arguments.json:
         print(json.dumps(results, ensure_ascii=False))
+    if coco:
+        try:
+            coco.save()
+        except OSError as error:
+            raise UserError(f"--coco {arguments.coco} cannot be written: {error.strerror}") from error
+        print(f"{arguments.coco} holds {counted(coco.stills, 'still')}: look through their boxes", file=sys.stderr)
     return 2 if failed else 0
 
 

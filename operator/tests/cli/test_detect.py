@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from harness.settings import camera_settings
 
+from embereye.camera.coco import CocoFolder
 from embereye.camera.decode.image import decode
 from embereye.camera.recording import Settings, watch
 from embereye.camera.sources.video.player import frames
@@ -204,3 +206,23 @@ def test_findings_that_nobody_reads_any_more_are_no_failure(folder):
     with os.fdopen(writer) as closed:
         ended = subprocess.run(words, check=False, stdout=closed, stderr=subprocess.PIPE)
     assert (ended.returncode, ended.stderr.strip()) == (0, b"")
+
+
+def test_a_data_set_that_cannot_be_written_is_told_before_anything_is_looked_at(folder, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for data in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main(["detect", "--coco", str(data), str(folder / "walk.avi")]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert f"--coco {data} cannot be written: Not a directory" in said.err
+
+
+def test_what_was_seen_is_told_though_its_data_set_cannot_be_written(folder, tmp_path, capsys, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(CocoFolder, "save", refuse)
+    assert main(["detect", "--json", "--coco", str(tmp_path / "data"), str(folder / "walk.avi")]) == 2
+    said = capsys.readouterr()
+    assert [result["frames"] for result in json.loads(said.out)] == [60]
+    assert "cannot be written: No space left on device" in said.err

@@ -25,19 +25,23 @@ class CocoFolder:
     """A data set in `folder`: images/ and annotations.json, to which what is there already is not lost."""
 
     def __init__(self, folder: Path) -> None:
-        """UserError where `folder` holds annotations that cannot be read."""
+        """UserError where `folder` cannot be written, or holds annotations that cannot be read."""
         self._folder = folder
         self._images: dict[str, dict[str, Any]] = {}  # by file name
         self._boxes: dict[str, list[dict[str, Any]]] = {}  # likewise
         path = folder / FILE
         try:
-            known = json.loads(path.read_text()) if path.exists() else {"images": [], "annotations": []}
+            known = json.loads(path.read_bytes()) if path.exists() else {"images": [], "annotations": []}
             names = {image["id"]: image["file_name"] for image in known["images"]}
             self._images = {image["file_name"]: image for image in known["images"]}
             for box in known["annotations"]:
                 self._boxes.setdefault(names[box["image_id"]], []).append(box)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{path} is no data set in COCO's form: {error!r}; name another folder") from error
+        try:
+            (folder / "images").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--coco {folder} cannot be written: {error.strerror}") from error
 
     @property
     def stills(self) -> int:
@@ -51,7 +55,6 @@ class CocoFolder:
         except JpegError:
             return
         name = f"{hashlib.sha256(data).hexdigest()[:20]}.jpg"
-        (self._folder / "images").mkdir(parents=True, exist_ok=True)
         write_whole(self._folder / "images" / name, data, durable=False)
         self._images[name] = {"file_name": name, "width": header.width, "height": header.height}
         self._boxes[name] = []
@@ -76,7 +79,6 @@ class CocoFolder:
                 {**box, "id": number, "image_id": numbers[name]} for number, (name, box) in enumerate(boxes, 1)
             ],
         }
-        self._folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._folder / FILE, json.dumps(content, indent=1).encode())
 
 
