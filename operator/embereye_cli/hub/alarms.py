@@ -105,7 +105,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     clip = actions.add_parser("clip", help="fetch one clip or still")
     clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips: the first 8 digits or more")
     clip.add_argument("--output", type=Path, default=None, metavar="FILE",
-                      help="where to; default: DEVICE-TIME.mkv or .jpg, here")  # fmt: skip
+                      help="where to, or a folder; default: DEVICE-TIME.mkv or .jpg, here")  # fmt: skip
     false = actions.add_parser("false", help="mark an alarm as false: what is like it needs more evidence from then on")
     false.add_argument("alarm", help="a zone whose alarm is open, or an alarm's id")
     false.add_argument("--reason", default="", help="what it was that looked like a fire")

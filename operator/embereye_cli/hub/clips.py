@@ -69,7 +69,8 @@ class ClipCommands:
                 async for chunk in ClipsStub(self._link).Fetch(FetchClipRequest(sha256=wanted), timeout=FETCH_SECONDS):
                     if file is None:
                         clip = chunk.clip
-                        target = target or Path(_file_name(clip))
+                        target = target or Path()
+                        target = target / _file_name(clip) if target.is_dir() else target
                         draft = target.with_name(target.name + ".part")
                         file = stack.enter_context(draft.open("wb"))
                     file.write(chunk.data)
