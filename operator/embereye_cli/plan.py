@@ -93,13 +93,14 @@ def demands_of(arguments: argparse.Namespace) -> list[SensorDemand | CameraDeman
 def _fleet_demands(
     fleet: Fleet, arguments: argparse.Namespace, size: tuple[int, int]
 ) -> Sequence[SensorDemand | CameraDemand]:
-    spec, limits = fleet.spec, fleet.spec.autoscaling
-    bounds = shard_capacity(fleet), limits, spec.shards if limits.mode == "none" or limits.observe else 0
+    spec, capacity, limits = fleet.spec, shard_capacity(fleet), fleet.spec.autoscaling
+    shards = spec.shards if limits.mode == "none" or limits.observe else 0
+    count = len(fleet.devices)
     if isinstance(spec, SensorFleetSpec):
-        return [SensorDemand(fleet.key, len(fleet.devices), arguments.hz, arguments.frame_hz, *bounds)]
+        return [SensorDemand(fleet.key, count, arguments.hz, arguments.frame_hz, capacity, limits, shards)]
     assert isinstance(spec, CameraFleetSpec)
     rate = arguments.fps or spec.fps.target
-    return [CameraDemand(fleet.key, len(fleet.devices), rate, arguments.codec, *size, *bounds)]
+    return [CameraDemand(fleet.key, count, rate, arguments.codec, *size, capacity, limits, shards)]
 
 
 def sentences(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs: Costs, cores: float) -> list[str]:
