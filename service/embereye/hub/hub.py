@@ -63,7 +63,7 @@ class Hub:
     ) -> None:
         """`leases` is what sessions, silences and tests are timed by: steady, also while the machine is suspended."""
         self._store = store
-        self._asleep = lambda: leases() - steady()
+        self._asleep: Callable[[], int] = lambda: leases() - steady()
         self._slept = self._asleep()  # of that, what has been noted
         self._retention_ns = retention_ns
         self.timeline = Timeline(clock, steady)

@@ -331,11 +331,16 @@ async def test_a_hub_begins_with_all_that_is_stored_or_not_at_all(
     threads = StoreThreads(tmp_path)
     assert (await threads.open()).zones == [b"state"]
     await threads.close()
-    monkeypatch.setattr(storage, "LOAD_SECONDS", 0.0)
+    monkeypatch.setattr(storage, "LOAD_SECONDS", 0.001)
     failures.append(StoreError("disk I/O error"))
     threads = StoreThreads(tmp_path)
-    with pytest.raises(UserError, match="what the hub stored cannot be read: disk I/O error"):
-        await threads.open()
+    assert await threads.open() == StoredState(), "alarms are told, although nothing can be stored"
+    assert threads.failing == "disk I/O error"
+    failures.append(StoreError("disk I/O error"))
+    with pytest.raises(StoreError, match="disk I/O error"):
+        await threads.write(lambda store: store.commit(Transaction()))
+    with pytest.raises(BeginAnewError, match="holds what could not be read before"):
+        await threads.write(Store.reach)
     await threads.close()
 
 

@@ -20,7 +20,7 @@ from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.bus import records as bus_records
 from embereye.hub.bus.records import Position
 from embereye.hub.coverage.ledgers import LedgerKey, Part
-from embereye.hub.databases.interface import DamagedError, Database, OwnedError, StoreError
+from embereye.hub.databases.interface import BeginAnewError, DamagedError, Database, OwnedError, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.feeds import records as subscription_records
 from embereye.hub.feeds.records import StoredSubscription
@@ -50,7 +50,7 @@ RECENT = 20_000  # ids of reports that the hub knows without asking; what is sen
 PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
 MOST_PATIENCE_SECONDS = 60.0
 FOLDER_SECONDS = 5.0
-LOAD_SECONDS = 5.0  # to try to read what the hub goes on from: without part of it no hub begins
+LOAD_SECONDS = 5.0  # to try to read what the hub goes on from, before it begins without
 LOAD_RETRY_SECONDS = 0.25
 ENDLESS = 2**63 - 1  # nanoseconds, or a cursor: the most that a database holds
 # What is replaced by what the hub knows where the database lost some of it. All of these are small.
@@ -172,11 +172,12 @@ class Store:
         self._told = set[tuple[str, str]]()  # queries and errors
         # Events and entries of the audit trail in the commits that failed: tried last, and known to be stored.
         self._tried = self._stored = (0, 0)
+        self.unloaded = ""  # why what the hub was to go on from could not be read; '': it could
 
     @property
     def failing(self) -> str:
-        """Why the database cannot be written; '' where it can, or where that is not known yet."""
-        return self._db.failing
+        """Why nothing is written to the database; '' where it can be, or where that is not known yet."""
+        return self._db.failing or self.unloaded
 
     @property
     def lost(self) -> int:
@@ -277,8 +278,7 @@ class Store:
         After that the next one has to begin with all that this one had: it may turn out to be stored already.
         BeginAnewError where what was known of the database before is no longer true.
         """
-        if self._db.failing:
-            self._db.recover()
+        self.reach()
         held = transaction.held
         if self._db.lost and held is None:
             raise StoreError(f"{self._db.name} lost {counted(self._db.lost, 'transaction')}")
@@ -414,11 +414,17 @@ class Store:
 
     def check(self) -> None:
         """Find out whether the database can still be reached."""
-        if not self._db.failing:
+        if not self.failing:
             self._db.check()
 
     def reach(self) -> None:
-        """Connect with a database that failed; StoreError where that fails still."""
+        """Connect with a database that failed; StoreError where that fails still.
+
+        BeginAnewError where what the hub was to go on from can be read now.
+        """
+        if self.unloaded:
+            self.load()
+            raise BeginAnewError(f"{self._db.name} holds what could not be read before: begin anew from it")
         if self._db.failing:
             self._db.recover()
 
@@ -596,15 +602,21 @@ class StoreThreads:
         if self._address and self._store.failing:
             return StoredState()
         deadline = loop.time() + LOAD_SECONDS
-        while True:
+        while loop.time() < deadline:
             try:
                 loading = loop.run_in_executor(self._writer, self._store.load)
                 await _await_patiently(loading, self._store, MOST_PATIENCE_SECONDS)
-                return await loading
+                state = await loading
             except StoreError as error:
-                if loop.time() >= deadline:
-                    raise UserError(f"what the hub stored cannot be read: {error}") from error
-            await asyncio.sleep(LOAD_RETRY_SECONDS)
+                self._store.unloaded = str(error)
+                await asyncio.sleep(LOAD_RETRY_SECONDS)
+            else:
+                self._store.unloaded = ""
+                return state
+        if self._place:
+            raise OwnedError(self._store.unloaded)
+        logger.error("what the hub stored cannot be read: %s; it goes on without, until it can", self._store.failing)
+        return StoredState()
 
     async def _lock_folder(self) -> int:
         """Lock the folder, which a replica that has just let go of the database may be about to let go of as well."""
