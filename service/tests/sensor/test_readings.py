@@ -1,0 +1,71 @@
+"""What readings say is the same however a device puts it into lines."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from harness.settings import sensor_settings
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from embereye.detect.sensing.bands import BandTable
+from embereye.levels import Kind, Level
+from embereye.sensor.device.sensor import SensorDevice
+from embereye.shard.evidence.episodes import Episodes
+from embereye.units import SECOND
+from embereye.v1.types_pb2 import Device
+
+START = 1_700_000_000 * SECOND
+NAN = math.nan
+Row = tuple[float, float, float, float]
+Told = list[tuple[int, int, int]]  # second, kind, level
+
+
+def by_channel(row: Row) -> list[Row]:
+    smoke, flame, gas, digital = row
+    return [(smoke, NAN, NAN, NAN), (NAN, flame, NAN, digital), (NAN, NAN, gas, NAN)]
+
+
+def told(seconds: Iterable[Sequence[Row]]) -> Told:
+    """What a hub is told of a device that sends some lines at once each second."""
+    device = SensorDevice(Device(id="s", zone="hall"), sensor_settings(), BandTable())
+    episodes = Episodes("f")
+    found: Told = []
+    for second, rows in enumerate(seconds):
+        now = START + second * SECOND
+        reports = [episodes.observe(sign, now) for sign in device.analyse_readings(np.array(rows), now)]
+        found += [(second, report.kind, report.level) for report in reports if report]
+    return sorted(found)
+
+
+def test_a_sign_is_told_every_second_although_each_channel_has_a_line_of_its_own() -> None:
+    burning = [(820.0 + second % 3, 5.0, 400.0, 0.0) for second in range(120)]
+    renewed = told(map(by_channel, burning))
+    assert renewed == [(second, Kind.SMOKE, Level.PRE_ALARM) for second in range(120)]
+
+
+def test_a_sign_that_is_over_within_its_hold_ends_although_each_channel_has_a_line_of_its_own() -> None:
+    dips = [(820.0, 5.0, 400.0, 0.0)] * 3 + [(300.0, 5.0, 400.0, 0.0)] * 5
+    assert told(map(by_channel, dips))[-1] == (5, Kind.SMOKE, Level.CLEAR)
+
+
+def test_a_channel_that_keeps_crossing_its_threshold_does_not_hide_how_another_one_goes_on() -> None:
+    rows = [(820.0, 5.0, gas, 0.0) for gas in (400.0, 4000.0) * 20]
+    smoke = [one for one in told(map(by_channel, rows)) if one[1] == Kind.SMOKE]
+    assert smoke == [(second, Kind.SMOKE, Level.PRE_ALARM) for second in range(40)]
+
+
+def counts(*edges: float) -> st.SearchStrategy[float]:
+    return st.sampled_from([0.0, 300.0, *edges, 4095.0, 5000.0])
+
+
+reading = st.tuples(
+    counts(600, 820, 1200), counts(1500, 2600, 3400), counts(600, 1100, 2400), st.sampled_from([0.0, 1])
+)
+
+
+@given(st.lists(reading, max_size=12))
+@example([(820.0, 1500, 600, 0), (300.0, 1500, 600, 0)] * 6)
+@example([(300.0, 1500, 600, 1.0), (820.0, 3400, 600, 0)] * 6)
+def test_a_reading_says_the_same_with_each_channel_in_a_line_of_its_own(rows: list[Row]) -> None:
+    assert told(map(by_channel, rows)) == told([row] for row in rows)
