@@ -263,8 +263,9 @@ class Client:
         )
 
     def body(self, state: _Device, spooled: Spooled, link: "_Link") -> DeviceBatch | None:
-        """What is sent for a spooled batch; a stream learns a device's calibration with its first one.
+        """What is sent for a spooled batch; a stream learns a device's calibration with the first one.
 
+        And with the first one after a shard let go of the device, or asked: it keeps none of devices that go.
         None where it was lost with a damaged spool: nothing waits for it any more.
         """
         batch = self._outbox.body(spooled.number)
@@ -281,7 +282,7 @@ class Client:
         return batch
 
     def handle_response(self, response: IngestResponse, link: "_Link") -> None:
-        """Act on a shard's acknowledgement, drain or refusal."""
+        """Act on a shard's acknowledgement, drain or refusal, or on its request for calibrations."""
         done: list[Spooled] = []
         for mark in response.ack.watermarks:
             state = self._devices.get(mark.device)
@@ -308,6 +309,7 @@ class Client:
             if (state := self._devices.get(name)) is not None and state.holder is link:
                 state.route = ""
                 self._refused(state, link, response.rejected.reason)
+        link.calibrated.difference_update(response.calibrate.devices)
         self._changed.set()
         self._wake()
 
@@ -370,7 +372,8 @@ class Client:
         return dial(address, self._tls, server_name=split_address(self._target)[0] if self._tls else "")
 
     def release(self, state: _Device, link: "_Link") -> None:
-        """What is in flight for a device on `link` will not be acknowledged there."""
+        """What is in flight for a device on `link` will not be acknowledged there, nor is its calibration kept."""
+        link.calibrated.discard(state.name)
         if state.holder is link:
             link.in_flight -= state.sent
             state.sent, state.holder = 0, None
@@ -389,7 +392,6 @@ class Client:
             self.release(state, link)
             if state.route == link.target and not again:
                 self._send_on(state, "")
-        link.calibrated.clear()
         if not link.home:
             del self._links[link.target]
             if again:

@@ -23,11 +23,20 @@ from embereye.client.outbox import Outbox
 from embereye.process.addresses import free_port
 from embereye.process.grpc_server import GrpcServer, channel
 from embereye.process.tasks import Tasks
+from embereye.sensor.grpc.ingest import _Stream
 from embereye.sensor.shard import SensorShard
 from embereye.shard.service import ShardContext, ShardOptions
 from embereye.sim.sensors import Chip, SensorSpec, run_sensors
 from embereye.v1.evidence_pb2 import Ledger
-from embereye.v1.ingest_pb2 import Ack, DeviceBatch, IngestRequest, IngestResponse, Reading, Watermark
+from embereye.v1.ingest_pb2 import (
+    Ack,
+    DeviceBatch,
+    IngestRequest,
+    IngestResponse,
+    Reading,
+    ThermalFrame,
+    Watermark,
+)
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
@@ -212,6 +221,98 @@ async def test_a_device_that_moves_to_another_shard_is_followed(start: Start) ->
     assert first.ledger("a").analysed == 11
     assert second.ledger("b").analysed == 10
     assert second.ledger("b").duplicate == 0
+
+
+def thermal(client: Client) -> Callable[[Running, str], Awaitable[None]]:
+    """Send frames of "a" until its state at a shard has a word in it."""
+    chip = Chip(1)
+    client.calibrate("a", chip.eeprom)
+
+    async def send_until(shard: Running, word: str) -> None:
+        async with asyncio.timeout(20):
+            while not any(one.id == "a" and word in one.state for one in shard.shard.devices(time.time_ns())):
+                client.send_frame("a", chip.frame(0.0, 1))
+                await asyncio.sleep(0.02)
+
+    return send_until
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards as those of earlier versions, which ask for no calibration."""
+    monkeypatch.setattr(_Stream, "asks_calibration", lambda *_: False)
+
+
+@pytest.mark.usefixtures("silent")
+async def test_a_device_that_comes_back_to_a_shard_brings_its_calibration_once_more(start: Start) -> None:
+    first, second = await start(), await start()
+    peers = {"first": first.peer("first"), "second": second.peer("second")}
+    first.own("a")
+    second.own(elsewhere={"a": "first"}, peers=(peers["first"],))
+    async with Client(first.target) as client:
+        send_until = thermal(client)
+        await send_until(first, ", calibrated")
+        for epoch, (new, old, name) in enumerate([(second, first, "second"), (first, second, "first")], 2):
+            new.own("a", epoch=epoch)
+            old.own(epoch=epoch, elsewhere={"a": name}, peers=(peers[name],))
+            await send_until(new, ", calibrated")
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("owner", ["second", ""])
+async def test_a_calibration_that_was_refused_with_the_first_batch_comes_with_the_next(
+    start: Start, monkeypatch: pytest.MonkeyPatch, owner: str
+) -> None:
+    monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0.1)
+    first, second = await start(), await start()
+    elsewhere = {"a": owner} if owner else {}
+    first.own(elsewhere=elsewhere, peers=(second.peer("second"),))
+    if owner:
+        second.own("a")
+    async with Client(first.target) as client:
+        send_until = thermal(client)
+        if owner:
+            await send_until(second, ", calibrated")
+        else:
+            client.send_frame("a", Chip(1).frame(0.0, 1))
+            await until(lambda: client.rejected)
+        first.own("a", epoch=2)
+        second.own(epoch=2, elsewhere={"a": "first"}, peers=(first.peer("first"),))
+        await send_until(first, ", calibrated")
+
+
+async def test_a_shard_that_lost_a_calibration_asks_for_it(start: Start) -> None:
+    running = await start()
+    running.own("a")
+    async with Client(running.target) as client:
+        send_until = thermal(client)
+        await send_until(running, ", calibrated")
+        assert await client.flush(20)
+        running.own(epoch=2)  # and nothing is sent meanwhile
+        running.own("a", epoch=3)
+        await send_until(running, "uncalibrated")
+        await send_until(running, ", calibrated")
+
+
+async def test_a_calibration_that_a_sender_does_not_have_is_asked_for_now_and_then_and_nothing_waits_for_it(
+    start: Start,
+) -> None:
+    running = await start()
+    running.own("a")
+    async with channel(running.target) as link:
+        call = IngestStub(link).Stream()
+        responses = []
+        for sequence in range(1, 6):
+            frames = [ThermalFrame(sequence=sequence, words=Chip(1).frame(0.0, 1))]
+            await call.write(IngestRequest(devices=[DeviceBatch(device="a", epoch=1, frames=frames)]))
+            responses.append(await answer(call))
+            if sequence == 1:
+                responses.append(await answer(call))
+        call.cancel()
+    asked = [response for response in responses if response.HasField("calibrate")]
+    assert [list(one.calibrate.devices) for one in asked] == [["a"]]
+    assert [one.ack.watermarks[0].sequence for one in responses if one.HasField("ack")] == [1, 2, 3, 4, 5]
+    assert running.ledger("a").analysed == 5
 
 
 async def test_a_draining_shard_is_left_for_the_one_it_names_without_loss(start: Start) -> None:

@@ -17,8 +17,10 @@ from embereye.sensor.grpc.owner import Owner
 from embereye.sensor.handoff import Handoffs
 from embereye.shard.access import EVERYTHING, Grant
 from embereye.shard.links import PeerAddress
+from embereye.units import SECOND
 from embereye.v1.ingest_pb2 import (
     Ack,
+    Calibrate,
     Drain,
     IngestResponse,
     Rejected,
@@ -39,6 +41,7 @@ MOST_DEVICES = 10_000  # in one request: parsed, each of them takes 300 bytes, a
 MOST_UNKNOWN = 1_000  # devices that nobody declared, on one stream
 MAX_NAME = 253  # characters of a device's id on the wire; declared ones have 63 at most
 DEVICE_TAGS = (b"\x0a", b"\x8a")  # how the tag of a device begins in a request, however long it is written
+CALIBRATION_RETRY_NS = 5 * SECOND  # between two requests for a device's calibration
 MOST_RESPONSES = 16  # waiting on a stream, beyond which its sender is not read any further
 
 
@@ -75,6 +78,7 @@ class _Stream:
         self.refused: set[str] = set()  # devices whose batches are on their way although they were named in a refusal
         self.overlong = False  # whether a device's name was longer than MAX_NAME
         self.drained = False
+        self._asked_ns: dict[str, int] = {}  # device → when its calibration was last asked for
         self._context = context
         self._writing = asyncio.Lock()
         self._responses: deque[IngestResponse] = deque()
@@ -96,6 +100,21 @@ class _Stream:
         self.refused.add(device)
         if unknown:
             self.unknown.add(device)
+        return True
+
+    def acknowledge(self, devices: Collection[SensorDevice], now_ns: int) -> None:
+        """Say up to where all that `devices` sent is accounted for, and whose calibration is missing."""
+        self.add([IngestResponse(ack=Ack(watermarks=[one.watermark() for one in devices]))])
+        if wanted := [one.spec.id for one in devices if self.asks_calibration(one, now_ns)]:
+            self.add([IngestResponse(calibrate=Calibrate(devices=wanted))])
+
+    def asks_calibration(self, device: SensorDevice, now_ns: int) -> bool:
+        """Whether the calibration of `device`, which has sent something, is to be asked for now."""
+        if not device.frames.wants_calibration:
+            return False
+        if now_ns - self._asked_ns.get(device.spec.id, 0) <= CALIBRATION_RETRY_NS:
+            return False
+        self._asked_ns[device.spec.id] = now_ns
         return True
 
     async def abort(self, why: str) -> None:
@@ -330,19 +349,18 @@ class Ingest:
                     own.add(device)
                 elif stream.refuse(name, unknown=device is None and self._owner.peer_of(name) is None):
                     unowned.setdefault(stream, []).append(name)
-        accounted = self._analyse_devices(batches)
+        now = now_ns()
+        accounted = self._analyse_devices(batches, now)
         for stream, own in senders.items():
             if acknowledged := own & accounted:
-                marks = [one.watermark() for one in acknowledged]
-                stream.add([IngestResponse(ack=Ack(watermarks=marks))])
+                stream.acknowledge(acknowledged, now)
             if names := unowned.get(stream):
                 stream.add(self._answer_unowned(names))
             self._send(stream)
         self._analysed_at = asyncio.get_running_loop().time()
 
-    def _analyse_devices(self, batches: Mapping[SensorDevice, Sequence[Any]]) -> set[SensorDevice]:
+    def _analyse_devices(self, batches: Mapping[SensorDevice, Sequence[Any]], now: int) -> set[SensorDevice]:
         """The devices of which everything is accounted for."""
-        now = now_ns()
         accounted = set()
         for device, own in batches.items():
             try:
