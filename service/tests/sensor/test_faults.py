@@ -150,6 +150,56 @@ def test_a_stuck_pixel_is_replaced_and_many_are_a_fault() -> None:
     assert reason == "100 of 768 thermal pixels are broken, stuck or noisy; 76 is the most"
 
 
+@pytest.mark.parametrize("period", [7, 10, 30])
+def test_a_sensor_that_is_unplugged_is_found_and_found_again_to_work_however_rarely_its_device_reports(
+    period: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    played = Played()
+    reasons: dict[int, str] = {}
+    for second in range(900):
+        played.now += SECOND
+        if second % period == 0:
+            smoke = 3.0 if 300 <= second < 600 else 500.0 + second // period % 3
+            row = [smoke, 1000.0 + second // period % 3, 400.0 + second // period % 3, 0.0]
+            played.device.analyse_readings(np.array([row]), played.now)
+        if second % 5 == 3:
+            played.device.inspect_sensors(played.now)
+            reasons[second] = device_status(played.device, played.now, 60 * SECOND).reason
+    assert set(reasons.values()) == {"", "smoke fell to 3 counts, as if its sensor had been unplugged"}
+    found = [second for second, reason in reasons.items() if reason]
+    assert 360 - period <= min(found) < 300 + 60 + 2 * period + 5
+    assert 600 - 5 <= max(found) < 600 + period + 5
+    assert caplog.messages == ["device s: smoke fell to 3 counts, as if its sensor had been unplugged"]
+
+
+def test_a_device_that_reports_every_ten_minutes_is_not_stuck_because_a_few_reports_are_the_same() -> None:
+    played = Played()
+    for report in range(90):
+        played.now += 600 * SECOND
+        played.device.analyse_readings(
+            np.array([[283.0 + report // 6 % 2, 1305.0 + report // 6 % 2, 2, 0]]), played.now
+        )
+        played.device.inspect_sensors(played.now)
+        assert not played.device.faults
+
+
+def test_nothing_is_found_out_about_a_sensor_that_says_nothing() -> None:
+    played = Played()
+    for second in range(60):
+        assert played.read(283 + second % 3, 1305 + second % 2, 400 + second % 2, 0, seconds=1) == ""
+    played.now += 3600 * SECOND
+    assert "silent" in played.looked()
+    assert not played.device.faults
+
+
+def test_a_fault_is_logged_once_although_its_sentence_counts_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    played = Played()
+    for second in range(120):
+        played.read(283 + second % 3, 1305 + second % 2, NAN if second else 400, 0, seconds=1)
+    assert played.device.faults == {"gas": "gas has not been said for 118 s"}
+    assert caplog.messages == ["device s: gas has not been said for 60 s"]
+
+
 @pytest.mark.parametrize("column", [0, 1, 2])
 def test_a_reading_out_of_range_is_never_shown(column: int) -> None:
     row = [283.0, 1305.0, 2.0, 0.0]

@@ -1,6 +1,6 @@
 """Whether a sensor's readings can be those of a working sensor: one that is stuck, noisy or silent is a fault.
 
-Pure: values and times go in. Call it every few seconds: for each packet it would cost too much.
+Pure: values and times go in. Call it every few seconds where there are new ones: for each it would cost too much.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ FULL_SCALE = 4095.0  # counts of the converter for which the limits below are gi
 # calm but a broken wire, a frozen converter or a program that sends the same line over and over. A coarser converter
 # does not see those counts: it is given longer, by as much as it is coarser.
 STUCK_NS = 1800 * SECOND
+STUCK_LOOKS = 30  # at least, at which it was the same: of a device that reports rarely a few may well be
 # Channels without a sensor read next to nothing, and may do so for ever. One that read more before has lost its sensor.
 UNUSED_COUNTS = 16.0
 LOST_NS = 60 * SECOND
@@ -30,6 +31,7 @@ class _Channel(NamedTuple):
     changed_ns: int
     noise: float
     alive_ns: int  # when it last read more than an unused channel does; 0: never
+    same: int  # looks in a row without a change
 
 
 class SensorHealth:
@@ -66,7 +68,7 @@ class SensorHealth:
             used = value > UNUSED_COUNTS * scale
             if silent_ns >= SILENT_NS:
                 faults[name] = f"{name} has not been said for {silent_ns / SECOND:.0f} s"
-            elif same_ns >= stuck_ns and used and not alarmed:
+            elif same_ns >= stuck_ns and channel.same >= STUCK_LOOKS and used and not alarmed:
                 faults[name] = f"{name} is stuck at {value:g} counts for {same_ns / SECOND / 60:.0f} min"
             elif name in SLOW and channel.noise > NOISY_COUNTS * scale:
                 faults[name] = f"{name} jumps by {channel.noise:.0f} counts up and down"
@@ -75,11 +77,12 @@ class SensorHealth:
         return faults
 
     def _next(self, name: str, value: float, now_ns: int, unused: float) -> _Channel:
-        before = self._channels.get(name, _Channel(value, now_ns, 0.0, 0))
+        before = self._channels.get(name, _Channel(value, now_ns, 0.0, 0, 0))
         change = abs(value - before.value)
         return _Channel(
             value,
             now_ns if change else before.changed_ns,
             before.noise + (change - before.noise) / NOISE_SAMPLES,
             now_ns if value > unused else before.alive_ns,
+            0 if change else before.same + 1,
         )

@@ -14,7 +14,6 @@ from embereye.sensor.device.frames import FrameAnalysis
 from embereye.sensor.device.levels import CLEAR, HEAT, Levels
 from embereye.sensor.device.readings import ReadingAnalysis
 from embereye.shard.evidence.episodes import Sign
-from embereye.units import SECOND
 from embereye.v1.ingest_pb2 import Watermark
 from embereye.v1.shard_pb2 import SensorSettings
 from embereye.v1.types_pb2 import Device
@@ -23,7 +22,6 @@ logger = logging.getLogger(__name__)
 COMPACTED = "compacted"  # why readings were shed: a summary was analysed in their place
 BAD_CALIBRATION = "bad calibration"
 FRAMES = "frames"  # the key of a thermal sensor's fault
-INSPECTED_NS = 2 * SECOND  # after its last word nothing more is found out about a sensor
 
 
 class SensorDevice:
@@ -39,6 +37,7 @@ class SensorDevice:
         self.emissivity = own.emissivity  # of what it looks at, 0..1
         self.faults: dict[str, str] = {}  # "smoke", "flame", "gas" or FRAMES → why its readings are none
         self._health = SensorHealth()
+        self._inspected_ns = 0  # when that was heard which was inspected last
 
     def configure(self, spec: Device, settings: SensorSettings) -> None:
         """Hold what comes next against a changed declaration or changed settings; what was learnt stays."""
@@ -107,10 +106,15 @@ class SensorDevice:
         return Watermark(device=self.spec.id, epoch=self.arrivals.epoch, sequence=self.arrivals.sequence)
 
     def inspect_sensors(self, now_ns: int) -> None:
-        """Find out, every few seconds, whether its sensors work. A change is logged once."""
+        """Find out, every few seconds, whether its sensors work, where it has said something since the last time.
+
+        That another one is faulty is logged once.
+        """
         arrivals = self.arrivals
-        if now_ns - arrivals.watch.heard_ns > INSPECTED_NS:
+        heard_ns = arrivals.watch.heard_ns
+        if heard_ns == self._inspected_ns:
             return
+        self._inspected_ns = heard_ns
         faults = self._health.inspect_row(
             arrivals.row,
             now_ns,
@@ -121,8 +125,9 @@ class SensorDevice:
         if fault := self.frames.inspect(now_ns, quiet=self.levels.held(HEAT) <= CLEAR):
             faults[FRAMES] = fault
         if faults != self.faults:
+            news = faults.keys() != self.faults.keys()  # the sentences count seconds
             self.faults = faults
-            if faults:
+            if faults and news:
                 logger.warning("device %s: %s", self.spec.id, "; ".join(faults.values()))
             self._note_blindness()
 

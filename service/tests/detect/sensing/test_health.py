@@ -45,8 +45,8 @@ def test_smoke_that_rises_as_quickly_as_a_fire_makes_it_is_no_noise() -> None:
 def test_a_coarser_converter_is_given_longer_to_move() -> None:
     health = SensorHealth()
     row = (283.0 / 4, 1305.0 / 4, math.nan)
-    assert not health.inspect_row(row, SECOND, full_scale=1023)
-    assert not health.inspect_row(row, 3600 * SECOND, full_scale=1023)
+    for minutes in range(0, 61, 2):
+        assert not health.inspect_row(row, minutes * 60 * SECOND, full_scale=1023)
     assert list(health.inspect_row(row, 7300 * SECOND, full_scale=1023)) == ["smoke", "flame"]
 
 
