@@ -101,7 +101,7 @@ def sentences(entry: dict[str, Any], now_ns: int) -> Iterator[str]:
         yield f"  {shared:,} of them were taken by two owners while it changed hands, and count twice"
     if takeovers := int(ledger.get("takeovers", 0)):
         times = "once" if takeovers == 1 else f"{takeovers:,} times"
-        yield f"  {times} a newer connection began to speak for it: do two devices have this id?"
+        yield f"  {times} another connection began to speak for it: do two devices have this id?"
     yield "  the ledger adds up" if balanced(ledger) else "  the ledger does NOT add up: please report this"
     if owners > 1:
         yield "  by owner:"

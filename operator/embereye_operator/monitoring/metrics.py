@@ -315,7 +315,7 @@ METRICS = (
         "counter",
         "",
         (),
-        "Times that a newer connection began to speak for a device.",
+        "Times that another connection began to speak for a device.",
         (SENSOR,),
     ),
     Metric("embereye_sensor_temperature_max_celsius", "gauge", "°C", ("device", "zone"), "Hottest pixel.", (SENSOR,)),

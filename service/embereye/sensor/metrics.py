@@ -85,7 +85,7 @@ def device_metrics(devices: Collection[SensorDevice], departed: Ledger) -> Itera
     yield _labelled("embereye_sensor_shed", "Packets given up, by reason.", totals.shed)
     yield _labelled("embereye_sensor_rejected", "Packets refused, by reason.", totals.rejected)
     yield counter(
-        "embereye_sensor_takeovers", "Times that a newer connection began to speak for a device.", totals.takeovers
+        "embereye_sensor_takeovers", "Times that another connection began to speak for a device.", totals.takeovers
     )
     gauges = {
         name: ManySeries(f"embereye_sensor_{metric}", text, "gauge", ("device", "zone"))

@@ -590,6 +590,10 @@ class TextSession(asyncio.Protocol):
             return False
         if other.address == self.address and not other.grant.device:
             return False
+        return self._is_heard(device, now_ns)
+
+    def _is_heard(self, device: SensorDevice, now_ns: int) -> bool:
+        """Whether who speaks for `device` was heard within the deadline."""
         # Of a shard that stood still it is not known yet whom it would have heard.
         heard_ns = max(device.arrivals.watch.heard_ns, self._owner.running.since(now_ns))
         return now_ns - heard_ns <= self._owner.deadline_ns
@@ -606,14 +610,16 @@ class TextSession(asyncio.Protocol):
                     device.spec.id, self.address, other.address,
                 )  # fmt: skip
             return False
-        if isinstance(other, TextSession) and other.number > self.number:
+        if isinstance(other, TextSession) and other.number > self.number and self._is_heard(device, now_ns):
             arrivals.refuse(SUPERSEDED, count)
+            arrivals.note_rival(f"an older connection from {self.address}", now_ns)
             return False
         if isinstance(other, TextSession):
             other.forget()
             if self.number != other.number:  # else the same connection of the device, passed on in another way
                 arrivals.ledger.takeovers += 1
-                logger.warning("device %s: a newer connection speaks for it now", device.spec.id)
+                which = "a newer" if self.number > other.number else "an older"
+                logger.warning("device %s: %s connection speaks for it now", device.spec.id, which)
         arrivals.speaker = self
         if self._spoken_for is None:
             self._spoken_for = WeakSet()

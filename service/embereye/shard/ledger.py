@@ -17,7 +17,7 @@ class Ledger:
     shed: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     shared: int = 0  # of offered: passed on by the owner before, which counts it, too
-    takeovers: int = 0  # times that a newer connection began to speak for it while an older one was open
+    takeovers: int = 0  # times that another connection began to speak for it while one was open
     since_ns: int = field(default_factory=now_ns)  # when it was begun, which tells it from an earlier one
 
     @property
