@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -29,6 +30,7 @@ from embereye.v1.ingest_pb2 import (
     Reading,
     ReadingColumns,
     ThermalFrame,
+    Watermark,
 )
 from embereye.v1.ingest_pb2_grpc import IngestStub
 
@@ -40,6 +42,10 @@ LINGER = 0.05  # seconds that a reading waits for others
 WINDOW = 16  # batches in flight on a stream
 RETRY_SECONDS = 1.0  # until a disk that could not be written is tried again
 REJECTED_SECONDS = 5.0  # until a device that no shard knows is tried again: it may be declared meanwhile
+# Epochs are nanoseconds. Who begins anew after another one's leaves up to a millisecond: two who do so at once must not
+# count in the same epoch, where what one sends would pass for the other's that was taken already.
+EPOCH_SPREAD = 1_000_000
+LAST_EPOCH = 2**63 - 1  # that a spool can keep
 KNOWN = 64  # shards that are remembered, to ask them where the service does not answer
 
 
@@ -54,6 +60,7 @@ class _Device:
     holder: "_Link | None" = None  # the link on which they are in flight
     route: str = ""  # the target that owns it; "": the fleet's service
     rest_until: float = 0.0  # monotonic seconds
+    began_anew: bool = False  # counting, after another sender's epoch
     moves: Backoff = field(default_factory=lambda: Backoff(floor=0.02, cap=2.0))  # since the last acknowledgement
 
 
@@ -283,23 +290,7 @@ class Client:
 
     def handle_response(self, response: IngestResponse, link: "_Link") -> None:
         """Act on a shard's acknowledgement, drain or refusal, or on its request for calibrations."""
-        done: list[Spooled] = []
-        for mark in response.ack.watermarks:
-            state = self._devices.get(mark.device)
-            if state is None or state.holder is not link:
-                continue
-            if state.batches[0].epoch < mark.epoch:
-                self._refused(state, link, "a newer sender speaks for it: do two programs send for one device?")
-                continue
-            self.rejected.pop(mark.device, None)
-            state.moves.reset()
-            link.useful = True
-            while state.sent and state.batches[0].epoch == mark.epoch and state.batches[0].last <= mark.sequence:
-                done.append(state.batches.popleft())
-                state.sent -= 1
-                link.in_flight -= 1
-            if not state.sent:
-                state.holder = None
+        done = [one for mark in response.ack.watermarks for one in self._acknowledged(mark, link)]
         if done:
             self._outbox.forget(done)
             self.acknowledged += sum(one.items for one in done)
@@ -312,6 +303,52 @@ class Client:
         link.calibrated.difference_update(response.calibrate.devices)
         self._changed.set()
         self._wake()
+
+    def _acknowledged(self, mark: Watermark, link: "_Link") -> list[Spooled]:
+        """The batches of a device, in flight on `link` until now, that `mark` says are accounted for."""
+        state = self._devices.get(mark.device)
+        if state is None or state.holder is not link:
+            return []
+        # Those of epochs before, as a damaged spool has left, were accounted for before them.
+        in_flight = list(islice(state.batches, state.sent))
+        own = [place for place, one in enumerate(in_flight, 1) if one.epoch == mark.epoch and one.last <= mark.sequence]
+        done = [state.batches.popleft() for _ in range(max(own, default=0))]
+        state.sent -= len(done)
+        link.in_flight -= len(done)
+        if state.sent and state.batches[0].epoch < mark.epoch:
+            if self._begin_anew(state, mark.epoch):
+                self.release(state, link)
+            else:
+                self._refused(state, link, "a newer sender speaks for it: do two programs send for one device?")
+            return done
+        self.rejected.pop(mark.device, None)
+        state.moves.reset()
+        link.useful = True
+        if not state.sent:
+            state.holder = None
+        return done
+
+    def _begin_anew(self, state: _Device, after: int) -> bool:
+        """Have what waits of a device counted in epochs later than `after`, once; whether that was done.
+
+        Where a clock is behind at the start, as without a battery, so is the epoch, and the newer one is that of the
+        sender's own last run. To who had something acknowledged under its epoch it is that of another program.
+        """
+        first, counting = state.batches[0], state.counting
+        if state.began_anew or first.last != first.items or after > LAST_EPOCH - 2 * EPOCH_SPREAD:
+            return False
+        start = after + self._jitter.randint(1, EPOCH_SPREAD)
+        epochs = dict.fromkeys([*(one.epoch for one in state.batches), counting.epoch])
+        later = {epoch: start + number for number, epoch in enumerate(epochs)}
+        renewed = Counting(later[counting.epoch], counting.sequence)
+        try:
+            self._outbox.renew(state.name, [(one, later[one.epoch]) for one in state.batches], renewed)
+        except sqlite3.Error:
+            return False
+        state.counting = renewed
+        state.began_anew = True
+        logger.warning("device %s: an earlier sender's epoch was later: counting goes on after that", state.name)
+        return True
 
     def _refused(self, state: _Device, link: "_Link", reason: str) -> None:
         """No shard accepts what a device sends: keep it, try again later, and leave the stream to the others."""

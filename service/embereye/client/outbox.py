@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS counting (device TEXT PRIMARY KEY, epoch INTEGER, seq
 CREATE TABLE IF NOT EXISTS batch (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL,
     epoch INTEGER NOT NULL, last INTEGER NOT NULL, items INTEGER NOT NULL, body BLOB NOT NULL);"""
 INSERT = "INSERT INTO batch (number, device, epoch, last, items, body) VALUES (?, ?, ?, ?, ?, ?)"
+COUNT = "REPLACE INTO counting VALUES (?, ?, ?)"
 
 
 class SpoolFullError(Exception):
@@ -124,7 +125,7 @@ class Outbox:
         return found
 
     def counting(self, device: str) -> Counting:
-        """How far `device` has counted; a new device starts an epoch that is later than any it can have had."""
+        """How far `device` has counted; a new device starts an epoch later than those before, as far as clocks tell."""
         ask = "SELECT epoch, sequence FROM counting WHERE device = ?"
         row = self._guard(lambda: self._db.execute(ask, (device,)).fetchone())
         return Counting(*row) if row else Counting(time.time_ns(), 0)
@@ -150,7 +151,7 @@ class Outbox:
             for number, (batch, last, items) in enumerate(batches, self._latest + 1):
                 row = (number, batch.device, batch.epoch, last, items, batch.SerializeToString())
                 self._db.execute(INSERT, row)
-                self._db.execute("REPLACE INTO counting VALUES (?, ?, ?)", (batch.device, batch.epoch, last))
+                self._db.execute(COUNT, (batch.device, batch.epoch, last))
                 found.append(Spooled(number, batch.epoch, last, items))
         return found
 
@@ -159,11 +160,30 @@ class Outbox:
         return self._guard(lambda: self._read(number))
 
     def _read(self, number: int) -> DeviceBatch | None:
-        row = self._db.execute("SELECT body FROM batch WHERE number = ?", (number,)).fetchone()
+        row = self._db.execute("SELECT epoch, body FROM batch WHERE number = ?", (number,)).fetchone()
+        if row is None:
+            return None
         try:
-            return DeviceBatch.FromString(row[0]) if row else None
-        except (DecodeError, TypeError) as error:
+            batch = DeviceBatch.FromString(row[1])
+            batch.epoch = row[0]  # it may be another one since it was put
+        except (DecodeError, TypeError, ValueError) as error:
             raise sqlite3.DatabaseError(f"rows are garbled: {error}") from error
+        return batch
+
+    def renew(self, device: str, batches: list[tuple[Spooled, int]], counting: Counting) -> None:
+        """Have a device's batches counted in other epochs, and what comes as `counting` says.
+
+        All, or sqlite3.Error and none.
+        """
+        self._guard(lambda: self._renew(device, batches, counting))
+        for one, epoch in batches:
+            one.epoch = epoch
+
+    def _renew(self, device: str, batches: list[tuple[Spooled, int]], counting: Counting) -> None:
+        with self._transaction():
+            numbers = [(epoch, one.number) for one, epoch in batches]
+            self._db.executemany("UPDATE batch SET epoch = ? WHERE number = ?", numbers)
+            self._db.execute(COUNT, (device, counting.epoch, counting.sequence))
 
     def forget(self, spooled: list[Spooled]) -> None:
         """Forget what is acknowledged; from a disk that cannot be written now it is removed with what comes later."""

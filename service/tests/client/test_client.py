@@ -434,6 +434,153 @@ async def test_of_two_programs_that_send_for_one_device_the_newer_wins_and_the_o
     assert set(ledger.rejected) == {"older epoch"}
 
 
+HOUR_NS = 3600 * 10**9
+
+
+@pytest.fixture
+def behind(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Set the clock that new senders number their epochs by so many nanoseconds back."""
+    right = time.time_ns
+
+    def set_back(offset_ns: int) -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: right() - offset_ns)
+
+    return set_back
+
+
+async def test_a_sender_whose_clock_is_behind_its_run_before_counts_on_after_that(
+    start: Start, behind: Callable[[int], None], tmp_path: Path
+) -> None:
+    running = await start()
+    running.own("a", "b")
+    async with Client(running.target) as before:
+        for name in ("a", "b"):
+            before.send(name, smoke_adc=1)
+        assert await before.flush(20)
+    behind(HOUR_NS)
+    spool = tmp_path / "spool"
+    async with Client(running.target, spool=spool, batch=2, linger=0.005) as after:
+        after.calibrate("a", Chip(1).eeprom)
+        for _ in range(5):
+            after.send("a", smoke_adc=1)
+        after.send_frame("a", Chip(1).frame(0.0, 1))
+        assert await after.flush(20)
+        for _ in range(5):
+            after.send("a", smoke_adc=1)
+        assert await after.flush(20)
+        assert not after.rejected
+    ledger = running.ledger("a")
+    assert ledger.analysed == 1 + 5 + 1 + 1 + 5  # and the calibration
+    assert ledger.duplicate == 0
+    assert ", calibrated" in next(one.state for one in running.shard.devices(time.time_ns()) if one.id == "a")
+    async with Client(running.target, spool=spool) as later:  # goes on under what was kept
+        later.send("a", smoke_adc=1)
+        assert await later.flush(20)
+    assert running.ledger("a").analysed == ledger.analysed + 1
+
+
+async def test_readings_of_before_a_restart_that_were_never_acknowledged_count_on_too(
+    start: Start, behind: Callable[[int], None], tmp_path: Path
+) -> None:
+    running = await start()
+    running.own("a")
+    async with Client(running.target) as before:
+        before.send("a", smoke_adc=1)
+        assert await before.flush(20)
+    behind(HOUR_NS)
+    async with Client("127.0.0.1:1", spool=tmp_path / "spool", batch=1) as away:
+        for _ in range(3):
+            away.send("a", smoke_adc=1)
+    async with Client(running.target, spool=tmp_path / "spool") as after:
+        after.send("a", smoke_adc=1)
+        assert await after.flush(20)
+    assert running.ledger("a").analysed == 5
+
+
+def test_two_senders_that_begin_anew_after_the_same_one_do_not_share_an_epoch() -> None:
+    epochs = set()
+    for seed in (1, 2):
+        client = Client("127.0.0.1:1", batch=1, jitter=random.Random(seed))
+        link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
+        client.send("a", smoke_adc=1)
+        assert client.next_batches(link)
+        acknowledged(client, link, "a", 2**61, 7)
+        epochs |= {spooled.epoch for _, spooled, _ in client.next_batches(link)}
+    assert len(epochs) == 2
+
+
+async def test_two_programs_that_send_for_one_device_do_not_overtake_each_other_for_ever(
+    start: Start, behind: Callable[[int], None]
+) -> None:
+    running = await start()
+    running.own("a")
+    async with Client(running.target) as first:
+        behind(HOUR_NS)
+        async with Client(running.target) as second:
+            clients = (first, second)
+            async with asyncio.timeout(20):
+                while not any(client.rejected for client in clients):
+                    for client in clients:
+                        client.send("a", smoke_adc=1)
+                    await asyncio.sleep(0.01)
+            [told] = [client for client in clients if client.rejected]
+            [other] = [client for client in clients if client is not told]
+            for _ in range(5):
+                epoch = running.shard.owned("a").arrivals.epoch
+                other.send("a", smoke_adc=1)
+                assert await other.flush(20)
+                assert running.shard.owned("a").arrivals.epoch == epoch
+            assert "a newer sender speaks for it" in told.rejected["a"]
+            assert not other.rejected
+
+
+def acknowledged(client: Client, link: _Link, device: str, epoch: int, sequence: int) -> None:
+    mark = Watermark(device=device, epoch=epoch, sequence=sequence)
+    client.handle_response(IngestResponse(ack=Ack(watermarks=[mark])), link)
+
+
+@pytest.mark.parametrize("epoch", [2**63 - 1, 2**64 - 1])
+def test_an_epoch_after_which_there_is_none_is_given_way_to(epoch: int) -> None:
+    client = Client("127.0.0.1:1", batch=1)
+    link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
+    client.send("a", smoke_adc=1)
+    assert len(client.next_batches(link)) == 1
+    acknowledged(client, link, "a", epoch, 7)
+    assert "a newer sender" in client.rejected["a"]
+
+
+def test_a_sender_that_begins_anew_does_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("embereye.client.client.REJECTED_SECONDS", 0)
+    client = Client("127.0.0.1:1", batch=1)
+    link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
+    client.send("a", smoke_adc=1)
+    client.send("a", smoke_adc=1)
+    for epoch in (2**61, 2**62):
+        assert client.next_batches(link)
+        acknowledged(client, link, "a", epoch, 7)
+    assert "a newer sender" in client.rejected["a"]
+    [(state, spooled, restart)] = client.next_batches(link)
+    batch = client.body(state, spooled, link)
+    assert batch
+    assert (batch.epoch, batch.readings[0].sequence, restart) == (spooled.epoch, 1, True)
+    assert 2**61 < spooled.epoch < 2**62
+
+
+def test_an_acknowledgement_of_a_later_epoch_of_its_own_is_one_of_what_came_before(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "spool", 100)
+    for epoch, sequence in ((5, 8), (6, 1)):  # as after a spool was damaged
+        batch = DeviceBatch(device="a", epoch=epoch, readings=[Reading(sequence=sequence)])
+        outbox.put([(batch, sequence, 1)])
+    outbox.close()
+    client = Client("127.0.0.1:1", spool=tmp_path / "spool")
+    link = _Link(client, "127.0.0.1:1", home=True, jitter=random.Random(1))
+    for _ in range(2):
+        assert client.next_batches(link)
+    acknowledged(client, link, "a", 6, 1)
+    assert not client.waiting
+    assert not client.rejected
+
+
 async def test_simulated_devices_speak_by_grpc_too(start: Start) -> None:
     running = await start()
     running.own("a", "b")
