@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import pytest
 from harness.settings import sensor_settings
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -53,6 +54,16 @@ def test_a_channel_that_keeps_crossing_its_threshold_does_not_hide_how_another_o
     rows = [(820.0, 5.0, gas, 0.0) for gas in (400.0, 4000.0) * 20]
     smoke = [one for one in told(map(by_channel, rows)) if one[1] == Kind.SMOKE]
     assert smoke == [(second, Kind.SMOKE, Level.PRE_ALARM) for second in range(40)]
+
+
+@pytest.mark.parametrize("digital", ["activeHigh", "activeLow"])
+def test_a_flame_that_both_outputs_saw_is_an_alarm_where_its_readings_are_compacted(digital: str) -> None:
+    device = SensorDevice(Device(id="s", zone="hall"), sensor_settings(flame={"digital": digital}), BandTable())
+    off, on = (0.0, 1.0) if digital == "activeHigh" else (1.0, 0.0)
+    quiet, flame = [300.0, 200, 400, off], [300.0, 0.6 * 4095, 400, on]
+    signs = device.compact_readings(np.array([quiet] * 400 + [flame] * 200 + [quiet] * 400), START)
+    assert max(sign.level for sign in signs) == Level.ALARM
+    assert device.levels.held(Kind.FLAME) == Level.CLEAR
 
 
 def counts(*edges: float) -> st.SearchStrategy[float]:

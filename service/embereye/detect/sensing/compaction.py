@@ -18,10 +18,15 @@ class Summary(NamedTuple):
     last: NDArray[np.float64]
     slope: NDArray[np.float64]  # a reading, of the straight line that fits best
 
-    @property
-    def rows(self) -> NDArray[np.float64]:
-        """(3, 4): what is analysed in place of the readings, the highest after the lowest, the last at the end."""
-        return np.stack([self.lowest, self.highest, self.last])
+    def rows(self, *, active_low: bool) -> NDArray[np.float64]:
+        """(3, 4): what is analysed in place of the readings, the highest after the lowest, the last at the end.
+
+        With the highest flame goes the digital value that says flame: 0 where the output is `active_low`.
+        """
+        rows = np.stack([self.lowest, self.highest, self.last])
+        if active_low:
+            rows[:2, 3] = rows[1::-1, 3].copy()
+        return rows
 
 
 def summarize(rows: NDArray[np.float64], full_scale: float) -> Summary:

@@ -112,7 +112,8 @@ class ReadingAnalysis:
     def analyse_summary(self, rows: NDArray[np.float64], now_ns: int) -> list[Sign]:
         """The signs of what stands for readings (n, 4) that are given up."""
         summary = summarize(rows, self.thresholds.full_scale)
-        signs = [sign for row in summary.rows.tolist() for sign in self._assess_row(row, now_ns)]
+        rows = summary.rows(active_low=self.thresholds.active_low).tolist()
+        signs = [sign for row in rows for sign in self._assess_row(row, now_ns)]
         return [_explained(sign, summary) for sign in signs]
 
     def _next_outside(self, rows: NDArray[np.float64], start: int) -> int:
