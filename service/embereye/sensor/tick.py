@@ -179,15 +179,17 @@ class TickBatcher:
 
     def _process(self, batch: Sequence[Source]) -> None:
         now = now_ns()
-        for source, items in zip(batch, read_together([source.reader for source in batch]), strict=True):
-            try:
-                source.handle_lines(items, now)
-            except Exception:
-                logger.exception("what a device sent could not be handled")
-        self.settle(now)
-        # Last: what was passed on by another shard comes at once, and waits for the next batch.
-        for source in batch:
-            source.resume_reading()
+        try:
+            for source, items in zip(batch, read_together([source.reader for source in batch]), strict=True):
+                try:
+                    source.handle_lines(items, now)
+                except Exception:
+                    logger.exception("what a device sent could not be handled")
+            self.settle(now)
+        finally:
+            # Last: what was passed on by another shard comes at once, and waits for the next batch.
+            for source in batch:
+                source.resume_reading()
 
     def add_reading(self, device: SensorDevice, row: Row) -> None:
         """Analyse a reading with the other ones of this tick."""
