@@ -668,7 +668,9 @@ def _named(name: str, message: SensorReading | FrameWords | Eeprom) -> SensorRea
 def _keep_alive(connection: socket.socket) -> None:
     """Notice a peer that vanished without a word within about 30 s."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+    # Linux does not probe while something is not acknowledged, and sends that again for a quarter of an hour.
+    options = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 30_000))
+    for option, value in options:
         if hasattr(socket, option):
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import socket
 import time
 from argparse import ArgumentParser
 from collections.abc import AsyncIterator, Callable
@@ -203,6 +204,20 @@ async def test_garbage_costs_only_itself(start: Start) -> None:
     writer.write(b"\x00\xff garbage!#frame:nothex!" + b"x" * 40_000 + b"!#Sensors-01:ADC1=1,ADC2=2,ADC3=3,DIO=0!\r\n")
     await until(lambda: running.status("s-01").covered)
     assert sum(running.shard.garbage.values()) == 3
+    writer.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="the system has no such option")
+async def test_a_connection_whose_device_vanished_ends_although_a_command_to_it_was_not_acknowledged(
+    start: Start,
+) -> None:
+    running = await start()
+    _, writer = await connect(running)
+    await until(lambda: len(running.shard._sessions))
+    (session,) = running.shard._sessions._open
+    assert session._transport is not None
+    connection = session._transport.get_extra_info("socket")
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000  # ms
     writer.close()
 
 
