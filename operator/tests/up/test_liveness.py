@@ -140,8 +140,8 @@ async def test_a_hub_and_a_shard_that_stand_still_are_started_again(tmp_path: Pa
         for word, name in (("hub", "hub"), ("shard", "default.hall-sensors-0")):
             (pid,) = running.pids(word)
             os.kill(pid, signal.SIGSTOP)
-            await running.until(lambda name=name: running.said(f"{name} hung and was ended (3 times in a row"))  # type: ignore[misc]
-            await running.until(lambda word=word, pid=pid: running.pids(word) not in ([], [pid]))  # type: ignore[misc]
+            await running.until(lambda name=name: running.said(f"{name} hung and was ended (3 times in a row"))
+            await running.until(lambda word=word, pid=pid: running.pids(word) not in ([], [pid]))
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
 
 
