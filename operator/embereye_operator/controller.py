@@ -166,9 +166,8 @@ class Controller:
     async def run(self) -> None:
         """Work until cancelled; ends early only by a bug in a task, which is raised."""
         async with Tasks() as tasks:
-            tasks.start(
-                self._keep_beat(), name="beat"
-            )  # first: the first list may take long, as while a server is away
+            # Before the first list, which may take long, as while the server is away.
+            tasks.start(self._keep_beat(), name="beat")
             tasks.start(self._resync(), name="resync")
             await self._synced.wait()
             for number in range(WORKERS):
