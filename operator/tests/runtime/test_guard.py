@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import httpx2 as httpx  # what lightkube speaks with
 import pytest
-from lightkube import AsyncClient
+from harness.servers.apiserver import ApiServer
+from lightkube import AsyncClient, KubeConfig
 from lightkube.core.exceptions import ApiError
 
 from embereye.units import SECOND
-from embereye_operator.runtime.kubernetes.guard import RENEW, Guard
+from embereye_operator.runtime.kubernetes.guard import HOLD, RENEW, Guard
 
 
 class Server:
@@ -108,3 +109,25 @@ async def test_the_job_has_what_policies_ask_of_pods_and_its_template_is_written
     guard = Guard(cast("AsyncClient", server), "operator", "example.org/embereye:2", cluster_wide=True)
     assert (await guard.reference("a") or {})["uid"] == "job-1"
     assert "template" not in server.written[1]["spec"]
+
+
+@pytest.mark.apiserver
+async def test_a_real_server_has_the_job_put_off_by_the_next_version(
+    cluster: ApiServer, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    role = f"guard-{namespace}"
+    cluster.request(
+        "POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", {"metadata": {"name": role}, "rules": []}
+    )
+    client = AsyncClient(config=KubeConfig.from_file(cluster.kubeconfig).get())
+    try:
+        made = await Guard(client, role, "example.org/embereye:1", cluster_wide=True).reference(namespace)
+        assert made is not None
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{made['name']}"
+        cluster.merge(path, {"spec": {"ttlSecondsAfterFinished": 60}})
+        assert await Guard(client, role, "example.org/embereye:2", cluster_wide=True).reference(namespace) == made
+        assert cluster.get(path)["spec"]["ttlSecondsAfterFinished"] >= HOLD
+        assert not caplog.messages
+    finally:
+        await client.close()
+        cluster.request("DELETE", f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")
