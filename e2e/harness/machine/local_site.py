@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
 import yaml
 
 from embereye.process.addresses import free_ports
@@ -334,6 +335,9 @@ async def running_site(
     folder: Path, diary: Diary, layout: Layout, film: Film | None = None
 ) -> AsyncIterator[LocalSite]:
     """A site whose devices are all well, on a disk of its own where this user may mount one."""
+    # With the last device gone nothing here uses gRPC, which then ends its thread: now and then it waits for that for
+    # ever, and the site stays.
+    grpc.aio.init_grpc_aio()
     async with AsyncExitStack() as stack:
         disk = await stack.enter_async_context(own_disk(folder / "data")) if layout.small_disk and can_mount() else None
         site = LocalSite(folder, diary, layout, disk)
