@@ -65,6 +65,21 @@ async def sensor_shard_frozen(site: LocalSite) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def sensor_shard_hung(site: LocalSite) -> AsyncIterator[None]:
+    """A sensor shard stands still for good: whoever supervises it has to see that, and end it."""
+    pid = site.pids("shard", "sensor")[0]
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + HUNG_SECONDS
+    while os.path.exists(f"/proc/{pid}/exe"):  # noqa: PTH110
+        if time.monotonic() > deadline:
+            os.kill(pid, signal.SIGCONT)
+            raise AssertionError(f"nobody has ended a shard that stood still for {HUNG_SECONDS:g} s")
+        await asyncio.sleep(0.05)
+    site.struck = time.monotonic()
+    yield
+
+
+@asynccontextmanager
 async def hub_frozen(site: LocalSite) -> AsyncIterator[None]:
     """The hub stands still and goes on."""
     async with _frozen(site.pids("hub", "--data")):
@@ -249,6 +264,7 @@ async def credentials_rotated(site: LocalSite) -> AsyncIterator[None]:
         raise AssertionError("who shows the token that was taken out is let in, or who shows the new one is not")
 
 
+HUNG_SECONDS = 60.0  # within which what hangs is to be ended
 READ_SECONDS = 3.0  # in which hub and shards look at their files again
 HOUR = 3600.0
 EDIT_SECONDS = 0.4  # between two edits
@@ -267,6 +283,9 @@ FAULTS: dict[str, Fault[LocalSite]] = {
               besides=SHARD_GONE),
         Fault("shard frozen", "a sensor shard stands still (SIGSTOP) and goes on", 10.0, sensor_shard_frozen, hold=8.0,
               alerts=frozenset({"ShardDown"}), besides=SHARD_GONE),
+        Fault("shard hung", "a sensor shard stands still (SIGSTOP) for good, until it is ended for that", 45.0,
+              sensor_shard_hung, at_once=True, alerts=frozenset({"ShardDown"}),
+              besides=SHARD_GONE | {"FleetNotReady", "ScalingBlind"}),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
