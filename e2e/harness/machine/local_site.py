@@ -22,6 +22,7 @@ import grpc
 import yaml
 
 from embereye.process.addresses import free_ports
+from embereye.process.files import write_whole
 from embereye.process.identity.authority import Authority
 from embereye.process.identity.credentials import Credentials
 from embereye.process.telemetry.usage import Usage, usage_of_trees
@@ -195,24 +196,17 @@ class LocalSite:
             )  # fmt: skip
         for document in documents:
             document["spec"] = merged(document["spec"], self.edited.get(document["kind"], {}))
-        partial = self.manifest.with_suffix(".partial")
-        partial.write_text(yaml.safe_dump_all(documents))
-        partial.replace(self.manifest)
+        write_whole(self.manifest, yaml.safe_dump_all(documents).encode(), durable=False)
 
     def write_tokens(self, *tokens: str) -> None:
         """Have the Secret of the devices' tokens hold these, as a mounted one changes: all at once."""
         folder = self.folder / "credentials" / TOKENS
         folder.mkdir(parents=True, exist_ok=True)
-        partial = folder / "partial"
-        partial.write_text("\n".join(tokens) + "\n")
-        partial.replace(folder / "token")
+        write_whole(folder / "token", "\n".join(tokens).encode(), private=True)
 
     def change_admin_token(self) -> None:
         """Have the first administrator's token be another one."""
-        partial = self.seen / "hub" / "admin-token.partial"
-        partial.touch(0o600)
-        partial.write_text(secrets.token_urlsafe() + "\n")
-        partial.replace(self.seen / "hub" / "admin-token")
+        write_whole(self.seen / "hub" / "admin-token", secrets.token_urlsafe().encode(), private=True)
 
     # --- devices and books ---
 
