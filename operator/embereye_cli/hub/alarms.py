@@ -145,10 +145,13 @@ class _Client:
         self._arguments = arguments
         self._json: bool = arguments.json
         self._console = Terminal(highlight=False)
-        self._token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
+        self._token = self._read_token()
         self._tls = hub_tls(arguments)
         self._unstored = Unstored()
         self._cursor: int | None = getattr(arguments, "cursor", None)  # of the last event
+
+    def _read_token(self) -> str:
+        return token_for(self._arguments.token, self._arguments.hub.rpartition(":")[0])
 
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
@@ -316,7 +319,9 @@ class _Client:
                 except SilentError as error:
                     reason = f"hub {self._arguments.hub}: {error}"
                 except grpc.aio.AioRpcError as error:
-                    shown, self._token = self._token, self._newest_token()
+                    shown = self._token
+                    with contextlib.suppress(UserError):  # one in a file may have been replaced, and is another now
+                        self._token = self._read_token()
                     if error.code() in FINAL and self._token == shown:
                         raise UserError(self._sentence(error)) from error
                     reason = self._sentence(error)
@@ -324,12 +329,6 @@ class _Client:
                 self._warn(f"{reason}; what was shown may no longer be true, trying again")
                 failing = reason
             await asyncio.sleep(backoff.next())
-
-    def _newest_token(self) -> str:
-        """The token as it is now: one in a file may have been replaced. As it was, while that cannot be read."""
-        with contextlib.suppress(UserError):
-            return token_for(self._arguments.token, self._arguments.hub.rpartition(":")[0])
-        return self._token
 
     async def _show_zones(self, alarms: "AlarmsAsyncStub") -> None:
         """Show every zone as it is now, and go on from there where nothing was followed before."""
