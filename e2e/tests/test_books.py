@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from harness.servers.identity import Issuer
 from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.identity.credentials import Credentials
 from embereye.v1.alarms_pb2 import AlarmEvent, ZoneState
+from embereye.v1.alarms_pb2_grpc import AlarmsServicer, add_AlarmsServicer_to_server
 from embereye.v1.ingest_pb2 import Ack, Drain, IngestRequest, IngestResponse, Watermark
 from embereye.v1.ingest_pb2_grpc import IngestServicer, add_IngestServicer_to_server
 
@@ -148,6 +150,68 @@ async def test_a_prober_goes_where_it_is_sent_by_name_with_what_was_not_acknowle
 )
 def test_a_gap_counts_from_the_last_acknowledgement_before_to_now(diary: Diary, acks: list[float], gap: float) -> None:
     assert prober(diary, acks).gap(1.0, 4.0) == pytest.approx(gap)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "since", "gap"),
+    [
+        ([], None, 0.0),
+        ([(0.5, 1.5), (2.0, 2.2)], None, 1.0),
+        ([(0.5, 0.9), (4.5, 9.0)], None, 0.0),  # before and after
+        ([(2.0, 2.2)], 2.5, 1.5),  # not over yet
+    ],
+)
+def test_a_feeds_gap_is_from_a_cut_to_the_next_subscription(
+    diary: Diary, cuts: list[tuple[float, float]], since: float | None, gap: float
+) -> None:
+    witness = Witness("", diary)
+    witness._cuts, witness._cut = cuts, since
+    assert witness.gap(1.0, 4.0) == pytest.approx(gap)
+
+
+class Feed(AlarmsServicer):
+    """Tells of one alarm, and then that it lives, until its server stops."""
+
+    async def Subscribe(self, request: object, context: Any) -> AsyncIterator[AlarmEvent]:
+        await context.send_initial_metadata(())
+        yield alarm(1, "one").event
+        while True:
+            yield AlarmEvent(type=AlarmEvent.TYPE_ALIVE)
+            await asyncio.sleep(0.05)
+
+
+async def test_a_witness_has_no_feed_while_there_is_no_hub(diary: Diary) -> None:
+    def serve(address: str) -> tuple[GrpcServer, int]:
+        feed = Feed()  # type: ignore[abstract]  # a witness needs no more of a hub
+        server = GrpcServer([Service(add_AlarmsServicer_to_server, feed, "embereye.v1.Alarms")])
+        return server, server.listen(address)
+
+    first, port = serve("127.0.0.1:0")
+    await first.start()
+    witness = Witness(f"127.0.0.1:{port}", diary)
+    running = asyncio.create_task(witness.run())
+
+    async def connected(times: int) -> float:
+        async with asyncio.timeout(20):
+            while witness.connections < times:
+                await asyncio.sleep(0.01)
+        return time.monotonic()
+
+    try:
+        began = await connected(1)
+        assert witness.gap(began, time.monotonic()) == 0.0
+        stopped = time.monotonic()
+        await first.stop()
+        second, _ = serve(f"127.0.0.1:{port}")
+        await second.start()
+        again = await connected(2)
+        assert 0.0 < witness.gap(began, again) <= again - stopped
+        assert witness.gap(again, time.monotonic()) == 0.0
+        await second.stop()
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
 
 def test_a_watermark_that_falls_is_held_against_the_shard(diary: Diary) -> None:

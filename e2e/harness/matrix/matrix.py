@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.matrix.fault import B, Building, Fault, together
+from harness.matrix.fault import NOTHING, B, Building, Fault, together
 from harness.matrix.rules import CALM
 from harness.records.probers import EvidenceProber
 from harness.records.witness import Lit
@@ -19,6 +19,7 @@ ALONE_SECONDS, PAIR_SECONDS = 30.0, 60.0  # within which a site has recovered fr
 AGAIN_SECONDS = 60.0  # within which everything has to be well again, or the run ends
 ALARM_SECONDS = 20.0  # for the alarm of a fire after everything is mended
 SETTLE_SECONDS = 1.5  # for what might come twice
+TOLD_SECONDS, TOLD_SHARE = 1.0, 0.95  # beyond a fault's gaps, in which so many of all fires are to be told
 RESOLVE_SECONDS = 120.0  # for all alerts, after everything is well again
 
 
@@ -54,6 +55,7 @@ class Outcome:
     tries: int = 1  # runs of this row; it tells of the last
     moved: float = 0.0  # the longest time between acknowledgements where a sensor was sent from one shard to another
     told: tuple[float, ...] = ()  # seconds from each fire's first line until the witness was told
+    feed_gap: float = 0.0  # the longest time that the witness had no feed
 
     @property
     def ok(self) -> bool:
@@ -61,6 +63,11 @@ class Outcome:
         lost = self.evidence_lost + self.evidence_doubled + self.alarms_lost + self.alarms_doubled + self.taken_back
         in_time = self.gap <= self.gap_limit and self.recovery <= self.recovery_limit
         return not self.problem and not lost and in_time and not self.alerts_wrong
+
+    @property
+    def late(self) -> list[float]:
+        """Of `told` what took longer than the gaps before and behind the detectors explain."""
+        return [seconds for seconds in self.told if seconds > max(self.gap, self.feed_gap) + TOLD_SECONDS]
 
     @property
     def alerts_wrong(self) -> str:
@@ -209,7 +216,8 @@ async def try_faults(
     outcome = _judge(site, prober.lit(acknowledged), faults, problem=problem, recovery=recovery, recovery_limit=limit,
                   burning=burning, gap=site.gap(began, ended), moved=site.moved(began, ended),
                   back=site.taken_back() - back_before)  # fmt: skip
-    return replace(outcome, **fired, pressure=round(min(busy, 1.0), 2))
+    feed_gap = round(site.witness.gap(began, ended), 2)
+    return replace(outcome, **fired, feed_gap=feed_gap, pressure=round(min(busy, 1.0), 2))
 
 
 def spread(count: int, seconds: float) -> list[float]:
@@ -260,6 +268,13 @@ def _judge(  # noqa: PLR0913 -- what was seen, all by name
         told=tuple(round(seconds, 4) for seconds in took),
         problem=problem,
     )
+
+
+def told_in_time(outcomes: Sequence[Outcome]) -> tuple[int, int]:
+    """Of all fires that were told during faults, (those in time, all); `TOLD_SHARE` of them is asked for."""
+    during = [one for one in outcomes if one.faults != (NOTHING.name,)]
+    told = sum(len(one.told) for one in during)
+    return told - sum(len(one.late) for one in during), told
 
 
 def keep_outcome(outcomes: list[Outcome], outcome: Outcome) -> None:

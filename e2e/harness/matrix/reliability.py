@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.matrix.fault import HOLD_SECONDS, NOTHING, Fault
-from harness.matrix.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome
+from harness.matrix.matrix import ALONE_SECONDS, PAIR_SECONDS, Outcome, told_in_time
 from harness.matrix.rules import LAPSE
 from harness.records.about import told
 from harness.records.diary import percentile
-
-TOLD_SECONDS = 1.0  # beyond a fault's gap, in which a fire is to be told
 
 
 def page(about: dict[str, Any], outcomes: Sequence[Outcome], faults: Mapping[str, Fault[Any]], folder: Path) -> str:
@@ -73,9 +71,9 @@ def _told(seconds: Sequence[float]) -> str:
 
 
 def _in_time(outcomes: Sequence[Outcome]) -> str:
-    """In how many rows each fire was told in time, and in which not."""
-    late = [one for one in outcomes if one.slowest > one.gap + TOLD_SECONDS]
-    told = f"in {len(outcomes) - len(late)} of {len(outcomes)} rows"
+    """How many fires were told in time, and in which rows one was not."""
+    late = [one for one in outcomes if one.late]
+    told = "{} of {}".format(*told_in_time(outcomes))
     return told + (f"; not with {', '.join(' and '.join(one.faults) for one in late)}" if late else "")
 
 
@@ -85,7 +83,7 @@ def _slowest(outcomes: Sequence[Outcome]) -> str:
 
 def _table(outcomes: Sequence[Outcome], said: Mapping[str, str]) -> str:
     titles = (
-        "fault", "gap", "move", "recovery", "told", "evidence lost, doubled", "alarms lost, doubled",
+        "fault", "gap", "feed gap", "move", "recovery", "told", "evidence lost, doubled", "alarms lost, doubled",
         "alerts that began", "pressure", "",
     )  # fmt: skip
     lines = [f"| {' | '.join(titles)} |", "| --- " * len(titles) + "|"]
@@ -95,12 +93,13 @@ def _table(outcomes: Sequence[Outcome], said: Mapping[str, str]) -> str:
         verdict = "kept" if one.ok else f"**not kept**{': ' if wrong else ''}{wrong}"
         verdict += f" (run {one.tries} times)" if one.tries > 1 else ""
         moved = f"{one.moved:g} s" if one.moved else ""
+        feed_gap = f"{one.feed_gap:g} s" if one.feed_gap else ""
         alerts = ", ".join(alert.removeprefix("EmberEye") for alert in one.alerts)
         if alerts and not one.alerts_left:
             alerts += f"; none after {one.resolved:.0f} s"
         lines.append(
-            f"| {name} | {one.gap:g} s | {moved} | {one.recovery:g} s | {one.slowest:g} s | {one.evidence_lost}, "
-            f"{one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | "
+            f"| {name} | {one.gap:g} s | {feed_gap} | {moved} | {one.recovery:g} s | {one.slowest:g} s | "
+            f"{one.evidence_lost}, {one.evidence_doubled} | {one.alarms_lost}, {one.alarms_doubled} | {alerts} | "
             f"{100 * one.pressure:.0f} % | {verdict} |"
         )
     return "\n".join(lines) + "\n\n"

@@ -70,6 +70,9 @@ class Witness:
         self._diary = diary
         self._token = token
         self._cursor = 0
+        self._cut: float | None = time.monotonic()  # since when it has no feed, monotonic seconds; None: it has one
+        self._cuts: list[tuple[float, float]] = []  # from when until when it had none
+        self._latest = 0.0  # when anything was heard last, monotonic seconds
         self._file = (diary.folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
     async def run(self) -> None:
@@ -83,22 +86,26 @@ class Witness:
                 try:
                     # Of a connection that is refused this tells at once; what waits for one waits for gRPC's back-off.
                     await asyncio.wait_for(call.wait_for_connection(), CONNECT_SECONDS)
-                    self.connections += 1
+                    self._latest = self._served()
                     failing = ""
                     self._diary.note("witness", f"subscribed after cursor {self._cursor}")
                     async for event in listen(call):
+                        self._latest = time.monotonic()
                         if event.type != AlarmEvent.TYPE_ALIVE:
                             self._hear(event)
                     reason = "the hub ended the stream"
                 except TimeoutError:
                     reason = "no connection"
                 except SilentError as error:
+                    self._cut = self._latest
                     reason = str(error)
                 except grpc.aio.AioRpcError as error:
                     reason = f"{error.code().name}: {error.details()}"
                 finally:
                     call.cancel()
                     await link.close()
+                if self._cut is None:
+                    self._cut = time.monotonic()
                 if reason.partition(":")[0] != failing:
                     self._diary.note("witness", f"cut off: {reason}")
                 failing = reason.partition(":")[0]
@@ -108,6 +115,15 @@ class Witness:
 
     def _shown(self) -> Metadata:
         return bearer(self._token if isinstance(self._token, str) else self._token())
+
+    def _served(self) -> float:
+        """It has a feed now; when that is, monotonic seconds."""
+        now = time.monotonic()
+        if self._cut is not None and self.connections:
+            self._cuts.append((self._cut, now))
+        self._cut = None
+        self.connections += 1
+        return now
 
     def _hear(self, event: AlarmEvent) -> None:
         heard = Heard(time.time_ns(), event)
@@ -130,6 +146,14 @@ class Witness:
     async def connected(self) -> int:
         """How often it has been connected so far."""
         return self.connections
+
+    def gap(self, since: float, until: float) -> float:
+        """The longest time without a feed that touches the span, in seconds; all in monotonic seconds.
+
+        What a hub that says nothing any more sent last ends its feed; of one that is gone the connection tells at once.
+        """
+        cuts = [*self._cuts, *([] if self._cut is None else [(self._cut, until)])]
+        return max((end - begin for begin, end in cuts if end > since and begin < until), default=0.0)
 
     def alarms(self, zone: str, since_ns: int = 0) -> list[Heard]:
         """Every beginning of an alarm in `zone` that was heard since then."""

@@ -55,6 +55,7 @@ from embereye_operator.api.fleets import parse_fleet
 FINE = Outcome(
     faults=("hub killed",), gap=0.2, gap_limit=1.5, recovery=2.0, recovery_limit=30.0, evidence=40, evidence_lost=0,
     evidence_doubled=0, fires=3, alarms_lost=0, alarms_doubled=0, taken_back=0, slowest=0.3,
+    told=(0.1, 0.3),
 )  # fmt: skip
 ABOUT = {
     "at": "2026-01-01T00:00:00Z", "seed": 7, "commit": "abcdef0123",
@@ -99,11 +100,11 @@ def test_results_are_read_as_they_were_written_and_the_page_tells_them(tmp_path:
     assert (about, outcomes) == (ABOUT, [FINE, bad])
     text = page(about, outcomes, FAULTS, CLOCK.parent)
     assert "seed 7" in text
-    assert "| ≤ that fault's gap + 1 s | in 2 of 2 rows |" in text
-    late = replace(FINE, faults=("hub killed", "rolled out"), slowest=1.3)
-    assert "in 2 of 3 rows; not with hub killed and rolled out |" in page(
-        about, [*outcomes, late], FAULTS, CLOCK.parent
-    )
+    assert "gaps + 1 s | 4 of 4 |" in text
+    late = replace(FINE, faults=("hub killed", "rolled out"), told=(0.1, 1.3))
+    assert "| 5 of 6; not with hub killed and rolled out |" in page(about, [*outcomes, late], FAULTS, CLOCK.parent)
+    cut_off = replace(late, feed_gap=0.4)
+    assert "| 6 of 6 |" in page(about, [*outcomes, cut_off], FAULTS, CLOCK.parent), "there was no hub to tell it"
     assert "| the hub is killed (-9) | 0.2 s |" in text
     assert "**not kept**: no alarm" in text
     assert "| alarms lost, doubled | 0, 0 | 1, 0 of 6 |" in text
