@@ -131,7 +131,8 @@ async def test_every_flame_before_a_camera_is_alarmed_once_and_soon(site: Site) 
     with site.diary.step(f"{len(PUSHED)} camera flames") as step:
         taken = []
         for camera in site.cameras:
-            began = await asyncio.wait_for(camera.ignite(), 10)
+            async with asyncio.timeout(10):
+                began = await camera.ignite()
             heard = await site.witness.alarmed(camera.zone, 20)
             taken.append((heard.time_ns - began) / 1e6)
             assert heard.event.why, f"{camera.zone} is in alarm without a reason"

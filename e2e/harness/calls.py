@@ -1,7 +1,8 @@
 """Calls over gRPC whose end is what a test asks for."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
@@ -21,3 +22,11 @@ async def until_told(attempt: Callable[[float], Awaitable[T]]) -> T:
             if error.code() != grpc.StatusCode.INTERNAL:
                 raise
     raise AssertionError("every call ended while it was written to")
+
+
+async def given_up(task: "asyncio.Future[Any]") -> None:
+    """Cancel `task` and wait until it is over, however it ends; who is cancelled meanwhile is told so."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # it is known: nobody need say that it was never asked for

@@ -15,6 +15,7 @@ from embereye.process.http.bearer import bearer
 from embereye.sim.scenes.scene import Loops, render
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesStub
+from harness.calls import given_up
 from harness.records.diary import Diary
 from harness.records.witness import OPTIONS
 
@@ -50,7 +51,8 @@ class TextDevice:
         """Send until cancelled."""
         while True:
             try:
-                reader, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), 2)
+                async with asyncio.timeout(2):
+                    reader, writer = await asyncio.open_connection(self.host, self.port)
             except (OSError, TimeoutError):
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -109,7 +111,8 @@ class FloodingDevice:
         line = f"#Sensor{self.id}:{said}!\r\n".encode()
         while True:
             with contextlib.suppress(OSError, TimeoutError):
-                _, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), 2)
+                async with asyncio.timeout(2):
+                    _, writer = await asyncio.open_connection(self.host, self.port)
                 try:
                     writer.write(f"#serialno:{self.id}!\r\n".encode())
                     await self._send(writer, line)
@@ -214,12 +217,10 @@ class PushCamera:
         except grpc.aio.AioRpcError as error:
             self.diary.note_change(self.id, f"{target}: {error.code().name}: {error.details()}")
         except asyncio.CancelledError:
-            if not sending.done():  # not the call is given up: this camera is
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # not the call is given up: this camera is
                 raise
         finally:
-            sending.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await sending
+            await given_up(sending)
             call.cancel()
             await link.close()
         return ""

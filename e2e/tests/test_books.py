@@ -138,6 +138,25 @@ async def test_a_prober_goes_where_it_is_sent_by_name_with_what_was_not_acknowle
     assert one.taken_back == []
 
 
+async def test_a_prober_that_is_cancelled_as_there_is_news_ends(diary: Diary) -> None:
+    server = GrpcServer([Service(add_IngestServicer_to_server, Shard(), "embereye.v1.Ingest")])
+    one = IngestProber("g-1", f"127.0.0.1:{server.listen('127.0.0.1:0')}", diary)
+    await server.start()
+    running = asyncio.create_task(one.run())
+    try:
+        await one.well(20)
+        while one._news.is_set():
+            await asyncio.sleep(0)
+        one._news.set()
+        running.cancel()
+        await asyncio.wait({running}, timeout=5)
+        assert running.cancelled()
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await server.stop()
+
+
 @pytest.mark.parametrize(
     ("acks", "gap"),
     [

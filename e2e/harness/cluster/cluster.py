@@ -40,7 +40,8 @@ async def execute(command: Sequence[str | Path], *, stdin: str = "", limit: floa
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(stdin.encode() if stdin else None), limit)
+        async with asyncio.timeout(limit):
+            out, err = await process.communicate(stdin.encode() if stdin else None)
     except TimeoutError:
         return Result(124, "", f"not within {limit:g} s")
     finally:

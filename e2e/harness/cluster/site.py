@@ -92,7 +92,8 @@ class Site:
 
     async def ended(self, name: str, limit: float) -> None:
         """Wait until a piece of background work has ended by itself."""
-        await asyncio.wait_for(asyncio.shield(self._tasks[name]), limit)
+        async with asyncio.timeout(limit):
+            await asyncio.shield(self._tasks[name])
 
     def check_tasks(self) -> None:
         """Raise what a piece of background work failed with."""

@@ -51,7 +51,8 @@ async def fill_hub(control: str, address: str, token: str, namespace: str, crede
             reports, ends = _signs(prober.fleet)
             # Acknowledged while it burns, as in a soak: the event then tells the signs, which are the most of it.
             for items, action in ((reports, alarms.Acknowledge), (ends, alarms.Reset)):
-                await asyncio.wait_for(_report(call, items), TIMEOUT)
+                async with asyncio.timeout(TIMEOUT):
+                    await _report(call, items)
                 actions: list[Awaitable[object]] = [
                     action(
                         ActionRequest(namespace=namespace, zone=_zone(zone), who=WHO),

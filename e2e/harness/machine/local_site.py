@@ -121,7 +121,8 @@ class LocalSite:
                 start_new_session=True,
             )  # fmt: skip
         assert self.process.stdout
-        line = await asyncio.wait_for(self.process.stdout.readline(), START_SECONDS)
+        async with asyncio.timeout(START_SECONDS):
+            line = await self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"embereye up ended early: {(self.folder / 'up.log').read_text()[-2000:]}")
         self.endpoints = json.loads(line)
@@ -134,7 +135,8 @@ class LocalSite:
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+                async with asyncio.timeout(STOP_SECONDS):
+                    await process.wait()
         if process.returncode is None:
             self.diary.note("harness", "embereye up did not stop: killed", "bad")
             for number in reversed(self.tree()):

@@ -244,7 +244,8 @@ async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: as
 
 async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
     try:
-        await asyncio.wait_for(stop.wait(), max(0.0, seconds))
+        async with asyncio.timeout(max(0.0, seconds)):
+            await stop.wait()
     except TimeoutError:
         return False
     return True

@@ -19,6 +19,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.types_pb2 import Kind, Level, Sense, Term
+from harness.calls import given_up
 from harness.records.diary import Diary
 from harness.records.witness import ENDLESS, OPTIONS, Lit
 from harness.servers.identity import shard
@@ -92,9 +93,7 @@ class EvidenceProber:
             except grpc.aio.AioRpcError as error:
                 self._diary.note_change("evidence prober", f"cut off: {error.code().name}: {error.details()}")
             finally:
-                sending.cancel()
-                with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    await sending
+                await given_up(sending)
                 call.cancel()
                 await link.close()
             await asyncio.sleep(RETRY_SECONDS)
@@ -228,16 +227,15 @@ class IngestProber:
                     self.diary.note_change(self.device, f"{target} acknowledges nothing: dialling again")
                     return None
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), PERIOD)
+                    async with asyncio.timeout(PERIOD):
+                        await self._news.wait()
             if not reading.cancelled():
                 await reading
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError) as error:
             reason = getattr(error, "details", lambda: "")() or type(error).__name__
             self.diary.note_change(self.device, f"{target}: {reason}")
         finally:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError):
-                await reading
+            await given_up(reading)
             call.cancel()
             await link.close()
         return self._target() if self._moves else None
@@ -251,7 +249,8 @@ class IngestProber:
         if fresh:
             batch = DeviceBatch(device=self.device, epoch=self._epoch, readings=fresh)
             self._sent = fresh[-1].sequence
-            await asyncio.wait_for(call.write(IngestRequest(devices=[batch])), STALLED)
+            async with asyncio.timeout(STALLED):
+                await call.write(IngestRequest(devices=[batch]))
 
     async def _read(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
         async for response in call:

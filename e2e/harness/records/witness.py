@@ -85,7 +85,8 @@ class Witness:
                 call = AlarmsStub(link).Subscribe(request, metadata=self._shown())
                 try:
                     # Of a connection that is refused this tells at once; what waits for one waits for gRPC's back-off.
-                    await asyncio.wait_for(call.wait_for_connection(), CONNECT_SECONDS)
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        await call.wait_for_connection()
                     self._latest = self._served()
                     failing = ""
                     self._diary.note("witness", f"subscribed after cursor {self._cursor}")
