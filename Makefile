@@ -82,7 +82,7 @@ MINUTES := 10
 fuzz: install ## Feed every parser that faces the network garbage for MINUTES=10 each
 	FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest service/tests/hostile/test_fuzz.py $(ARGS)
 
-fresh: ## Prove `make up` and `make test` in a bare Debian of their own (root; most of an hour, without root just `make test`)
+fresh: ## Prove `make up` and `make test` in a bare Debian of their own (root; most of an hour, without root just `make test`); ARGS="--debian trixie"
 	e2e/fresh $(ARGS)
 
 lint: install ## Check style, types and layers
