@@ -4,8 +4,9 @@
 set -o errexit -o nounset -o pipefail
 shopt -s nullglob
 
-# 1.34 is the last minor whose kubelet starts on cgroup v1 without being asked to.
-kubernetes=1.34.4 etcd=3.6.8 coredns=1.12.1 kind=0.33.0 helm=3.20.2
+# 1.34 is the last minor whose kubelet starts on cgroup v1 without being asked to. Another's programs, for tests against
+# its API server: EMBEREYE_KUBERNETES=1.30.14.
+kubernetes=${EMBEREYE_KUBERNETES:-1.34.4} etcd=3.6.8 coredns=1.12.1 kind=0.33.0 helm=3.20.2
 prometheus=0.309.1 prometheus_operator=0.85.0 gateway_api=1.3.0
 glua=1.1.1 # the Lua that Argo CD has
 metallb=0.14.9 # a load balancer
