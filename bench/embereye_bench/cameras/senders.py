@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import json
 import socket
-import ssl
 import struct
 import sys
 import time
@@ -23,6 +22,7 @@ import uvloop
 from embereye.levels import Level
 from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
+from embereye.process.tls.trust import trusting
 from embereye.sim.cameras.rtsp import serve_rtsp
 from embereye.sim.scenes.films import Cameras, CameraSpec, looped_film
 from embereye.units import SECOND
@@ -125,7 +125,7 @@ async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) ->
     images = Films(tuple(tuple(map(image_field, film)) for film in films.films))
     tls = None
     if arguments.ca:
-        tls = ssl.create_default_context(cafile=str(arguments.ca))
+        tls = trusting(arguments.ca)
         tls.set_alpn_protocols(["h2"])
     cameras = [Messages(arguments.target, "/embereye.v1.Frames/Push", tls) for _ in range(arguments.cameras)]
 

@@ -22,6 +22,7 @@ from embereye.process.grpc_server import GrpcServer, Service
 from embereye.process.tasks import beside
 from embereye.process.telemetry.series import exposition
 from embereye.process.tls.client import ClientTls, dial
+from embereye.process.tls.trust import trusting
 from embereye.sensor.shard import SensorShard
 from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading, ReadingColumns
@@ -346,7 +347,7 @@ def idle_tls_memory(scale: Scale, connections: int = 10_000) -> Result:
             Server(kind, 100, tls=folder) as server,
             contextlib.ExitStack() as stack,
         ):
-            context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            context = trusting(folder / "ca.crt")
             port = server.ports["tls"]
 
             def connect_one(context: ssl.SSLContext = context, port: int = port) -> ssl.SSLSocket:

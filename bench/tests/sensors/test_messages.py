@@ -1,9 +1,9 @@
 import asyncio
-import ssl
 
 import grpc
 import pytest
 
+from embereye.process.tls.trust import trusting
 from embereye_bench.certificate import certificate
 from embereye_bench.sensors.messages import Messages
 
@@ -28,7 +28,7 @@ async def server(request):
         if request.param == "tls":
             pair = (folder / "tls.key").read_bytes(), (folder / "tls.crt").read_bytes()
             port = running.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
-            tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+            tls = trusting(folder / "ca.crt")
             tls.set_alpn_protocols(["h2"])
         else:
             port = running.add_insecure_port("127.0.0.1:0")

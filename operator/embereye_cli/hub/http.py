@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.trust import trusting
 from embereye_cli.hub.token import REMEDY, add_token_option, token_for
 
 SECONDS = 30.0  # for an answer
@@ -24,7 +25,9 @@ class _Staying(urllib.request.HTTPRedirectHandler):
 
 
 # As by gRPC: a proxy of the environment is for the outside, and would be shown our token.
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Staying)
+DIRECT = urllib.request.build_opener(
+    urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusting()), _Staying
+)
 REACH = "--console names the hub's HTTP port"
 # By what TLS says where no hub can be talked to: what to do.
 UNREACHABLE = {

@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import socket
-import ssl
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from embereye.client import Client
 from embereye.process.addresses import LOOPBACK, outward_address
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.trust import trusting
 from embereye_operator.runtime.local.runtime import Reach, check_port, embereye_command
 from embereye_operator.up.options import UpOptions
 
@@ -26,7 +26,7 @@ OPEN = "  access: {open: true}\n"
 
 def ask(running: House, path: str) -> Any:
     """What the console answers, over TLS, to who shows the admin's token."""
-    context = ssl.create_default_context(cafile=str(running.data / "identity/authority/ca.crt"))
+    context = trusting(running.data / "identity/authority/ca.crt")
     token = Path(running.endpoints["adminTokenFile"]).read_text().strip()
     request = urllib.request.Request(
         f"{running.endpoints['console']}{path}", headers={"Authorization": f"Bearer {token}"}

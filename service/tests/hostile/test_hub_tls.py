@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from harness.servers.certificates import Pair, SiteAuthority
 
 from embereye.process.grpc_server import channel
 from embereye.process.tls.client import ClientTls, dial
+from embereye.process.tls.trust import trusting
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 
@@ -42,7 +42,7 @@ class Secured:
             await AlarmsStub(link).Zones(ZonesRequest(), timeout=20)
 
     def ask(self, path: str, host: str = HOST, source: str = HOST, **headers: str) -> http.client.HTTPResponse:
-        context = ssl.create_default_context(cafile=str(self.shown.ca))
+        context = trusting(self.shown.ca)
         connection = http.client.HTTPSConnection(
             HOST, self.port, context=context, timeout=30, source_address=(source, 0)
         )
@@ -94,7 +94,7 @@ async def test_people_and_programs_are_answered_over_tls_alone(hub: Secured, tmp
 
 
 async def test_the_console_signs_in_and_follows_alarms_over_tls(hub: Secured) -> None:
-    context = ssl.create_default_context(cafile=str(hub.shown.ca))
+    context = trusting(hub.shown.ca)
     origin = f"https://{HOST}:{hub.port}"
     jar = aiohttp.CookieJar(unsafe=True)
     async with aiohttp.ClientSession(origin, cookie_jar=jar, connector=aiohttp.TCPConnector(ssl=context)) as browser:
@@ -125,7 +125,7 @@ async def test_commands_speak_tls_where_they_are_told_whom_to_trust(hub: Secured
 
 
 async def test_a_new_certificate_is_shown_while_feeds_go_on(hub: Secured) -> None:
-    context = ssl.create_default_context(cafile=str(hub.shown.ca))
+    context = trusting(hub.shown.ca)
 
     def shown() -> set[str]:
         with (

@@ -21,6 +21,7 @@ from harness.settings import camera_settings
 from embereye.client.client import Client
 from embereye.process.addresses import free_port, free_ports
 from embereye.process.tls.client import ClientTls, dial
+from embereye.process.tls.trust import trusting
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.shard_pb2 import AccessRules, Assignment, ClientCertificates
@@ -251,7 +252,7 @@ async def test_certificates_and_their_authority_change_under_open_connections(de
 
 
 def _shows(devices: Devices, name: str) -> Callable[[], object]:
-    context = ssl.create_default_context(cafile=str(devices.shown.ca))
+    context = trusting(devices.shown.ca)
     context.load_cert_chain(devices.one.folder / "tls.crt", devices.one.folder / "tls.key")
 
     async def shows() -> bool:

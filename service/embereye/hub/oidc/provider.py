@@ -20,6 +20,7 @@ from embereye.hub.oidc.attempt import Attempt
 from embereye.hub.oidc.claims import name_of, verify
 from embereye.hub.oidc.errors import NotProvedError, ProviderError, UnknownKeyError
 from embereye.hub.oidc.options import Claims, ProviderOptions, check_url
+from embereye.process.tls.trust import trusting
 
 logger = logging.getLogger(__name__)
 DISCOVERY = "/.well-known/openid-configuration"
@@ -206,7 +207,12 @@ class Provider:
         host = urlsplit(address).netloc
         try:
             async with (
-                aiohttp.ClientSession(timeout=timeout, trust_env=True, cookie_jar=aiohttp.DummyCookieJar()) as session,
+                aiohttp.ClientSession(
+                    connector=aiohttp.TCPConnector(ssl=trusting()),
+                    timeout=timeout,
+                    trust_env=True,
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                ) as session,
                 session.request(method, address, allow_redirects=False, **arguments) as response,
             ):
                 content, status = await _read(response), response.status

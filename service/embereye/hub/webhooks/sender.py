@@ -12,6 +12,7 @@ from embereye.hub.webhooks.formats import body_of
 from embereye.hub.webhooks.guard import GuardedResolver, RefusedAddressError, check_address
 from embereye.hub.webhooks.options import WebhookOptions, check_url
 from embereye.hub.webhooks.signing import delivery_id, headers, key_of
+from embereye.process.tls.trust import trusting
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 # Answers after which it may be tried again. What stands before a receiver has numbers of its own beyond 504.
@@ -82,7 +83,7 @@ class Sender:
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(resolver=GuardedResolver(self._options.allow), limit=2),
+                connector=aiohttp.TCPConnector(resolver=GuardedResolver(self._options.allow), limit=2, ssl=trusting()),
                 timeout=aiohttp.ClientTimeout(total=self._options.timeout),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )

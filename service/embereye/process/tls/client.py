@@ -10,6 +10,7 @@ import grpc
 from embereye.process.grpc_server import CHANNEL_OPTIONS, channel
 from embereye.process.http.bearer import interceptors
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.trust import trusting
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class ClientTls:
     def context(self) -> ssl.SSLContext:
         """For a connection without gRPC. UserError where a file cannot be used."""
         try:
-            context = ssl.create_default_context(cafile=str(self.ca) if self.ca else None)
+            context = trusting(self.ca)
             if self.certificate:
                 context.load_cert_chain(self.certificate, self.key)
         except (OSError, ssl.SSLError) as error:
