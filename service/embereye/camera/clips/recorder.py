@@ -32,7 +32,6 @@ Key = tuple[str, Kind]
 @dataclass(eq=False)
 class _OpenClip:
     episode: str
-    level: Level
     ends_ns: int
     recording: Recording | None = None  # the writing thread's own
     over: bool = False
@@ -79,7 +78,11 @@ class Recorder:
         kind, level = Kind(report.kind), Level(report.level)
         if level <= self._recorded.get(report.episode, Level.CLEAR) or not before:
             return False
-        if self._pending > PENDING_BYTES and (report.device, kind) not in self._open:
+        key = report.device, kind
+        clip = self._open.get(key)
+        if clip is not None and clip.episode != report.episode:
+            clip = None  # that sign is over, and may be of another alarm
+        if clip is None and self._pending > PENDING_BYTES:
             return False
         self._recorded[report.episode] = level
         while len(self._recorded) > REMEMBERED:
@@ -87,11 +90,12 @@ class Recorder:
         about.device, about.zone, about.kind, about.episode = report.device, report.zone, report.kind, report.episode
         if isinstance(before[-1], KeptFrame):
             self.record_still(about, before[-1], report, box)
-        clip = self._open.get((report.device, kind))
         if clip is not None:
-            clip.level, clip.ends_ns = level, now_ns + after_ns
+            clip.ends_ns = now_ns + after_ns
             return True
-        clip = self._open[report.device, kind] = _OpenClip(report.episode, level, now_ns + after_ns)
+        if key in self._open:
+            self._end(key)
+        clip = self._open[key] = _OpenClip(report.episode, now_ns + after_ns)
         size = sum(frame.size for frame in before)
         self._write(partial(self._begin, clip, about, list(before)), size)
         return True

@@ -64,6 +64,31 @@ async def test_a_sign_that_grows_prolongs_its_clip_and_gets_another_still(record
     assert len(stills) == 2
 
 
+async def test_a_sign_that_comes_back_gets_a_clip_of_its_own_as_it_may_be_another_alarm_s(recorder):
+    sign(recorder, report(Level.PRE_ALARM, "e1"), 10, frame(10).time_ns)
+    for number in range(10, 40):
+        if number == 16:
+            sign(recorder, report(Level.ALARM, "e2"), 16, frame(16).time_ns)
+        recorder.record_frame("gate", frame(number), frame(number).time_ns)
+    clips, stills = await waiting(recorder)
+    spans = {clip.episode: (clip.from_ns, clip.until_ns) for clip in clips}
+    assert spans == {"e1": (START, frame(15).time_ns), "e2": (START, frame(26).time_ns)}
+    assert sorted(still.episode for still in stills) == ["e1", "e2"]
+
+
+async def test_a_sign_that_comes_back_while_the_disk_stands_still_leaves_the_clip_before_it_as_it_is(
+    recorder, monkeypatch
+):
+    sign(recorder, report(Level.PRE_ALARM, "e1"), 0, START)
+    monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", 0)
+    sign(recorder, report(Level.ALARM, "e2"), 1, frame(1).time_ns)
+    await recorder.run(lambda _: None)
+    await asyncio.sleep(0)
+    recorder.record_frame("gate", frame(2), frame(2).time_ns)
+    (clip,), (_,) = await waiting(recorder)
+    assert (clip.episode, clip.until_ns) == ("e1", frame(2).time_ns)
+
+
 async def test_an_episode_is_recorded_once_for_each_level(recorder):
     for number in range(0, 100, 10):
         sign(recorder, report(Level.ALARM), number, frame(number).time_ns)
