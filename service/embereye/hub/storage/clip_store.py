@@ -293,13 +293,19 @@ class ClipStore:
     def _load(self) -> None:
         for folder in (self._partial, self._wholes):
             folder.mkdir(parents=True, exist_ok=True)
+        unread = False
         for path in self._folder.glob("??/*.json"):
-            clip = _read(path)
+            try:
+                clip = _parsed(path.read_bytes())
+            except OSError as error:
+                logger.warning("%s cannot be read, and its clip is not shown: %s", path, error.strerror or error)
+                unread = True
+                continue
             if clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
                 self._learn(clip)
             else:
                 path.unlink(missing_ok=True)
-        for path in self._folder.glob("??/*"):
+        for path in () if unread else self._folder.glob("??/*"):
             if path.stem not in self._clips:
                 path.unlink(missing_ok=True)
         self._load_stored()
@@ -554,13 +560,6 @@ _FIELDS = {
     )
     for known in Clip.DESCRIPTOR.fields
 }
-
-
-def _read(path: Path) -> Clip | None:
-    try:
-        return _parsed(path.read_bytes())
-    except OSError:
-        return None
 
 
 def _parsed(description: bytes) -> Clip | None:

@@ -3,6 +3,7 @@
 Everything here blocks, and belongs to one thread.
 """
 
+import contextlib
 import errno
 import hashlib
 import logging
@@ -81,8 +82,12 @@ class KeptSpool:
 
     def waiting(self) -> list[Clip]:
         """Finished clips, in the order in which they ended."""
-        read = [read_clip(path) for path in self._folder.glob("*.json") if len(path.stem) == 64]
-        return sorted((about for about in read if about), key=lambda about: (about.until_ns, about.sha256))
+        found = list[Clip]()
+        for path in self._folder.glob("*.json"):
+            with contextlib.suppress(OSError):
+                if len(path.stem) == 64 and (about := read_clip(path)):
+                    found.append(about)
+        return sorted(found, key=lambda about: (about.until_ns, about.sha256))
 
     def forget(self, about: Clip) -> None:
         """Remove a clip that the hub has."""
@@ -94,7 +99,11 @@ class KeptSpool:
         for path in list(self._folder.iterdir()):
             if path.with_suffix(".part").exists():
                 continue
-            about = read_clip(path) if path.suffix == ".json" else None
+            try:
+                about = read_clip(path) if path.suffix == ".json" else None
+            except OSError as error:
+                logger.warning("%s, which describes a clip, waits for the next start: %s", path.name, error.strerror)
+                continue
             orphan = about is not None and not (about.media in SUFFIXES and self.path(about).exists())
             lonely = path.suffix in SUFFIXES.values() and not path.with_suffix(".json").exists()
             unreadable = path.suffix == ".json" and about is None
@@ -108,8 +117,8 @@ def text_of(about: Clip) -> bytes:
 
 
 def read_clip(path: Path) -> Clip | None:
-    """The description in the file at `path`; None: there is none."""
+    """The description in the file at `path`; None: there is none. OSError where that cannot be read."""
     try:
         return json_format.Parse(path.read_text(), Clip(), ignore_unknown_fields=True)
-    except (OSError, ValueError, json_format.ParseError):
+    except (FileNotFoundError, ValueError, json_format.ParseError):
         return None

@@ -1,3 +1,4 @@
+import errno
 import hashlib
 import os
 import shutil
@@ -61,6 +62,23 @@ def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_s
     monkeypatch.undo()
     (clip,) = ClipSpool(tmp_path).waiting()
     assert (clip.frames, clip.note) == (2, CUT)
+
+
+def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_clip(tmp_path, monkeypatch, caplog):
+    spool = ClipSpool(tmp_path)
+    finished = make_clip(spool)
+    spool.begin(about(), frame(30)).append(frame(31))
+
+    def fail(_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    assert ClipSpool(tmp_path).waiting() == []
+    assert caplog.text.count("Input/output error") == 2
+    monkeypatch.undo()
+    recovered = ClipSpool(tmp_path)
+    assert [clip.frames for clip in recovered.waiting()] == [20, 2]
+    assert finished in recovered.waiting()
 
 
 def test_a_folder_that_cannot_be_made_fails_every_clip_but_not_the_shard(tmp_path, caplog):

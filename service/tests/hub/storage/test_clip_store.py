@@ -212,6 +212,31 @@ async def test_what_sensors_sent_around_a_sign_goes_with_the_history(running: Ru
     await later.close()
 
 
+async def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_clip(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read, data, others = Path.read_bytes, content(seed=1), content(seed=2)
+    for one in (data, others):
+        await running.deliver(one, described(one))
+    unreadable = running.clips.path(described(data)).with_suffix(".json")
+
+    def fail(path: Path) -> bytes:
+        if path == unreadable:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    for readable, known in ((False, 1), (True, 2)):
+        if readable:
+            monkeypatch.undo()
+        store = ClipStore(running.folder)
+        await store.open()
+        assert len(store) == known
+        await store.close()
+    assert caplog.text.count("cannot be read, and its clip is not shown: Input/output error") == 1
+    assert store.path(described(data)).read_bytes() == data
+
+
 async def test_a_full_disk_takes_no_clip_and_says_so_once(
     running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
