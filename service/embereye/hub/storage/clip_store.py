@@ -184,8 +184,7 @@ class ClipStore:
         _check(clip)
         if clip.sha256 in self._clips:
             return clip.bytes, True
-        await self._guarded(partial(self._check_room, clip.bytes))
-        return await self._run(partial(self._partial_size, clip.sha256)), False
+        return await self._guarded(partial(self._begun, clip)), False
 
     async def write(self, clip: Clip, offset: int, data: Buffer) -> None:
         """Add `data` at `offset`; NoRoomError, or ClipRefusedError where that is not where the content ends."""
@@ -262,14 +261,15 @@ class ClipStore:
                 for one in batch:
                     one.over, one.failure = True, failure
 
-    async def _guarded(self, work: Callable[[], None]) -> None:
+    async def _guarded(self, work: Callable[[], R]) -> R:
         try:
-            await self._run(work)
+            result = await self._run(work)
         except NoRoomError as error:
             raise self._failed(error) from None
         except OSError as error:
             raise self._failed(error) from error
         self._set_failing("")
+        return result
 
     def _failed(self, error: BaseException) -> NoRoomError:
         """`error`, which is told from now on, as what a caller is told of it; raised, where it is not the disk's."""
@@ -291,8 +291,7 @@ class ClipStore:
     # On the thread
 
     def _load(self) -> None:
-        for folder in (self._partial, self._wholes):
-            folder.mkdir(parents=True, exist_ok=True)
+        self._make_folders()
         unread = False
         for path in self._folder.glob("??/*.json"):
             try:
@@ -314,6 +313,11 @@ class ClipStore:
                 self._partials[path.name] = self._clock()
             else:  # a draft, of what was never acknowledged
                 path.unlink()
+
+    def _make_folders(self) -> None:
+        """Where somebody removed them, too."""
+        for folder in (self._partial, self._wholes):
+            folder.mkdir(parents=True, exist_ok=True)
 
     def _load_stored(self) -> None:
         unread = False
@@ -354,6 +358,12 @@ class ClipStore:
             place.batch.kept += 1
         clip.kept_ns = clip.kept_ns or min(clip.until_ns, self._clock())
         self._clips.add(clip, place)
+
+    def _begun(self, clip: Clip) -> int:
+        """How many bytes of `clip`, for which there is room, are here."""
+        self._make_folders()
+        self._check_room(clip.bytes)
+        return self._partial_size(clip.sha256)
 
     def _partial_size(self, name: str) -> int:
         try:
@@ -431,7 +441,7 @@ class ClipStore:
         _discard(drafts)
         self._wholes_named = False
         with contextlib.suppress(OSError):
-            self._wholes.mkdir(exist_ok=True)  # somebody may have removed it
+            self._make_folders()
 
     # On several
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import hashlib
+import shutil
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +28,7 @@ from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.services.clips import ClipsService
 from embereye.hub.storage import clip_store as clips_module
-from embereye.hub.storage.clip_store import ClipStore
+from embereye.hub.storage.clip_store import ClipStore, NoRoomError
 from embereye.hub.storage.store import StoreThreads
 from embereye.levels import Kind, Level, Sense
 from embereye.process.grpc_server import GrpcServer, Service, channel
@@ -251,6 +252,19 @@ async def test_a_full_disk_takes_no_clip_and_says_so_once(
     assert await running.alarm(), "alarms go on"
     monkeypatch.undo()
     await running.deliver(data, described(data))
+    assert not running.clips.failing
+
+
+@pytest.mark.parametrize("removed", [".", "partial", "stored"])
+async def test_a_folder_that_somebody_removes_is_made_for_the_next_clip(running: Running, removed: str) -> None:
+    shutil.rmtree(running.folder / removed)
+    data, still = content(seed=1), content(seed=2)
+    await running.deliver(data, described(data))
+    for _ in range(2):
+        with contextlib.suppress(NoRoomError):
+            await running.clips.store([(described(still), still)])
+    assert running.clips.path(described(data)).read_bytes() == data
+    assert running.clips.path(described(still)).read_bytes() == still
     assert not running.clips.failing
 
 
