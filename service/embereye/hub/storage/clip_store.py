@@ -193,6 +193,7 @@ class ClipStore:
     async def complete(self, clip: Clip) -> None:
         """Verify what was written and keep it; ClipRefusedError where it is not what its name says."""
         await self._guarded(partial(self._keep, clip))
+        self._set_failing("")  # by no less than a whole one
 
     async def store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer]:
         """Keep whole contents, durable on return: for each, why it is not kept, or None.
@@ -263,13 +264,11 @@ class ClipStore:
 
     async def _guarded(self, work: Callable[[], R]) -> R:
         try:
-            result = await self._run(work)
+            return await self._run(work)
         except NoRoomError as error:
             raise self._failed(error) from None
         except OSError as error:
             raise self._failed(error) from error
-        self._set_failing("")
-        return result
 
     def _failed(self, error: BaseException) -> NoRoomError:
         """`error`, which is told from now on, as what a caller is told of it; raised, where it is not the disk's."""

@@ -476,3 +476,22 @@ async def test_a_disk_that_fails_for_a_while_delays_a_clip_and_nothing_else(
         assert delivery.delivered == 2, "each once"
         assert delivery.refused == 0
     recorder.close()
+
+
+async def test_a_disk_that_takes_nothing_is_said_once_although_there_is_room_on_it(
+    running: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = content()
+    monkeypatch.setattr(ClipStore, "_append", FaultyDisk(ClipStore._append, 3))
+    for _ in range(3):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await running.deliver(data, described(data))
+        assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        await running.control.Held(described(data), timeout=10)
+        assert running.clips.failing == "clips cannot be written: Input/output error"
+    monkeypatch.undo()
+    await running.deliver(data, described(data))
+    assert [message for message in caplog.messages if "written" in message] == [
+        "clips cannot be written: Input/output error; shards keep theirs, alarms are not affected",
+        "clips can be written again",
+    ]
