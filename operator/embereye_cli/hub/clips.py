@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 from argparse import Namespace
+from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 
@@ -19,12 +20,13 @@ from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
-from embereye.v1.clips_pb2 import Clip, FetchClipRequest, ListClipsRequest
+from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub
 
 TIMEOUT = 5.0  # seconds for one answer
-FETCH_SECONDS = 120.0
+FETCH_SECONDS = 120.0  # for as much of a clip as comes meanwhile
 SHOWN_DIGITS = 12  # of a clip's name
+_GONE_ON_WITH = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
 
 
 class ClipCommands:
@@ -66,7 +68,7 @@ class ClipCommands:
         try:
             with contextlib.ExitStack() as stack:
                 file = None
-                async for chunk in ClipsStub(self._link).Fetch(FetchClipRequest(sha256=wanted), timeout=FETCH_SECONDS):
+                async for chunk in self._chunks(wanted):
                     if file is None:
                         clip = chunk.clip
                         target = target or Path()
@@ -84,6 +86,22 @@ class ClipCommands:
             if draft is not None:
                 draft.unlink(missing_ok=True)
         print(target)
+
+    async def _chunks(self, name: str) -> AsyncIterator[ClipChunk]:
+        """A clip's content, gone on with where it broke off for as long as some of it comes."""
+        offset = before = 0
+        while True:
+            request = FetchClipRequest(sha256=name, offset=offset)
+            try:
+                async for chunk in ClipsStub(self._link).Fetch(request, timeout=FETCH_SECONDS):
+                    name, offset = chunk.clip.sha256 or name, offset + len(chunk.data)
+                    yield chunk
+            except grpc.aio.AioRpcError as error:
+                if offset == before or error.code() not in _GONE_ON_WITH:
+                    raise
+                before = offset
+            else:
+                return
 
 
 def _file_name(clip: Clip) -> str:

@@ -5,10 +5,11 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from rich.console import Console
 
-from embereye.v1.clips_pb2 import Clip, ClipChunk
+from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest
 from embereye_cli.hub import clips
 
 DATA = b"a still"
@@ -35,3 +36,33 @@ async def test_a_clip_is_put_into_a_folder_under_its_own_name(
     assert found.read_bytes() == DATA
     assert found.name == "mine.jpg" if named else found.name.startswith("gate-20010909-")
     assert (found.parent.name == "clips") == (output == "clips")
+
+
+class SlowStub:
+    """Each call brings one byte more, then `code`; `most` bytes in all."""
+
+    most = len(DATA)
+
+    def __init__(self, _: object) -> None: ...
+
+    async def Fetch(self, request: FetchClipRequest, **__: object) -> Any:
+        assert request.sha256 == (STILL.sha256 if request.offset else "8 digits")
+        if request.offset < self.most:
+            yield ClipChunk(clip=STILL, offset=request.offset, data=DATA[request.offset : request.offset + 1])
+        if request.offset + 1 < len(DATA):
+            empty = grpc.aio.Metadata()
+            raise grpc.aio.AioRpcError(grpc.StatusCode.DEADLINE_EXCEEDED, empty, empty, "too slow")
+
+
+async def test_a_clip_that_takes_long_is_fetched_on_for_as_long_as_some_of_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clips, "ClipsStub", SlowStub)
+    command = clips.ClipCommands(None, Namespace(clip="8 digits", output=tmp_path / "still.jpg"), Console())  # type: ignore[arg-type]
+    await command.run("clip")
+    assert (tmp_path / "still.jpg").read_bytes() == DATA
+    (tmp_path / "still.jpg").unlink()
+    monkeypatch.setattr(SlowStub, "most", 3)
+    with pytest.raises(grpc.aio.AioRpcError):
+        await command.run("clip")
+    assert not list(tmp_path.iterdir())
