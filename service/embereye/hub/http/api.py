@@ -305,8 +305,6 @@ class Api:
             raise Refused(404, "it is no Motion JPEG: show it as it is")
         with self._replays.enter(request.remote or "", clip.bytes):
             jpeg = await frame_at(self._clips.path(clip), at_ns)
-        if not jpeg:
-            raise Refused(404, "the clip holds no frame")
         return web.Response(
             body=jpeg, content_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600", **SECURITY}
         )

@@ -11,7 +11,8 @@ from aiohttp import web
 
 from embereye.hub.http.refused import Refused
 from embereye.process.addresses import place_of
-from embereye.wire.matroska import Still, frames
+from embereye.wire.jpeg.header import SOI
+from embereye.wire.matroska import MatroskaError, Still, frames
 
 BOUNDARY = "frame"
 PAUSE_SECONDS = 1.0  # between the last frame and the first one again
@@ -52,8 +53,8 @@ class Replays:
 
 
 async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -> web.StreamResponse:
-    """Send the clip at `path` until the client has had enough, or ROUNDS times."""
-    stills = await asyncio.to_thread(lambda: list(frames(path.read_bytes())))
+    """Send the clip at `path` until the client has had enough, or ROUNDS times; Refused where it cannot be shown."""
+    stills = await asyncio.to_thread(_stills, path)
     response = web.StreamResponse(headers={**headers, "Cache-Control": "no-store"})
     response.headers["Content-Type"] = f"multipart/x-mixed-replace; boundary={BOUNDARY}"
     await response.prepare(request)
@@ -73,17 +74,22 @@ async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -
 
 
 async def frame_at(path: Path, at_ns: int) -> bytes:
-    """The JPEG in the clip at `path` that was taken last at or before `at_ns`, else its first one; b"": it has none."""
+    """The JPEG in the clip at `path` that was taken last at or before `at_ns`, else its first one; Refused."""
+    stills = await asyncio.to_thread(_stills, path)
+    return next((still for still in reversed(stills) if still.time_ns <= at_ns), stills[0]).jpeg
 
-    def find() -> bytes:
-        found = b""
-        for still in frames(path.read_bytes()):
-            if found and still.time_ns > at_ns:
-                break
-            found = still.jpeg
-        return found
 
-    return await asyncio.to_thread(find)
+def _stills(path: Path) -> list[Still]:
+    """The frames of the clip at `path`, one at least; what another program stored may have none that browsers show."""
+    try:
+        found = [still for still in frames(path.read_bytes()) if still.jpeg.startswith(SOI)]
+    except FileNotFoundError:
+        raise Refused(404, "the clip's file is gone from the hub's disk") from None
+    except MatroskaError:
+        found = []
+    if not found:
+        raise Refused(404, "the clip holds no frame that is shown here: download it")
+    return found
 
 
 def _pauses(stills: list[Still]) -> list[float]:

@@ -126,9 +126,12 @@ class ClipsService(ClipsServicer):
             sentence = f'there is no clip "{request.sha256[:80]}": `embereye alarms clips` lists them'
             await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
         path, offset = self._clips.path(clip), request.offset
-        while data := await asyncio.to_thread(_part, path, offset):
-            yield ClipChunk(clip=clip if offset == request.offset else None, offset=offset, data=data)
-            offset += len(data)
+        try:
+            while offset < clip.bytes and (data := await asyncio.to_thread(_part, path, offset)):
+                yield ClipChunk(clip=clip if offset == request.offset else None, offset=offset, data=data)
+                offset += len(data)
+        except FileNotFoundError:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"clip {clip.sha256[:12]} is gone from the hub's disk")
 
 
 async def _check_owner(clip: Clip, context: AnyContext) -> None:

@@ -319,6 +319,37 @@ async def test_a_browser_is_shown_the_frames_one_after_the_other(running: Runnin
             shown += await answer.content.readany()
 
 
+@pytest.mark.parametrize("form", [".mjpg", "/frame.jpg"])
+async def test_what_a_browser_cannot_be_shown_is_refused_in_a_sentence(running: Running, form: str) -> None:
+    others = [b"RIFF of another program", content(0.3).replace(JPEG, b"H264 of another program"), content(0)]
+    gone = content(seed=1)
+    for data in (*others, gone):
+        await running.deliver(data, described(data))
+    running.clips.path(described(gone)).unlink()
+    for data in (*others, gone):
+        url = f"{running.base}/v1/clips/{described(data).sha256}{form}"
+        async with aiohttp.ClientSession(headers=SHOWN) as session, session.get(url) as answer:
+            assert answer.status == 404
+            assert (await answer.json())["error"] == (
+                "the clip's file is gone from the hub's disk"
+                if data == gone
+                else "the clip holds no frame that is shown here: download it"
+            )
+
+
+async def test_a_clip_whose_file_is_gone_or_that_ends_before_is_told_so(running: Running) -> None:
+    data = content()
+    clip = described(data)
+    await running.deliver(data, clip)
+    assert not [chunk async for chunk in running.stub.Fetch(FetchClipRequest(sha256=clip.sha256, offset=2**64 - 1))]
+    running.clips.path(clip).unlink()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        async for _ in running.stub.Fetch(FetchClipRequest(sha256=clip.sha256)):
+            pass
+    assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+    assert "is gone from the hub's disk" in str(caught.value.details())
+
+
 def ask_from(address: str, base: str, path: str) -> socket.socket:
     """A request from `address` whose answer is not read."""
     connection = socket.socket()
