@@ -159,7 +159,7 @@ class Api:
                 web.get("/v1/alarms/{alarm}/{device}/{kind:[0-9][0-9]?}.jpg", self._alarm_picture),
                 web.get("/v1/alarms/{alarm}/clips", self._alarm_clips),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}.{form:mkv|jpg|mp4|jsonl}", self._clip),
-                web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay),
+                web.get("/v1/clips/{name:[0-9a-f]{64}}.mjpg", self._replay, allow_head=False),
                 web.get("/v1/clips/{name:[0-9a-f]{64}}/frame.jpg", self._frame),
                 web.get("/v1/history", self._history),
                 web.get("/v1/actuators", self._list_actuators),

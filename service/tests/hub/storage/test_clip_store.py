@@ -337,6 +337,14 @@ async def test_what_a_browser_cannot_be_shown_is_refused_in_a_sentence(running: 
             )
 
 
+async def test_a_replay_is_not_sent_to_who_asks_for_its_head_alone(running: Running) -> None:
+    data = content()
+    await running.deliver(data, described(data))
+    url = f"{running.base}/v1/clips/{described(data).sha256}.mjpg"
+    async with aiohttp.ClientSession(headers=SHOWN) as session, session.head(url) as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET")
+
+
 async def test_a_clip_whose_file_is_gone_or_that_ends_before_is_told_so(running: Running) -> None:
     data = content()
     clip = described(data)
