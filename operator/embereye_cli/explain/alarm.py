@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import json_format
 
@@ -24,6 +24,9 @@ from embereye.v1.types_pb2 import Term
 from embereye.zone.sentences import quantity, sign
 from embereye.zone.state import ZoneMachine
 from embereye_cli.hub.http import HttpHub, add_console_options
+
+if TYPE_CHECKING:
+    from embereye.camera.replay import Detection
 
 SHOWS = "`embereye alarms --json history` has their ids"
 SAME = "as it was decided then"
@@ -153,6 +156,8 @@ def _replayed(hub: HttpHub, events: list[AlarmEvent], clips: list[dict[str, Any]
     yield replay_zone(events)
     for listed in clips:
         clip = json_format.ParseDict(listed, Clip(), ignore_unknown_fields=True)
+        if clip.stored_by:
+            continue  # no shard judged it
         if clip.media == Clip.MEDIA_LINES:
             yield replay_lines(clip, hub.fetch(listed["url"]))
         elif clip.media != Clip.MEDIA_STILL:
@@ -182,26 +187,36 @@ def replay_lines(clip: Clip, content: bytes) -> Verdict:
 def replay_clip(clip: Clip, content: bytes, events: list[AlarmEvent]) -> Verdict:
     """Show the frames of `clip` to the detectors of this version, as a shard does."""
     # They load OpenCV, which nothing else here has a use for.
+    from embereye.camera.sources.declared import SourceError
+    from embereye.wire.matroska import MatroskaError
+
+    kind = Kind(clip.kind)
+    told = [item for event in events for item in event.contributions if item.episode == clip.episode]
+    then = Level(max((item.level for item in told), default=Level.CLEAR))
+    try:
+        found = _detections(clip, content)
+    except (MatroskaError, SourceError) as error:
+        raise UserError(f"the clip of {clip.device} cannot be replayed: {error}") from error
+    now = max((seen.level for seen in found if seen.kind is kind), default=Level.CLEAR)
+    same = (now >= Level.ALARM) == (then >= Level.ALARM)
+    words = f"{kind.word} {now.name.lower()} now, {then.name.lower()} then"
+    return Verdict(f"the detectors on {counted(clip.frames, 'frame')} of {clip.device}", same, words)
+
+
+def _detections(clip: Clip, content: bytes) -> "list[Detection]":
     from embereye.camera.recording import Settings, watch
     from embereye.camera.replay import Replay
     from embereye.wire.matroska import frames
     from embereye_operator.api.cameras import CameraFleetSpec
     from embereye_operator.decide.placement.assignments import build_camera_settings
 
-    settings, kind = build_camera_settings(CameraFleetSpec()), Kind(clip.kind)
-    told = [item for event in events for item in event.contributions if item.episode == clip.episode]
-    then = Level(max((item.level for item in told), default=Level.CLEAR))
+    settings = build_camera_settings(CameraFleetSpec())
     if clip.media == Clip.MEDIA_CLIP:
         replay = Replay(settings)
         for still in frames(content):
             replay.show(still.jpeg, (still.time_ns - clip.from_ns) / SECOND)
-        found = replay.detections
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "clip.mp4"
-            path.write_bytes(content)
-            found = watch(str(path), Settings(settings)).detections
-    now = max((seen.level for seen in found if seen.kind is kind), default=Level.CLEAR)
-    same = (now >= Level.ALARM) == (then >= Level.ALARM)
-    words = f"{kind.word} {now.name.lower()} now, {then.name.lower()} then"
-    return Verdict(f"the detectors on {counted(clip.frames, 'frame')} of {clip.device}", same, words)
+        return replay.detections
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clip.mp4"
+        path.write_bytes(content)
+        return watch(str(path), Settings(settings)).detections

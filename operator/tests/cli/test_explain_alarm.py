@@ -1,6 +1,9 @@
 """Whether an alarm would come about again: its kept signs and frames, decided once more."""
 
+import pytest
+
 from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.process.lifecycle import UserError
 from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.sim.scenes.fire import Fire
 from embereye.units import SECOND
@@ -44,6 +47,12 @@ async def test_the_frames_of_a_fire_are_an_alarm_again_and_those_of_a_quiet_room
     assert (again.same, again.why) == (True, "flame alarm now, alarm then")
     otherwise = replay_clip(*await filmed(), events)
     assert (otherwise.same, otherwise.why) == (False, "flame clear now, alarm then")
+
+
+@pytest.mark.parametrize("media", [Clip.MEDIA_CLIP, Clip.MEDIA_VIDEO])
+def test_a_clip_that_cannot_be_read_is_named(media: Clip.Media.ValueType) -> None:
+    with pytest.raises(UserError, match="the clip of c1 cannot be replayed: "):
+        replay_clip(Clip(media=media, device="c1"), b"RIFF of another program", [])
 
 
 def test_a_zone_that_would_decide_otherwise_is_told() -> None:
