@@ -33,9 +33,10 @@ class ClipPipeline:
 
     @classmethod
     async def start(cls, context: ShardContext, running: Running) -> "ClipPipeline":
-        """Recover what the disk holds, and begin to deliver it; `running` is the shard's."""
+        """Begin to recover what the disk holds, and to deliver it; `running` is the shard's."""
         pipeline = cls(context, running)
         await pipeline._recorder.start()
+        context.tasks.start(pipeline._recorder.complete_cut_off(), name="complete-clips")
         context.tasks.start(pipeline._delivery.run(), name="deliver-clips")
         return pipeline
 

@@ -54,9 +54,14 @@ class Recorder:
         self.made = 0  # clips and stills
 
     async def start(self) -> None:
-        """Open the spool; what a crash left there is recovered."""
+        """Open the spool; `complete_cut_off` is for what a crash left there."""
         self.spool = await asyncio.get_running_loop().run_in_executor(self._thread, ClipSpool, self._folder)
         self._finished()
+
+    async def complete_cut_off(self) -> None:
+        """Complete the clips that a crash cut off, one by one: what is recorded now is written in between."""
+        while await self.run(ClipSpool.complete_next):
+            self._finished()
 
     def record_report(
         self,

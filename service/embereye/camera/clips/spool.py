@@ -11,7 +11,7 @@ from pathlib import Path
 
 from embereye.camera.clips.ring import Kept, KeptFrame, KeptUnit
 from embereye.process.files import write_whole
-from embereye.shard.clips.spool import KeptSpool, check_room, read_clip, text_of
+from embereye.shard.clips.spool import SPOOL_BYTES, KeptSpool, check_room, read_clip, text_of
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import MatroskaError, Muxer, Patch, frames
@@ -71,6 +71,10 @@ class Recording:
 
 class ClipSpool(KeptSpool):
     """The folder `folder`: FINISHED.mkv (.mp4, .jpg) with its FINISHED.json, and RUNNING.part with RUNNING.json."""
+
+    def __init__(self, folder: Path, *, capacity: int = SPOOL_BYTES) -> None:
+        self._cut_off = list[Path]()
+        super().__init__(folder, capacity=capacity)
 
     def begin(self, about: Clip, first: Kept, stepped_ns: int = 0) -> Recording:
         """Begin a clip with the picture `first`; OSError where it cannot be written.
@@ -137,12 +141,19 @@ class ClipSpool(KeptSpool):
             path.unlink(missing_ok=True)
 
     def _recover(self) -> None:
-        for part in sorted(self._folder.glob("*.part")):
-            try:
-                self._complete(part)
-            except OSError as error:  # a shard without room for clips still has to watch
-                logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
+        self._cut_off += self._folder.glob("*.part")
         super()._recover()
+
+    def complete_next(self) -> bool:
+        """Complete one of the clips that a crash had cut off when this was made; False where none is left."""
+        if not self._cut_off:
+            return False
+        part = self._cut_off.pop()
+        try:
+            self._complete(part)
+        except OSError as error:  # a shard without room for clips still has to watch
+            logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
+        return True
 
     def _complete(self, part: Path) -> None:
         """Complete the clip that a crash left in `part`."""

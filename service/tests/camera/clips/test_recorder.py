@@ -167,10 +167,43 @@ async def test_a_recorder_that_is_killed_leaves_what_it_had(tmp_path):
     await killed.run(lambda _: None)
     successor = Recorder(tmp_path, lambda: None)
     await successor.start()
+    await successor.complete_cut_off()
     (clip,), (_,) = await waiting(successor)
     data = await successor.run(lambda spool: spool.path(clip).read_bytes())
     assert len(list(frames(data))) == 30
     killed.close()
+    successor.close()
+
+
+async def test_clips_that_a_crash_cut_off_keep_neither_the_shard_nor_what_is_recorded_next(tmp_path, monkeypatch):
+    killed = Recorder(tmp_path, lambda: None)
+    await killed.start()
+    for number in range(3):
+        sign(killed, report(episode=f"cut-{number}", device=f"gate-{number}"), 30, START)
+    await killed.run(lambda _: None)
+    killed.close()
+    finish, entered, released, finished = ClipSpool.finish, threading.Event(), threading.Event(), []
+
+    def stand(spool, recording):
+        entered.set()
+        released.wait()
+        finished.append(recording.about.episode)
+        return finish(spool, recording)
+
+    monkeypatch.setattr(ClipSpool, "finish", stand)
+    successor = Recorder(tmp_path, lambda: None)
+    async with asyncio.timeout(20):
+        await successor.start()
+        completing = asyncio.ensure_future(successor.complete_cut_off())
+        await asyncio.to_thread(entered.wait)
+        sign(successor, report(episode="new"), 30, START)
+        flushing = asyncio.ensure_future(successor.flush())
+        await asyncio.sleep(0)
+        released.set()
+        await asyncio.gather(flushing, completing)
+    clips, _ = await waiting(successor)
+    assert sorted(clip.episode for clip in clips) == sorted(finished) == ["cut-0", "cut-1", "cut-2", "new"]
+    assert finished.index("new") == 1
     successor.close()
 
 

@@ -17,6 +17,14 @@ from embereye.wire.matroska import frames
 from .pictures import PICTURES, START, about, frame, make_clip
 
 
+def reopened(folder):
+    """As after a restart."""
+    spool = ClipSpool(folder)
+    while spool.complete_next():
+        pass
+    return spool
+
+
 def test_a_finished_clip_is_named_by_its_content_and_holds_every_frame(tmp_path):
     spool = ClipSpool(tmp_path)
     clip = make_clip(spool)
@@ -32,7 +40,7 @@ def test_a_finished_clip_is_named_by_its_content_and_holds_every_frame(tmp_path)
 
 def test_what_waits_is_known_after_a_restart(tmp_path):
     clip = make_clip(ClipSpool(tmp_path))
-    assert ClipSpool(tmp_path).waiting() == [clip]
+    assert reopened(tmp_path).waiting() == [clip]
 
 
 @pytest.mark.parametrize("cut", [0, 100, 5000])
@@ -42,7 +50,7 @@ def test_a_clip_that_a_crash_cut_off_is_recovered(tmp_path, cut):
     for number in range(1, 12):
         recording.append(frame(number))
     recording.path.write_bytes(recording.path.read_bytes()[: -cut or None])
-    again = ClipSpool(tmp_path)
+    again = reopened(tmp_path)
     (clip,) = again.waiting()
     assert clip.note == CUT
     assert clip.frames == len(list(frames(again.path(clip).read_bytes())))
@@ -56,11 +64,11 @@ def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_s
     recording.append(frame(1))
     left = sorted(tmp_path.iterdir())
     monkeypatch.setattr(clip_spool, "FREE_BYTES", 2**60)
-    assert ClipSpool(tmp_path).waiting() == []
+    assert reopened(tmp_path).waiting() == []
     assert "waits for the next start: less than" in caplog.text
     assert sorted(tmp_path.iterdir()) == left
     monkeypatch.undo()
-    (clip,) = ClipSpool(tmp_path).waiting()
+    (clip,) = reopened(tmp_path).waiting()
     assert (clip.frames, clip.note) == (2, CUT)
 
 
@@ -73,10 +81,10 @@ def test_a_disk_that_cannot_be_read_for_a_moment_costs_no_clip(tmp_path, monkeyp
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "read_text", fail)
-    assert ClipSpool(tmp_path).waiting() == []
+    assert reopened(tmp_path).waiting() == []
     assert caplog.text.count("Input/output error") == 2
     monkeypatch.undo()
-    recovered = ClipSpool(tmp_path)
+    recovered = reopened(tmp_path)
     assert [clip.frames for clip in recovered.waiting()] == [20, 2]
     assert finished in recovered.waiting()
 
@@ -117,7 +125,7 @@ def test_a_file_system_that_ends_in_the_middle_of_a_frame_costs_that_clip_alone(
         env=environment,
     )
     assert (done.returncode, done.stdout) == (7, "File too large\n"), done.stderr
-    found = {clip.device: clip.frames for clip in ClipSpool(tmp_path).waiting()}
+    found = {clip.device: clip.frames for clip in reopened(tmp_path).waiting()}
     assert found == {"gate": 5, "full": 2}
 
 
@@ -130,7 +138,7 @@ def test_what_cannot_be_recovered_is_removed(tmp_path):
     (tmp_path / ("b" * 64 + ".json")).write_text("{")
     (tmp_path / "x.still").write_bytes(b"half")
     (tmp_path / "x.json.tmp").write_bytes(b"half")
-    again = ClipSpool(tmp_path)
+    again = reopened(tmp_path)
     assert len(again.waiting()) == 1
     assert len(list(tmp_path.iterdir())) == 2
 

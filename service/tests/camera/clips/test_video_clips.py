@@ -137,6 +137,7 @@ async def test_a_clip_whose_shard_crashed_is_delivered_as_far_as_it_came(recorde
         recording.append(one)
     os.truncate(recording.path, recording.path.stat().st_size)
     spool = ClipSpool(tmp_path / "clips")
+    assert spool.complete_next()
     (clip,) = spool.waiting()
     assert clip.note == CUT
     assert played(spool.path(clip).read_bytes()) >= len(units) - GOP

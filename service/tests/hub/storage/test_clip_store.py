@@ -438,6 +438,7 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     alarm = await running.alarm()
     recorder = Recorder(tmp_path / "spool", lambda: None)
     await recorder.start()
+    await recorder.complete_cut_off()
     for hub, delivers in (("127.0.0.1:1", False), (running.address, True)):
         delivery = Delivery(Links(hub), recorder)
         delivery.wake()
