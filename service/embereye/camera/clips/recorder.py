@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from embereye.camera.clips.ring import Kept, KeptFrame
+from embereye.camera.clips.ring import Kept, KeptFrame, KeptUnit
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still
 from embereye.levels import Kind, Level
@@ -35,6 +35,7 @@ class _OpenClip:
     ends_ns: int
     recording: Recording | None = None  # the writing thread's own
     over: bool = False
+    broken: bool = False  # a picture was left out, to which those of a video refer until the next key frame
 
 
 class Recorder:
@@ -116,14 +117,17 @@ class Recorder:
         """Add a camera's next picture to its open clips."""
         if not self._open:
             return
+        begins = not isinstance(frame, KeptUnit) or frame.unit.key
         for key, clip in list(self._open.items()):
             if key[0] != device:
                 continue
             if clip.over or now_ns > clip.ends_ns:
                 self._end(key)
-            elif self._pending > PENDING_BYTES:
+            elif self._pending > PENDING_BYTES or (clip.broken and not begins):
+                clip.broken = True
                 self.left_out += 1
             else:
+                clip.broken = False
                 self._write(partial(self._append, clip, frame), frame.size)
 
     def end_overdue(self, now_ns: int) -> None:
