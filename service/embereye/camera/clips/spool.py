@@ -37,12 +37,13 @@ class Recording:
     until_ns: int = 0
 
     def append(self, frame: Kept) -> bool:
-        """Write `frame`; False where it would make the clip too large. A picture of another size or kind is left out.
+        """Write `frame`; False where it would make the clip too large.
 
+        A picture of another size or kind is left out, and one of which nothing came: players refuse a file with one.
         OSError where it cannot be written, or where the disk is nearly full.
         """
         muxer = self.muxer
-        if (frame.width, frame.height) != (muxer.width, muxer.height):
+        if not frame.size or (frame.width, frame.height) != (muxer.width, muxer.height):
             return True
         if isinstance(frame, KeptUnit) != isinstance(muxer, Mp4Muxer):
             return True

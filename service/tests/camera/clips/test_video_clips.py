@@ -145,6 +145,19 @@ async def test_a_picture_of_another_size_is_left_out(recorder):
     assert clip.frames == GOP
 
 
+@pytest.mark.parametrize("encoding", ["H264", "H265"])
+async def test_a_picture_of_which_a_loss_left_nothing_spoils_no_clip(recorder, encoding):
+    units = kept(encoding)
+    units[21] = KeptUnit(units[21].time_ns, replace(units[21].unit, data=b"", damaged="a part of it was lost"))
+    recorder.record_report(report(), units[:20], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
+    for one in units[20:]:
+        recorder.record_frame("gate", one, one.time_ns)
+    await recorder.flush()
+    (clip,) = await recorder.run(ClipSpool.waiting)
+    assert clip.frames == len(units) - 1
+    assert played(recorder.spool.path(clip).read_bytes()) >= len(units) - GOP
+
+
 async def test_a_clip_whose_shard_crashed_is_delivered_as_far_as_it_came(recorder, tmp_path):
     units = kept()
     recording = recorder.spool.begin(about(), units[0])
