@@ -31,6 +31,7 @@ CHUNK = 256 * 1024  # bytes read at once
 LIMIT = 16 * 1024 * 1024  # bytes of one message
 CONNECT_SECONDS = 5.0
 SLEEP_SECONDS = 50e-6  # between two looks, of those who poll with sleep
+NOT_NOW = (BlockingIOError, TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError)  # nothing came, or goes
 
 
 class LinkError(Exception):
@@ -79,7 +80,9 @@ class Link:
             raise
 
     def _prepare(self) -> None:
-        if self._wait is Wait.BLOCK:
+        if isinstance(self._socket, ssl.SSLSocket) and self._wait is Wait.BLOCK:
+            self._socket.settimeout(self.timeout)  # it would wait on past one of the socket's options
+        elif self._wait is Wait.BLOCK:
             # As an option of the socket: with Python's own timeout each read would be two calls of the system.
             self._socket.settimeout(None)
             whole, part = divmod(int(self.timeout * SECOND), SECOND)
@@ -113,7 +116,7 @@ class Link:
         while rest:
             try:
                 rest = rest[self._socket.send(rest) :]
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
+            except NOT_NOW as error:
                 deadline = deadline or time.monotonic() + self.timeout
                 if self._wait is Wait.BLOCK or time.monotonic() > deadline:
                     raise LinkError(f"{self.address} reads nothing for {self.timeout:g} s") from error
@@ -143,7 +146,7 @@ class Link:
     def _read(self, began: int) -> None:
         try:
             data = self._socket.recv(CHUNK)
-        except (BlockingIOError, ssl.SSLWantReadError) as error:
+        except NOT_NOW as error:
             if self._wait is Wait.BLOCK or time.monotonic_ns() - began > self.timeout * SECOND:
                 raise LinkError(f"{self.address} says nothing for {self.timeout:g} s") from error
             if self._wait is Wait.SLEEP:

@@ -1,0 +1,70 @@
+"""Associations over TLS: whoever is steered by one notices that nobody is there any more, as without TLS."""
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from harness.servers.certificates import SiteAuthority
+
+from embereye.client.link import Link, LinkError, Wait
+from embereye.process.tls.client import ClientTls
+from embereye.v1.association_pb2 import Associated
+from embereye.v1.control_pb2 import ControlResponse
+from embereye.wire.delimited import delimited
+
+HOST = "127.0.0.1"
+TIMEOUT = 0.2  # seconds
+
+
+@contextmanager
+def silent_hub(folder: Path) -> Iterator[tuple[str, ClientTls, threading.Event]]:
+    """A hub that lets one in, and then neither reads nor says anything until the event is set."""
+    shown, end = SiteAuthority(folder).issue("hub", alternatives=[HOST]), threading.Event()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(shown.folder / "tls.crt", shown.folder / "tls.key")
+    with socket.create_server((HOST, 0)) as listener:
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            with context.wrap_socket(accepted, server_side=True) as connection:
+                connection.sendall(delimited(Associated(name="valve").SerializeToString()))
+                end.wait()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"{HOST}:{listener.getsockname()[1]}", ClientTls(shown.ca), end
+        finally:
+            end.set()
+            thread.join()
+
+
+def receive(link: Link) -> None:
+    link.receive(ControlResponse)
+
+
+def send(link: Link) -> None:
+    while True:
+        link.send_bytes(bytes(1 << 20))
+
+
+@pytest.mark.parametrize("wait", list(Wait))
+@pytest.mark.parametrize(("use", "why"), [(receive, "says nothing for 0.2 s"), (send, "reads nothing for 0.2 s")])
+async def test_a_hub_that_falls_silent_is_noticed(
+    tmp_path: Path, use: Callable[[Link], None], why: str, wait: Wait
+) -> None:
+    with (
+        silent_hub(tmp_path) as (address, tls, end),
+        await asyncio.to_thread(lambda: Link(address, "x/Y", "", tls=tls, wait=wait, timeout=TIMEOUT)) as link,
+    ):
+        waiting = asyncio.create_task(asyncio.to_thread(use, link))
+        done, _ = await asyncio.wait([waiting], timeout=20)
+        end.set()
+        with pytest.raises(LinkError, match=why):
+            await waiting
+        assert done
