@@ -66,7 +66,23 @@ class ActuatorLink:
 def run_actuator(
     dial: Callable[[], Link], name: str, device: Device, stop: threading.Event, said: Callable[[str], None]
 ) -> None:
-    """Keep `device` connected until `stop`: in its safe state whenever it is not. `said` is told why it is not."""
+    """Keep `device` connected until `stop`: in its safe state whenever it is not. `said` is told why it is not.
+
+    What `device` raises, or `dial` besides LinkError, ends it: in the safe state, too.
+    """
+    ended = "it was asked to stop"
+    try:
+        _keep_connected(dial, name, device, stop, said)
+    except BaseException as error:
+        ended = f"its program failed: {type(error).__name__}: {error}"
+        raise
+    finally:
+        device.fall_back(ended)
+
+
+def _keep_connected(
+    dial: Callable[[], Link], name: str, device: Device, stop: threading.Event, said: Callable[[str], None]
+) -> None:
     backoff = Backoff(floor=0.2, cap=5.0)
     period = device.actuator.period_ns / SECOND
     while not stop.is_set():
@@ -86,7 +102,6 @@ def run_actuator(
             device.fall_back(str(error))
             said(str(error))
             stop.wait(backoff.next())
-    device.fall_back("it was asked to stop")
 
 
 class ControllerLink:
