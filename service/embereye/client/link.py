@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from embereye.process.lifecycle import UserError
 from embereye.process.tls.client import ClientTls
 from embereye.units import SECOND, split_address
 from embereye.v1.association_pb2 import Associate, Associated
@@ -69,7 +70,7 @@ class Link:
         self._messages: deque[bytes] = deque()
         try:
             self._socket = _connect(address, tls)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, UserError) as error:
             raise LinkError(f"{address} cannot be reached: {error}") from error
         try:
             self._prepare()

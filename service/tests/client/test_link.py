@@ -68,3 +68,12 @@ async def test_a_hub_that_falls_silent_is_noticed(
         with pytest.raises(LinkError, match=why):
             await waiting
         assert done
+
+
+def test_files_of_tls_that_cannot_be_read_now_are_told_as_a_hub_that_cannot_be_reached(tmp_path: Path) -> None:
+    tls = ClientTls(tmp_path / "none")
+    with (
+        socket.create_server((HOST, 0)) as listener,
+        pytest.raises(LinkError, match=r"cannot be reached: TLS with .*none"),
+    ):
+        Link(f"{HOST}:{listener.getsockname()[1]}", "x/Y", "", tls=tls)
