@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import socket
+import sqlite3
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -181,6 +182,27 @@ async def test_a_disk_that_cannot_be_written_for_a_while_costs_no_reading(start:
     ledger = running.ledger("a")
     assert (ledger.analysed, ledger.duplicate, sum(ledger.rejected.values())) == (5, 0, 0)
     assert not Outbox(path, 10).load()
+
+
+async def test_a_disk_that_cannot_be_read_for_a_moment_ends_no_stream_for_good(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = await start()
+    running.own("a")
+    async with Client(running.target, spool=tmp_path / "spool") as client:
+        read, failed = client._outbox.body, list[int]()
+
+        def fail_once(number: int) -> DeviceBatch | None:
+            if failed:
+                return read(number)
+            failed.append(number)
+            raise sqlite3.OperationalError("disk I/O error")
+
+        monkeypatch.setattr(client._outbox, "body", fail_once)
+        client.send("a", smoke_adc=1)
+        assert await client.flush(20)
+    assert failed == [1]
+    assert running.ledger("a").analysed == 1
 
 
 async def test_a_spool_that_is_found_damaged_holds_up_no_other_reading(start: Start, tmp_path: Path) -> None:
