@@ -1,6 +1,7 @@
 """Processes that `embereye up` keeps running."""
 
 import asyncio
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,30 @@ async def test_a_process_that_cannot_be_started_is_told_and_tried_again(
     assert len(told) == 2
     assert str(told[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory; trying again in ")
     await supervisor.stop("hub")
+
+
+async def test_a_process_that_is_stopped_while_it_is_being_started_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, starting, stopping = asyncio.create_subprocess_exec, asyncio.Event(), asyncio.Event()
+    started: list[asyncio.subprocess.Process] = []
+
+    async def start(*arguments: object, **named: object) -> asyncio.subprocess.Process:
+        starting.set()
+        await stopping.wait()
+        started.append(await real(*arguments, **named))  # type: ignore[arg-type]
+        return started[0]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    supervisor = Supervisor(tmp_path, lambda ended: None)
+    await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", "import time; time.sleep(60)")))
+    await starting.wait()
+    stop = asyncio.create_task(supervisor.stop("hub"))
+    await asyncio.sleep(0)  # it has begun
+    stopping.set()
+    await asyncio.wait([stop], timeout=20)
+    assert stop.done()
+    assert started[0].returncode == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,8 @@ class Supervised:
                 },
                 start_new_session=True,
             )
+        if self._stopping.is_set():  # meanwhile: `stop` could not end it yet
+            await self._end(self._process)
         async with beside(self._end_hung(self._process), name=f"end-hung-{self.spec.name}"):
             while True:
                 with contextlib.suppress(TimeoutError):
