@@ -85,6 +85,10 @@ class ArrivalQuality:
             self._least_ns = now_ns - time_ns
         self._stamp_ns, self._stamped_ns = time_ns, now_ns
 
+    def forget_stamps(self) -> None:
+        """Record a frame without a time stamp: those of a source before it, which had them, say nothing of it."""
+        self._stamped_ns = self._stood_since_ns = self.late_ns = 0
+
     def record_jump(self, advance_ns: int, now_ns: int) -> None:
         """Record that the sender's clock jumped by `advance_ns` with what came up to `now_ns`."""
         self._jumps.append((now_ns, advance_ns))

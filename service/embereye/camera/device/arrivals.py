@@ -97,6 +97,8 @@ class Arrivals:
     def _capture_time(self, time_ns: int, now_ns: int) -> int:
         if time_ns:
             self.quality.record_stamp(time_ns, now_ns)
+        else:
+            self.quality.forget_stamps()
         # A clock that stands still or is far off must not blind a detector that works with time.
         return time_ns if self._latest_ns < time_ns and abs(time_ns - now_ns) < CLOCK_SKEW_NS else now_ns
 

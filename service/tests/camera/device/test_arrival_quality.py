@@ -1,7 +1,12 @@
 import pytest
+from harness.settings import camera_settings
 
 from embereye.camera.device.arrival_quality import ArrivalQuality
+from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.units import SECOND
+from embereye.v1.types_pb2 import Device
+
+from ..conftest import noisy_jpeg
 
 STEP = SECOND // 10
 
@@ -110,3 +115,26 @@ def test_frames_that_wait_longer_and_longer_are_late_by_what_they_waited():
 def test_the_clock_of_a_sender_does_not_make_its_frames_late(stamps):
     quality, _ = received(stamps=map(int, stamps))
     assert quality.late_ns < SECOND // 2
+
+
+@pytest.mark.parametrize(
+    ("stamp", "fault"),
+    [
+        (lambda number, now: now - number * STEP, "the sender's clock stands still"),
+        (lambda number, now: now - number * STEP // 2, "its pictures arrive 2.2 s late"),
+    ],
+)
+def test_a_source_whose_frames_have_no_time_is_not_judged_by_the_one_before_it(stamp, fault):
+    settings, now, picture = camera_settings(deadline="2s"), [1_000 * SECOND], noisy_jpeg()
+    camera = CameraDevice(
+        Device(id="yard", source="rtsp://camera/"),
+        settings,
+        ShardLinks(submit=lambda camera: None, report=lambda camera, seen: None, clock=lambda: now[0]),
+    )
+    for number in range(45):
+        camera.offer_frame(picture, stamp(number, now[0]))
+        now[0] += STEP
+    assert camera.status.blindness(now[0]).startswith(fault)
+    camera.configure(Device(id="yard", source="http://camera/"), settings)
+    camera.offer_frame(picture)
+    assert camera.status.blindness(now[0]) == ""
