@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -106,19 +107,22 @@ def run(arguments: argparse.Namespace) -> int:
     async def main(stop: asyncio.Event) -> int:
         if arguments.seconds:
             asyncio.get_running_loop().call_later(arguments.seconds, stop.set)
-        stats = await run_sensors(
-            specs,
-            arguments.target,
-            stop,
-            rate=arguments.rate,
-            frame_rate=arguments.frame_rate,
-            seed=arguments.seed,
-            fires=fires,
-            grpc=arguments.grpc,
-            spool=arguments.spool,
-            token=device_token(arguments.token),
-            tls=tls,
-        )
+        try:
+            stats = await run_sensors(
+                specs,
+                arguments.target,
+                stop,
+                rate=arguments.rate,
+                frame_rate=arguments.frame_rate,
+                seed=arguments.seed,
+                fires=fires,
+                grpc=arguments.grpc,
+                spool=arguments.spool,
+                token=device_token(arguments.token),
+                tls=tls,
+            )
+        except sqlite3.Error as error:
+            raise UserError(f"--spool {arguments.spool} cannot be used: {error}") from error
         acknowledged = f"; {stats.acknowledged} acknowledged, {stats.waiting} not" if arguments.grpc else ""
         print(
             f"{counted(len(specs), 'device')}: {counted(stats.readings, 'reading')}, {counted(stats.frames, 'frame')}, "

@@ -69,10 +69,11 @@ class Client:
 
     `target` is the fleet's service or any of its shards, "host:port". A reading is safe once it is on disk, at most
     `linger` seconds after `send`, or when `spooled()` returns. It is sent, and sent again if need be, until a shard has
-    analysed it and said so. While the disk cannot be written it waits in memory, and `failing` says why. With
-    `spool=None` it is kept in memory only. What a shard had analysed but not acknowledged when it was killed is
-    analysed again by the next one. `token` is shown where the fleet's spec.access asks for one. With `tls` every shard
-    has to prove the name that `target` has, or `tls.server_name`.
+    analysed it and said so. While the disk cannot be written it waits in memory, and `failing` says why. Each
+    program has a `spool` of its own: sqlite3.OperationalError where another one has it. With `spool=None` what waits is
+    kept in memory only. What a shard had analysed but not acknowledged when it was killed is analysed again by the next
+    one. `token` is shown where the fleet's spec.access asks for one. With `tls` every shard has to prove the name that
+    `target` has, or `tls.server_name`.
     """
 
     def __init__(

@@ -24,6 +24,7 @@ TABLES = """PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;
 CREATE TABLE IF NOT EXISTS counting (device TEXT PRIMARY KEY, epoch INTEGER, sequence INTEGER);
 CREATE TABLE IF NOT EXISTS batch (number INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL,
     epoch INTEGER NOT NULL, last INTEGER NOT NULL, items INTEGER NOT NULL, body BLOB NOT NULL);"""
+IN_USE_SECONDS = 5.0  # that a spool which another program has is waited for: it may be ending
 INSERT = "INSERT INTO batch (number, device, epoch, last, items, body) VALUES (?, ?, ?, ?, ?, ?)"
 COUNT = "REPLACE INTO counting VALUES (?, ?, ?)"
 
@@ -51,14 +52,17 @@ class Counting:
 
 
 def _connect(path: Path | None) -> sqlite3.Connection:
-    """The database at `path`, None: in memory. sqlite3.DatabaseError where it is damaged."""
-    db = sqlite3.connect(":memory:" if path is None else path, isolation_level=None)
+    """The database at `path`, None: in memory. sqlite3.DatabaseError where it is damaged, or another program has it."""
+    db = sqlite3.connect(":memory:" if path is None else path, timeout=IN_USE_SECONDS, isolation_level=None)
     try:
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")  # two programs would give their batches the same numbers
         if (found := db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(found)
         db.executescript(TABLES)
-    except sqlite3.Error:
+    except sqlite3.Error as error:
         db.close()
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_BUSY:
+            raise sqlite3.OperationalError(f"{path} is another program's: each has a spool of its own") from error
         raise
     return db
 

@@ -2,11 +2,14 @@
 
 import os
 import random
+import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from embereye.client import outbox as outbox_module
 from embereye.client.outbox import Outbox, Spooled, SpoolFullError
 from embereye.v1.ingest_pb2 import DeviceBatch
 
@@ -68,6 +71,14 @@ def garble(path: Path, begin: float, end: float) -> None:
     path.write_bytes(content)
 
 
+def killed(path: Path) -> Path:
+    """What a kill leaves of a file that is open: nothing is closed."""
+    left = path.with_name("left")
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path}{suffix}", f"{left}{suffix}")
+    return left
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "replaced": lambda path: garble(path, 0, 1),
     "header": lambda path: garble(path, 0, 0.01),
@@ -121,8 +132,17 @@ def test_a_file_that_is_found_damaged_later_is_put_aside_too(tmp_path: Path, dam
     assert outbox.items == len(found) + 1
     outbox.forget(spooled)
     assert outbox.items == 1
-    # The process is killed: nothing is closed.
-    assert Outbox(path, 10**9).load() == {"s": [last]}
+    assert Outbox(killed(path), 10**9).load() == {"s": [last]}
+
+
+def test_two_programs_do_not_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_module, "IN_USE_SECONDS", 0.0)
+    path = tmp_path / "outbox"
+    outbox, spooled = filled(path)
+    with pytest.raises(sqlite3.OperationalError, match="outbox is another program's: each has a spool of its own"):
+        Outbox(path, 10**9)
+    outbox.close()
+    assert Outbox(path, 10**9).load() == {"s": spooled}
 
 
 @pytest.mark.parametrize("suffix", ["", "-wal"])
@@ -131,4 +151,4 @@ def test_a_file_that_somebody_removes_meanwhile_loses_nothing(tmp_path: Path, su
     outbox, spooled = filled(path)
     path.with_name(path.name + suffix).unlink()
     last = outbox.put([(DeviceBatch(device="s", epoch=7), 501, 1)])
-    assert Outbox(path, 10**9).load() == {"s": spooled + last}
+    assert Outbox(killed(path), 10**9).load() == {"s": spooled + last}
