@@ -427,9 +427,11 @@ def _copied(device: Device) -> Device:
     return own
 
 
-def _streams(device: Device) -> tuple[str, ...]:
-    """What says which streams of `device` are opened, and how."""
-    return device.source, device.credentials, device.detect_stream, device.record_stream
+def _streams(device: Device) -> tuple[str | float, ...]:
+    """What says which streams of `device` are opened, and how: of ONVIF one is chosen for the rates that are wanted."""
+    watched = device.detect_stream if "://" in device.detect_stream else device.source
+    rates = (device.fps_target, device.fps_min) if watched.lower().startswith("onvif:") else ()
+    return device.source, device.credentials, device.detect_stream, device.record_stream, *rates
 
 
 def _demand(name: str, camera: CameraDevice) -> Demand:

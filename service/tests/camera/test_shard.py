@@ -200,6 +200,26 @@ async def test_only_cameras_that_changed_get_a_new_source_or_a_new_detector(runn
     await eventually(sources["yard"].done)
 
 
+@pytest.mark.parametrize(
+    ("source", "detect", "chosen"),
+    [
+        ("onvif://127.0.0.1:9", "", True),
+        ("http://127.0.0.1:9/a.mjpg", "onvif://127.0.0.1:9", True),
+        ("onvif://127.0.0.1:9", "http://127.0.0.1:9/a.mjpg", False),
+        ("http://127.0.0.1:9/a.mjpg", "", False),
+    ],
+)
+async def test_where_the_stream_is_chosen_by_the_rates_that_are_wanted_other_rates_choose_anew(
+    running, source, detect, chosen
+):
+    shard, gate = running.shard, device("gate", source, detect_stream=detect, fps_target=5, fps_min=1)
+    shard.apply(assignment(1, gate))
+    before = shard._sources["gate"]
+    gate.fps_min = 5
+    shard.apply(assignment(2, gate))
+    assert (shard._sources["gate"] is not before) == chosen
+
+
 async def test_counters_do_not_fall_when_a_camera_is_handed_over(running):
     shard = running.shard
     shard.apply(assignment(1, device("c1"), device("c2")))
