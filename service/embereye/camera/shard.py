@@ -123,6 +123,7 @@ class CameraShard:
         self._access.configure(settings.access if settings.HasField("access") else None)
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
+        self._episodes.configure(settings.deadline_ns)
         self._assignment = assignment
         wanted = {device.id: _copied(device) for device in assignment.devices}
         self._release_cameras(self._cameras.keys() - wanted.keys())

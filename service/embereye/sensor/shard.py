@@ -189,6 +189,7 @@ class SensorShard:
         self.commands = settings.commands
         if self._episodes.fleet != assignment.fleet:
             self._episodes = Episodes(assignment.fleet)
+        self._episodes.configure(settings.deadline_ns)
         wanted = {device.id: device for device in assignment.devices}
         gone = set(self._devices) - set(wanted)
         self._episodes.forget(gone)

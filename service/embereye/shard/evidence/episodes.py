@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from embereye.levels import Kind, Level, Sense
 from embereye.v1.evidence_pb2 import EvidenceItem, Region
 from embereye.v1.types_pb2 import Term
+from embereye.zone.fusion import WINDOW_NS
 
 REPEAT_NS = 1_000_000_000  # a sign that goes on is told again this often
 HOLD_NS = 3_000_000_000  # a flickering sign is one episode as long as its gaps are shorter
@@ -45,7 +46,12 @@ class Episodes:
 
     def __init__(self, fleet: str) -> None:
         self.fleet = fleet
+        self._away_ns = WINDOW_NS
         self._open: dict[tuple[str, Kind], _Episode] = {}
+
+    def configure(self, deadline_ns: int) -> None:
+        """Have a sign go on where its device says nothing for up to `deadline_ns`, or as long as the hub counts it."""
+        self._away_ns = max(WINDOW_NS, deadline_ns)
 
     def observe(self, sign: Sign, now_ns: int) -> EvidenceItem | None:
         """The report to send for `sign` at `now_ns`, or None where it tells the hub nothing new."""
@@ -56,7 +62,7 @@ class Episodes:
                 return None
             del self._open[key]
             return self._report(sign, episode, Level.CLEAR)
-        if episode is None:
+        if episode is None or now_ns - episode.until_ns > self._away_ns:
             episode = _Episode(uuid.uuid4().hex, now_ns, now_ns, 0, Level.UNSPECIFIED, sign.zone, 0)
             self._open[key] = episode
         episode.until_ns = now_ns

@@ -41,6 +41,23 @@ def test_a_flickering_sign_is_one_episode_and_its_end_is_told_once() -> None:
     assert episodes.observe(sign(Level.CLEAR), 9 * SECOND) is None
 
 
+def test_a_sign_of_a_device_that_was_away_is_another_one_and_no_stronger_than_it_is() -> None:
+    episodes = Episodes("default/sensors/f")
+    first = episodes.observe(sign(Level.ALARM), SECOND)
+    again = episodes.observe(sign(Level.PRE_ALARM), 3_600 * SECOND)
+    assert first
+    assert again
+    assert again.episode != first.episode
+    assert (again.level, again.since_ns) == (Level.PRE_ALARM, 3_600 * SECOND)
+
+
+def test_a_device_may_tell_of_its_sign_as_seldom_as_it_may_tell_anything() -> None:
+    episodes = Episodes("default/sensors/f")
+    episodes.configure(deadline_ns=120 * SECOND)
+    told = [episodes.observe(sign(Level.ALARM), number * 100 * SECOND) for number in range(1, 4)]
+    assert len({report.episode for report in told if report}) == 1
+
+
 def test_kinds_at_one_device_are_separate_episodes() -> None:
     episodes = Episodes("default/sensors/f")
     heat = episodes.observe(sign(Level.ALARM, Kind.HEAT), SECOND)
