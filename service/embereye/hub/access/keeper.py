@@ -232,7 +232,8 @@ class Access:
     async def revoke(self, by: Principal, name: str) -> bool:
         """Make the token `name` prove nobody, and end all sessions and streams that go back to it or to that name.
 
-        Returns whether there was anything. It holds at once, and across restarts once this returns.
+        Returns whether there was anything. It holds at once, and across restarts once this returns. StoreFailingError
+        where that has to wait until something can be written.
         """
         record = self._names.pop(name, None)
         if record is not None:
@@ -245,7 +246,8 @@ class Access:
             draft.transaction.access.tokens[name] = None
             add_entry(draft, by, "revoke token", name)
 
-        await self._committer.commit(step)
+        self._committer.enqueue(Step(step))  # also where whoever asked waits no longer
+        await self._committer.commit(lambda _: None)
         return True
 
     # Sessions

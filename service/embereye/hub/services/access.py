@@ -157,7 +157,9 @@ class AccessService(AccessServicer):
         try:
             found = await self._hub.access.revoke(CALLER.get(), request.name)
         except StoreFailingError as error:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"revoked, but only until the hub restarts: {error}")
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, f"revoked, but not if the hub restarts before this is stored: {error}"
+            )
         if not found:
             sentence = f'there is no token "{request.name[:80]}": `embereye access list` shows them'
             await context.abort(grpc.StatusCode.NOT_FOUND, sentence)

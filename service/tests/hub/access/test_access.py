@@ -24,12 +24,14 @@ from embereye.hub.access.keeper import Access, DeniedError, SlowDownError
 from embereye.hub.access.records import StoredAccess
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService
 from embereye.hub.services.feed import add_alarms
-from embereye.hub.storage.store import StoreThreads
+from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.storage.store import Store, StoreThreads
 from embereye.levels import Kind, Level
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.http.server import bound_port, serve_http
@@ -218,6 +220,25 @@ async def test_tokens_and_sessions_outlive_a_restart_and_revoked_ones_do_not(tmp
         assert access.resume(here, "10.0.0.1").name == "kept"
         with pytest.raises(DeniedError):
             access.resume(there, "10.0.0.1")
+
+
+async def test_a_token_that_is_revoked_while_nothing_can_be_stored_is_revoked_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(store: Store, transaction: object) -> None:
+        raise StoreError("database or disk is full")
+
+    async with running(tmp_path) as site:
+        token = await site.hub.access.create_token(ME, "gone", Role.VIEWER)
+        with monkeypatch.context() as fault:
+            fault.setattr(Store, "commit", full)
+            with pytest.raises(StoreFailingError):
+                await site.hub.access.create_token(ME, "other", Role.VIEWER)
+            status, body, _ = await site.ask("/v1/access/tokens/gone", token=ADMIN, method="DELETE")
+            assert (status, "disk is full" in body["error"]) == (503, True)
+            assert (await site.ask("/v1/zones", token=token))[0] == 401
+    async with running(tmp_path) as site:
+        assert (await site.ask("/v1/zones", token=token))[0] == 401
 
 
 async def test_a_revoked_token_ends_what_it_had_opened(site: Site) -> None:

@@ -97,7 +97,7 @@ class AccessRoutes:
         try:
             found = await self._hub.access.revoke(request[PRINCIPAL], name)
         except StoreFailingError as error:
-            raise Refused(503, f"revoked, but only until the hub restarts: {error}") from error
+            raise Refused(503, f"revoked, but not if the hub restarts before this is stored: {error}") from error
         if not found:
             raise Refused(404, f'there is no token "{name[:80]}"')
         return web.json_response({})
