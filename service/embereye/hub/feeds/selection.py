@@ -36,7 +36,8 @@ class Selection:
     """What somebody wants to be told of. A field that is empty asks for everything.
 
     Whoever asks for certain levels or kinds of fire is told of faults and tests all the same, unless `types` leaves
-    them out: a device that sees nothing must not look like one that sees no fire.
+    them out: a device that sees nothing must not look like one that sees no fire. Of the end of an alarm all are told
+    who may have been told of it: an end does not say what signs there were.
     """
 
     zones: frozenset[str] = frozenset()  # ZONE or NAMESPACE/ZONE
@@ -51,13 +52,14 @@ class Selection:
             return False
         if self.types and event.type not in self.types:
             return False
-        if self.devices and not self._concerns(event):
+        ends = _ends(event)
+        if self.devices and not ends and not self._concerns(event):
             return False
         if event.type not in SIGNS:
             return True
-        if self.levels and level_of(event) not in self.levels:
+        if self.levels and not self.levels & levels_of(event):
             return False
-        signs = event.contributions
+        signs = () if ends else event.contributions
         return not self.kinds or not signs or any(Kind(one.kind) in self.kinds for one in signs)
 
     def _concerns(self, event: AlarmEvent) -> bool:
@@ -97,12 +99,17 @@ EVERYTHING = Selection()
 FIELDS = tuple(field.name for field in fields(Selection))
 
 
-def level_of(event: AlarmEvent) -> Level:
-    """How serious `event` is: as its zone before or after it, whichever is more so, and as its strongest sign."""
-    states = (LEVEL_OF.get(ZoneState(state), Level.CLEAR) for state in (event.state, event.previous))
-    critical = any(Level(one.level) is Level.CRITICAL for one in event.contributions)
-    level = max(states)
-    return Level.CRITICAL if critical and level == Level.ALARM else level
+def levels_of(event: AlarmEvent) -> frozenset[Level]:
+    """How serious `event` is: as its zone before or after it, the more serious; a critical alarm is an alarm, too."""
+    level = max(LEVEL_OF.get(ZoneState(state), Level.CLEAR) for state in (event.state, event.previous))
+    critical = _ends(event) or any(Level(one.level) is Level.CRITICAL for one in event.contributions)
+    return frozenset({level, Level.CRITICAL} if critical and level is Level.ALARM else {level})
+
+
+def _ends(event: AlarmEvent) -> bool:
+    """Whether it ends an alarm or pre-alarm."""
+    normal = event.type == AlarmEvent.TYPE_STATE and ZoneState(event.state) is ZoneState.NORMAL
+    return normal and LEVEL_OF.get(ZoneState(event.previous), Level.CLEAR) > Level.CLEAR
 
 
 def parse_selection(message: messages.Selection) -> Selection:

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from embereye.hub.feeds.selection import EVERYTHING, Selection, level_of, parse_selection, read_selection
+from embereye.hub.feeds.selection import EVERYTHING, Selection, levels_of, parse_selection, read_selection
 from embereye.levels import Kind, Level, ZoneState
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.alarms_pb2 import Selection as SelectionMessage
@@ -26,7 +26,10 @@ def event(
     return made
 
 
+BURNING = EvidenceItem(device="s-1", kind=Kind.HEAT.wire, level=Level.CRITICAL.wire)
+CRITICAL = event(signs=(HEAT, BURNING))
 RESET = event(state=ZoneState.NORMAL, previous=ZoneState.ACKNOWLEDGED, signs=())
+RESET_EARLY = event(state=ZoneState.NORMAL, previous=ZoneState.ACKNOWLEDGED)  # while there is still a sign
 DARK = event(AlarmEvent.TYPE_FAULT, ZoneState.NORMAL, signs=(), dark="s-9")
 
 
@@ -45,6 +48,11 @@ DARK = event(AlarmEvent.TYPE_FAULT, ZoneState.NORMAL, signs=(), dark="s-9")
         ({"devices": ["s-9"]}, [DARK, RESET], [event()]),
         ({"types": ["fault", "fault-cleared"]}, [DARK], [event(), RESET]),
         ({"types": ["state"], "levels": ["alarm"]}, [event(), RESET], [DARK]),
+        ({"levels": ["alarm"]}, [CRITICAL, RESET_EARLY], []),
+        ({"levels": ["critical"]}, [CRITICAL, RESET, RESET_EARLY], [event()]),
+        ({"levels": ["pre-alarm"]}, [], [CRITICAL, RESET_EARLY]),
+        ({"kinds": ["smoke"]}, [RESET_EARLY], [CRITICAL]),
+        ({"devices": ["s-9"]}, [RESET_EARLY], [CRITICAL]),
     ],
 )
 def test_an_event_is_wanted_that_is_in_every_field_which_asks_for_something(
@@ -57,9 +65,10 @@ def test_an_event_is_wanted_that_is_in_every_field_which_asks_for_something(
 
 
 def test_a_critical_sign_makes_an_alarm_critical() -> None:
-    burning = EvidenceItem(kind=Kind.HEAT.wire, level=Level.CRITICAL.wire)
-    assert level_of(event(signs=(HEAT, burning))) is Level.CRITICAL
-    assert level_of(event(state=ZoneState.NORMAL, signs=())) is Level.CLEAR
+    assert levels_of(CRITICAL) == {Level.ALARM, Level.CRITICAL}
+    assert levels_of(event()) == {Level.ALARM}
+    assert levels_of(event(state=ZoneState.PRE_ALARM, signs=(BURNING,))) == {Level.PRE_ALARM}
+    assert levels_of(event(state=ZoneState.NORMAL, signs=())) == {Level.CLEAR}
 
 
 @pytest.mark.parametrize(
