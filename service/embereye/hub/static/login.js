@@ -2,10 +2,11 @@
 
 const get = (id) => document.getElementById(id);
 
-/** Only a page of ours: a name in the address must not lead elsewhere once somebody has signed in. */
+/** Only a page of ours: a name in the address must not lead elsewhere once somebody has signed in. A browser passes over tabs in it. */
 function next() {
   const wanted = new URLSearchParams(location.search).get("next") || "/";
-  return /^\/(?![/\\])/.test(wanted) ? wanted : "/";
+  const { origin } = Object.assign(document.createElement("a"), { href: wanted });
+  return wanted.startsWith("/") && origin === location.origin ? wanted : "/";
 }
 
 function tell(text) {

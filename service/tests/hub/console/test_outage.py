@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from urllib.parse import urlencode
 
 import pytest
 from harness.need import BROWSER
@@ -150,6 +151,18 @@ async def test_who_has_to_sign_in_again_is_led_back_to_the_page_that_was_shown(h
     await browser.ask("fill", selector="#token", text=TOKEN)
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
+
+
+@pytest.mark.parametrize("hidden", ["/", "\t/", "\n\\", "."])
+async def test_an_address_that_somebody_else_made_leads_nowhere_else_once_one_has_signed_in(
+    house: House, browser: Browser, hidden: str
+) -> None:
+    elsewhere = f"/{hidden}/{house.base.removeprefix('http://').replace('127.0.0.1', 'localhost')}"
+    await browser.ask("open", url=f"{house.base}/login?{urlencode({'next': elsewhere})}")
+    await browser.ask("fill", selector="#token", text=TOKEN)
+    await browser.ask("press", key="Enter")
+    await browser.until("location.pathname !== '/login' || location.hostname === 'localhost'")
+    assert await browser.ask("evaluate", script="location.origin") == house.base
 
 
 async def test_what_was_typed_is_there_again_for_who_has_to_sign_in_while_typing_it(
