@@ -39,8 +39,11 @@ async function follow(period, look) {
   }
 }
 
+let asked = 0, taken = 0, listed = 0;  // questions for the zones, the newest that was answered, and the cursor of that answer
 async function lookAtZones() {
-  const known = page.cursor, body = await fetchJson("/v1/zones"), latest = Number(body.cursor);
+  const turn = ++asked, body = await fetchJson("/v1/zones"), latest = Number(body.cursor);
+  if (turn < taken) return;
+  taken = turn;
   page.zones = body.zones;
   page.declared = body.declared;
   page.covered = body.covered;
@@ -50,8 +53,9 @@ async function lookAtZones() {
   page.openFleets = body.openFleets || [];
   page.answered = { at: Date.now(), elapsed: elapsed() };
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
-  // A hub whose history was lost counts anew.
-  if (known !== null && latest < known) { page.cursor = latest; page.events = []; }
+  // A hub whose history was lost counts anew. That the list is older than an event says nothing: it is made for many at once.
+  if (page.cursor !== null && latest < listed) { page.cursor = latest; page.events = []; }
+  listed = latest;
   if (page.cursor === null || latest <= page.cursor) page.behind = null;
   else page.behind ??= elapsed();
 }

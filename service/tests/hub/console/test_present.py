@@ -6,6 +6,7 @@ import time
 import pytest
 from harness.need import BROWSER
 
+from embereye.hub.http.fleets import lists
 from embereye.levels import ZoneState
 
 from .browser import Browser
@@ -134,3 +135,27 @@ async def test_who_presses_as_the_alarms_move_has_to_press_again(house: House, b
         await asyncio.sleep(0.5)
         await browser.ask("click", selector="[aria-label='Acknowledge the alarm in hall']")
     await browser.until("document.querySelector('.alarm[data-state=acknowledged] h3')?.textContent === 'hall'")
+
+
+async def test_events_stay_in_sight_while_the_list_of_many_zones_is_older_than_they_are(
+    house: House, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = "document.querySelector('#events').children.length"
+    note = f"() => {{ window.fewest = Math.min(window.fewest, {events}); }}"
+    await house.furnish()
+    await house.burn("kitchen", device="s-00000")
+    verdict = "document.querySelector('#verdict-word').textContent"
+    await browser.until(f"{verdict} === 'ALARM · kitchen' && {events} > 0")
+    told = await browser.ask("evaluate", script=events)
+    await browser.ask("evaluate", script=f"window.fewest = {told}")
+    observe = f"new MutationObserver({note}).observe(document.querySelector('#events'), {{ childList: true }})"
+    await browser.ask("evaluate", script=observe)
+    monkeypatch.setattr(lists, "SLICE_SECONDS", 0.0)  # as if each of a few zones were a hundred
+    monkeypatch.setattr(lists, "REST", 10_000.0)
+    async with house.session.get(f"{house.base}/v1/zones") as response:
+        before = (await response.json())["cursor"]
+    await house.burn("hall", device="s-00001")
+    async with house.session.get(f"{house.base}/v1/zones") as response:
+        assert (await response.json())["cursor"] == before
+    await browser.until(f"{verdict} === 'ALARM · hall, kitchen'")
+    assert await browser.ask("evaluate", script="window.fewest") == told
