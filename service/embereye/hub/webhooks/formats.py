@@ -147,6 +147,7 @@ FORMATS: dict[str, Build] = {
     "alertmanager": alertmanager,
     "alertmanager-api": alertmanager_api,
 }
+EMPTY = {"alertmanager": b"{}", "alertmanager-api": b"[]"}  # bodies of a test, which is no alert
 
 
 def body_of(form: str, webhook: str, event: AlarmEvent) -> bytes:

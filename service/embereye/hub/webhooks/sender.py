@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from embereye.hub.webhooks.formats import body_of
+from embereye.hub.webhooks.formats import EMPTY, body_of
 from embereye.hub.webhooks.guard import GuardedResolver, RefusedAddressError, check_address
 from embereye.hub.webhooks.options import WebhookOptions, check_url
 from embereye.hub.webhooks.signing import delivery_id, headers, key_of
@@ -46,7 +46,7 @@ class Sender:
     async def attempt(self, event: AlarmEvent) -> Refusal | None:
         """Send `event` once; None where it was taken."""
         options = self._options
-        body = body_of(options.format, options.name, event) or b"{}"
+        body = body_of(options.format, options.name, event) or EMPTY[options.format]
         try:
             url = _secret(options.url_file, "urlFile") if options.url_file else options.url
             check_url(url)

@@ -12,6 +12,7 @@ import pytest
 from harness.need import ALERTMANAGER
 from harness.stored import Stored
 
+from embereye.hub.access.roles import Principal, Role
 from embereye.hub.hub import Hub
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.levels import ZoneState
@@ -92,3 +93,10 @@ async def test_an_alarm_is_an_alert_there_until_it_is_reset(
     assert written["ours"]["alerts"][0]["labels"] == written["hook"]["alerts"][0]["labels"]
     assert written["ours"]["groupLabels"] == written["hook"]["groupLabels"]
     assert written["ours"]["version"] == written["hook"]["version"]
+
+
+async def test_a_test_of_a_webhook_there_says_that_it_is_taken(stored: Stored, alertmanager: str) -> None:
+    theirs = WebhookOptions("theirs", f"{alertmanager}/api/v2/alerts", format="alertmanager-api", allow=LOOPBACK)
+    async with run(stored, theirs) as hub:
+        assert await hub.webhooks.test(Principal("ada", Role.OPERATOR, "ada"), "theirs") == ""
+    assert await asked(f"{alertmanager}/api/v2/alerts") == []
