@@ -23,7 +23,7 @@ class NotMarkedError(Exception):
 
 
 class FalseAlarms:
-    """Marks alarms and takes marks back. `changed` hears of both, once they hold."""
+    """Marks alarms and takes marks back. `changed` hears of both, once they hold here."""
 
     def __init__(self, committer: Committer, zones: Zones, history: History) -> None:
         self._committer = committer
@@ -97,8 +97,7 @@ class FalseAlarms:
             self._zones.add_events(draft, events)
             add_entry(draft, by, "mark false", f"{key[0]}/{key[1]}", f"{alarm}: {reason}")
 
-        await self._committer.commit(step)
-        self._tell()
+        await self._commit(step)
         return events[0]
 
     async def take_back(self, by: Principal, alarm: str, who: str = "") -> AlarmEvent:
@@ -122,14 +121,16 @@ class FalseAlarms:
             self._zones.add_events(draft, events)
             add_entry(draft, by, "take back false", f"{key[0]}/{key[1]}", alarm)
 
-        await self._committer.commit(step)
-        self._tell()
+        await self._commit(step)
         return events[0]
+
+    async def _commit(self, step: Callable[[Draft], None]) -> None:
+        try:
+            await self._committer.commit(step)
+        finally:  # it may hold also where nobody waits for it any more
+            for changed in list(self._listeners):
+                changed()
 
     def _note(self, mark: FalseAlarm) -> None:
         self._marks[mark.alarm] = mark
         self._zones.marks[mark.namespace, mark.zone][mark.alarm] = mark
-
-    def _tell(self) -> None:
-        for changed in list(self._listeners):
-            changed()

@@ -1,6 +1,7 @@
 """A person marks an alarm as false: what that changes, over restarts, in either database, and for cameras."""
 
 import asyncio
+import threading
 import time
 from typing import Any
 
@@ -10,10 +11,13 @@ from harness.stored import Stored
 
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.storage.alarms import AlarmQuery
+from embereye.hub.storage.committer import StoreFailingError
+from embereye.hub.storage.store import Store
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.v1.evidence_pb2 import EvidenceItem, Region, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_server
@@ -151,6 +155,36 @@ async def test_cameras_are_told_the_places_of_marked_flames(stored: Stored) -> N
         await running.hub.false_alarms.take_back(ADA, alarm)
         assert not running.hub.false_alarms.places(CAMERAS).places
         assert heard == [1]
+
+
+@pytest.mark.parametrize("end", ["full", "cancelled"])
+async def test_cameras_are_told_that_a_mark_is_taken_back_also_where_whoever_asked_hears_nothing_of_it(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    writing, told = threading.Event(), list[int]()
+
+    def fail(store: Store, transaction: object) -> None:
+        writing.wait(10)
+        raise StoreError("database or disk is full")
+
+    async with Running(stored) as running:
+        await running.see(region=Region(x=0.2, y=0.5, width=0.2, height=0.2, area=0.02))
+        marks = running.hub.false_alarms
+        await marks.mark(ADA, running.zone.alarm, "a lamp")
+        marks.subscribe(lambda: told.append(len(marks.places(CAMERAS).places)))
+        with monkeypatch.context() as fault:
+            fault.setattr(Store, "commit", fail)
+            taking_back = asyncio.ensure_future(marks.take_back(ADA, running.zone.alarm))
+            async with asyncio.timeout(10):
+                while len(marks):
+                    await asyncio.sleep(0.01)
+            if end == "cancelled":
+                taking_back.cancel()
+                await asyncio.gather(taking_back, return_exceptions=True)
+            writing.set()
+            with pytest.raises((StoreFailingError, asyncio.CancelledError)):
+                await taking_back
+        assert told == [0]
 
 
 async def test_alarms_are_found_by_zone_time_and_sort(stored: Stored) -> None:
