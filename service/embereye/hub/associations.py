@@ -140,8 +140,8 @@ class Associations:
         """Count a connection in; why it cannot be, '' where it can."""
         strangers = [other for other in self._open if other.who is None]
         if len(strangers) >= MAX_STRANGERS:
-            # Those who prove nothing make room for who may.
-            min(strangers, key=lambda other: other.since).release("there are too many who have not said who they are")
+            # Those who prove nothing make room for who may, and at once: a word to each would take a second.
+            min(strangers, key=lambda other: other.since).drop()
         if len(self._open) >= self._most:
             self.refused += 1
             return f"there are {self._most} associations, and no more are accepted: try again later"
@@ -343,6 +343,15 @@ class Association(asyncio.Protocol):
             asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
         else:
             self._transport.close()
+
+    def drop(self) -> None:
+        """End it without a word."""
+        self._over = True
+        self._associations.forget(self)
+        if self._transport is not None:
+            self._transport.abort()
+        elif self._abort is not None:
+            self._abort()
 
     def look(self, now: float) -> None:
         """End it where it has said nothing for too long."""

@@ -206,6 +206,21 @@ async def test_who_says_nothing_makes_room_within_seconds(served: Served, monkey
     assert await away(attempt) == "who calls was not said within 0.3 s"
 
 
+async def test_who_say_nothing_make_room_for_who_does_however_many_they_are(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(associations, "MAX_STRANGERS", 3)
+
+    def attempt() -> None:
+        strangers = [served.dial() for _ in range(8)]
+        served.link().close()
+        for stranger in strangers:
+            stranger.close()
+
+    await away(attempt)
+    assert served.associations.refused == 0
+
+
 async def test_past_the_limit_the_next_is_refused_with_the_reason_and_nobody_is_harmed(served: Served) -> None:
     def attempt() -> str:
         held = [served.link(unix=True) for _ in range(16)]
