@@ -1,6 +1,6 @@
 // One alarm as it went: what was seen, what was decided, who did what; and whether somebody calls it false.
 
-import { ask, dateTime, drawClips, eventLook, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast } from "./lib.js";
+import { ask, dateTime, drawClips, eventLook, fetchJson, get, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, signText, span, STATES, sync, toast, zoneName } from "./lib.js";
 
 let current = "", shown = 0;
 
@@ -22,7 +22,7 @@ async function refresh() {
 
 function draw(alarm, clips) {
   const ended = alarm.endedNs !== "0";
-  say(get("alarm-title"), `${STATES[alarm.worst] === "alarm" ? "Alarm" : "Pre-alarm"} in ${alarm.zone}`);
+  say(get("alarm-title"), `${STATES[alarm.worst] === "alarm" ? "Alarm" : "Pre-alarm"} in ${zoneName(alarm)}`);
   say(get("alarm-when"), `${dateTime(alarm.beganNs)}, ${ended ? `for ${span(milliseconds(alarm.endedNs) - milliseconds(alarm.beganNs))}` : "open"} · ${alarm.alarm}`);
   const mark = alarm.falseAlarm;
   get("alarm-marked").hidden = !mark;
@@ -42,7 +42,7 @@ function draw(alarm, clips) {
   const button = get("alarm-mark");
   button.disabled = !mayAct() || Boolean(page.failing);
   say(button, mark ? "It was no false alarm" : "Mark as false …");
-  button.onclick = () => (mark ? takeBack(alarm) : markFalse(alarm.alarm, alarm.zone)).then(refresh);
+  button.onclick = () => (mark ? takeBack(alarm) : markFalse(alarm.alarm, zoneName(alarm))).then(refresh);
 }
 
 /** Ask why, and have the alarm marked as false. */

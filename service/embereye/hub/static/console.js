@@ -2,7 +2,7 @@
 
 import {
   ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, followFocus, hubNow, keepFocus, KINDS, load, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
-  SEVERITY, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, tellInFront, toast, wait, amount, zoneKey,
+  SEVERITY, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, tellInFront, toast, wait, amount, zoneKey, zoneName,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
@@ -141,7 +141,7 @@ async function act(action, zone) {
   const send = ({ who, note }) => postJson(path, { who, note });
   try {
     if (action === "acknowledge") await send({ who: rememberedWho(), note: "" });
-    else if (!await ask({ title: `${words[0]}: ${zone.name}`, text: words[1], ok: words[2], send })) return;
+    else if (!await ask({ title: `${words[0]}: ${zoneName(zone)}`, text: words[1], ok: words[2], send })) return;
     await lookAtZones();
   } catch (error) {
     toast(problem(error));
@@ -204,7 +204,7 @@ function drawVerdict(stale) {
     detail = page.answered ? `The hub does not answer. Last known: ${worst}.` : "Nothing is known yet.";
   } else if (worst !== "normal") {
     const zones = named(worst);
-    word = `${word} · ${zones.map((zone) => zone.name).slice(0, 3).join(", ")}${zones.length > 3 ? ` and ${zones.length - 3} more` : ""}`;
+    word = `${word} · ${zones.slice(0, 3).map(zoneName).join(", ")}${zones.length > 3 ? ` and ${zones.length - 3} more` : ""}`;
     detail = zones[0].why || "";
   } else if (page.failing) {
     look = "fault";
@@ -280,7 +280,7 @@ function drawZones(stale) {
     facts.classList.toggle("bad", covered < declared);
     const button = item.querySelector("button");
     say(button, zone.testing ? "End test" : "Test");
-    button.setAttribute("aria-label", `${zone.testing ? "End test of" : "Test"} ${zone.name}`);
+    button.setAttribute("aria-label", `${zone.testing ? "End test of" : "Test"} ${zoneName(zone)}`);
     button.disabled = stale || !mayAct();
   });
 }
@@ -293,16 +293,16 @@ function drawAlarms(stale) {
   none.hidden = open.length > 0;
   const before = [...get("alarm-list").children];
   say(none, stale ? "Unknown: the hub does not answer." : "No alarm is open.");
-  sync(get("alarm-list"), open, (zone) => zone.alarm, (zone) => {
+  sync(get("alarm-list"), open, (zone) => `${zone.alarm} ${zoneName(zone)}`, (zone) => {
     const item = make("li", "alarm");
     const title = make("div", "title");
-    title.append(make("h3", "name", zone.name), make("span", "state"));
+    title.append(make("h3", "name", zoneName(zone)), make("span", "state"));
     const buttons = make("div", "buttons");
     for (const [action, word] of [["acknowledge", "Acknowledge"], ["reset", "Reset"]]) {
       const button = make("button", "", word);
       button.type = "button";
       button.dataset.action = action;
-      button.setAttribute("aria-label", `${word} the alarm in ${zone.name}`);
+      button.setAttribute("aria-label", `${word} the alarm in ${zoneName(zone)}`);
       button.onclick = (event) => {
         // Who presses on the same alarm again has looked, however fast alarms go on to come.
         const meant = !event.detail || !(elapsed() - item.movedAt < SETTLE_MS) || elapsed() - item.refusedAt < AGAIN_MS;
@@ -312,11 +312,11 @@ function drawAlarms(stale) {
       };
       buttons.append(button);
     }
-    for (const [action, word, does] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zone.name)], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
+    for (const [action, word, does] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zoneName(zone))], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
       const button = make("button", "quiet", word);
       button.type = "button";
       button.dataset.action = action;
-      button.setAttribute("aria-label", action === "false" ? `False alarm … in ${zone.name}` : `Explain the alarm in ${zone.name}`);
+      button.setAttribute("aria-label", action === "false" ? `False alarm … in ${zoneName(zone)}` : `Explain the alarm in ${zoneName(zone)}`);
       button.onclick = does;
       buttons.append(button);
     }
@@ -367,14 +367,14 @@ function drawAlarms(stale) {
 }
 
 function drawEvents() {
-  sync(get("events"), page.events, (event) => event.cursor, (event) => {
+  sync(get("events"), page.events, (event) => `${event.cursor} ${zoneName(event)}`, (event) => {
     const item = make("li");
     const [look, word] = eventLook(event);
     item.dataset.state = look;
     const time = make("time", "", clockTime(event.timeNs));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
     time.title = new Date(milliseconds(event.timeNs)).toLocaleString("en-GB");
-    const head = make("p", "head", event.zone);
+    const head = make("p", "head", zoneName(event));
     head.append(make("span", "", word));
     item.append(time, head, make("p", "why", event.why));
     return item;
@@ -410,13 +410,13 @@ function drawViews() {
     }
     const hot = device.thermal && device.thermal.hottest !== null ? device.thermal : null;
     say(item.querySelector(".hot"), hot ? (hot.relative ? `${amount(hot.hottest)} (rise)` : `${hot.hottest.toFixed(1)} °C`) : "");
-    const label = `${device.id}, ${device.zone}${hot && !hot.relative ? `, hottest ${hot.hottest.toFixed(1)} °C` : ""}`;
+    const label = `${device.id}, ${zoneName(device)}${hot && !hot.relative ? `, hottest ${hot.hottest.toFixed(1)} °C` : ""}`;
     if (thermal) screen.setAttribute("aria-label", label);
     else if (screen.alt !== label + describeOverlay(device)) screen.alt = label + describeOverlay(device);
     if (!thermal) drawOverlay(item, device);
     const [name, about, age] = item.querySelector(".caption").children;
     say(name, device.id);
-    say(about, device.declared ? device.zone : "not declared");
+    say(about, device.declared ? zoneName(device) : "not declared");
     say(age, at === "0" ? "" : span(hubNow() - milliseconds(at)));
     const dark = item.querySelector(".dark");
     dark.hidden = device.covered || !device.declared;

@@ -1,6 +1,6 @@
 // A day as it was: each zone's states, what was dark, and the clips, under a time that can be moved.
 
-import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, view } from "./lib.js";
+import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, view, zoneName } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const HOUR = 3600000, DAY = 24 * HOUR;
@@ -57,9 +57,9 @@ function draw() {
   const place = (ms) => `${(100 * (ms - from)) / width}%`;
   get("day-chart").style.setProperty("--at", place(day.at));
   drawScale(from, until, place);
-  sync(get("day-lanes"), day.lanes, laneKey, (lane) => {
+  sync(get("day-lanes"), day.lanes, (lane) => `${laneKey(lane)} ${zoneName(lane)}`, (lane) => {
     const item = make("li", "lane");
-    item.append(make("span", "name", lane.zone), make("div", "track"));
+    item.append(make("span", "name", zoneName(lane)), make("div", "track"));
     return item;
   }, (item, lane) => drawTrack(item.querySelector(".track"), lane, from, until, place));
   drawMoment();
@@ -103,9 +103,9 @@ function drawMoment() {
   const at = day.at, lines = [];
   for (const lane of day.lanes) {
     const state = lane.states.find((each) => covers(each, at));
-    if (state) lines.push({ key: `${laneKey(lane)}/state`, look: STATES[state.state], title: lane.zone, text: state.why, alarm: state.alarm });
+    if (state) lines.push({ key: `${laneKey(lane)}/state`, look: STATES[state.state], title: zoneName(lane), text: state.why, alarm: state.alarm });
     for (const dark of lane.dark.filter((each) => covers(each, at))) {
-      lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: lane.zone, text: `${dark.device} was dark: ${dark.reason}`, alarm: "" });
+      lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: zoneName(lane), text: `${dark.device} was dark: ${dark.reason}`, alarm: "" });
     }
   }
   lines.sort((a, b) => ORDER.indexOf(b.look) < 0 ? -1 : ORDER.indexOf(a.look) - ORDER.indexOf(b.look));
@@ -141,7 +141,7 @@ function drawPictures() {
     const screen = make(video ? "video" : "img", "screen");
     if (video) Object.assign(screen, { src: clip.url, muted: true, playsInline: true, preload: "auto" });
     const caption = make("p", "caption");
-    caption.append(make("b", "", clip.device), make("span", "", clip.zone));
+    caption.append(make("b", "", clip.device), make("span", "", zoneName(clip)));
     const play = make("button", "quiet", clip.media === "MEDIA_STILL" ? "Show" : "Play");
     play.type = "button";
     play.onclick = () => view(clip.view, `${clip.device}, ${clockTime(clip.fromNs)}`);

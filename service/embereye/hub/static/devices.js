@@ -1,6 +1,6 @@
 // The table of devices: dark ones first. Only the rows in sight exist, and only these are asked for.
 
-import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span } from "./lib.js";
+import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span, zoneName } from "./lib.js";
 import { endSilence, lookOver, silence, silenceOf } from "./silences.js";
 
 const ROW = 34;              // pixels; console.css has the same
@@ -108,7 +108,7 @@ function fill(row, number, device) {
   }
   if (row.title !== device.fleet) row.title = device.fleet;
   say(cells[0], device.id);
-  say(cells[1], device.location ? `${device.zone} · ${device.location}` : device.zone);
+  say(cells[1], device.location ? `${zoneName(device)} · ${device.location}` : zoneName(device));
   const watched = cells[2].firstChild;
   watched.className = device.covered ? "yes" : "no";
   say(watched, device.covered ? `yes${device.state ? ` · ${device.state}` : ""}` : `${device.declared ? "dark" : "not watched"}: ${device.reason}`);

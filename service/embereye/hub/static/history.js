@@ -1,7 +1,7 @@
 // What was: alarms, and everything else that happened; what is looked for stands in the address, so that a link shows the same.
 
 import { asked as address, ask as setAddress, pageName } from "./address.js";
-import { button, dateTime, elapsed, eventLook, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync } from "./lib.js";
+import { button, dateTime, elapsed, eventLook, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, zoneName } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const PAGE = 100;
@@ -51,6 +51,8 @@ function fail(error, note, again) {
 }
 
 export function refreshHistory() {
+  if (showsEvents()) drawEvents();  // which namespaces there are may be known by now
+  else drawAlarms();
   if (!failed || elapsed() - failed.at < RETRY_MS || sinceAnswer() > STALE_MS) return;
   const { again } = failed;
   failed = null;
@@ -88,17 +90,17 @@ async function loadAlarms(after = "") {
 
 function drawAlarms() {
   get("past-more").hidden = !past.next;
-  sync(get("past-alarms"), past.entries, (alarm) => alarm.alarm, (alarm) => {
+  sync(get("past-alarms"), past.entries, (alarm) => `${alarm.alarm} ${zoneName(alarm)}`, (alarm) => {
     const row = make("tr"), open = make("td");
     row.append(make("td"), make("th"), make("td"), make("td", "number"), make("td", "why"), make("td"), open);
     row.children[1].scope = "row";
-    open.append(button("Explain", () => openAlarm(alarm.alarm), `Explain the alarm in ${alarm.zone} of ${dateTime(alarm.beganNs)}`));
+    open.append(button("Explain", () => openAlarm(alarm.alarm), `Explain the alarm in ${zoneName(alarm)} of ${dateTime(alarm.beganNs)}`));
     return row;
   }, (row, alarm) => {
     const ended = alarm.endedNs !== "0", cells = row.children;
     row.dataset.state = STATES[alarm.worst] || "normal";
     say(cells[0], dateTime(alarm.beganNs));
-    say(cells[1], alarm.zone);
+    say(cells[1], zoneName(alarm));
     say(cells[2], `${STATES[alarm.worst] || ""}${ended ? "" : ", open"}`);
     say(cells[3], ended ? span(milliseconds(alarm.endedNs) - milliseconds(alarm.beganNs)) : "");
     say(cells[4], alarm.why);
@@ -144,13 +146,13 @@ async function loadEvents() {
 function drawEvents() {
   get("events-older").disabled = !found.next;
   get("events-newest").disabled = !address().get("before");
-  sync(get("events-found"), found.events, (event) => event.cursor, (event) => {
+  sync(get("events-found"), found.events, (event) => `${event.cursor} ${zoneName(event)}`, (event) => {
     const row = make("tr"), open = make("td"), [look, word] = eventLook(event);
-    const zone = make("th", "", event.zone);
+    const zone = make("th", "", zoneName(event));
     zone.scope = "row";
     row.dataset.state = look;
     row.append(make("td", "", dateTime(event.timeNs)), zone, make("td", "what", word), make("td", "why", event.why), make("td", "", event.who || ""), open);
-    if (event.alarm) open.append(button("Explain", () => openAlarm(event.alarm), `Explain the alarm in ${event.zone} of ${dateTime(event.timeNs)}`));
+    if (event.alarm) open.append(button("Explain", () => openAlarm(event.alarm), `Explain the alarm in ${zoneName(event)} of ${dateTime(event.timeNs)}`));
     return row;
   });
 }

@@ -90,6 +90,12 @@ export const elapsed = () => performance.now();
 /** How long ago the hub answered last. Either clock alone may stand still: one is put back, the other sleeps with the machine. */
 export const sinceAnswer = () => (page.answered ? Math.max(Date.now() - page.answered.at, elapsed() - page.answered.elapsed) : Infinity);
 export const stateOf = (zone) => STATES[zone.state] || "normal";
+let named = [], several = false;
+/** How people call the zone that something is of: with its namespace where there are several, each of which may have a hall. */
+export function zoneName({ namespace, zone, name = zone }) {
+  if (named !== page.zones) several = (named = page.zones).some((other) => other.namespace !== named[0].namespace);
+  return several ? `${name} (${namespace})` : name;
+}
 export const zoneKey = (zone) => `${zone.namespace}/${zone.name}`;
 export const deviceKey = (device) => `${device.fleet}/${device.id}`;
 export const devicePath = (device) => `/v1/devices/${[...device.fleet.split("/"), device.id].map(encodeURIComponent).join("/")}`;

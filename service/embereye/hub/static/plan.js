@@ -1,7 +1,7 @@
 // Plans of the building: devices where they are, zones coloured by their state; an admin uploads plans and places devices.
 
 import { asked, ask as address, pageName } from "./address.js";
-import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, load as loadPicture, make, page, problem, say, sendJson, stateOf, sync, toast, unique, zoneKey } from "./lib.js";
+import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, load as loadPicture, make, page, problem, say, sendJson, stateOf, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
 
 const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key that moved a device
@@ -72,7 +72,7 @@ function byZone(devices) {
     const key = `${device.namespace}/${device.zone}`;
     found.set(key, [...(found.get(key) || []), device]);
   }
-  return [...found.entries()].map(([key, members]) => ({ key, name: members[0].zone, members }));
+  return [...found.entries()].map(([key, members]) => ({ key, name: zoneName(members[0]), members }));
 }
 
 /** The smallest convex area that has all of `points` in it (Andrew's monotone chain). */

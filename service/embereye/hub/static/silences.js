@@ -1,6 +1,6 @@
 // Silences: who keeps notifications back, why and until when; told on every page while they last.
 
-import { ask, fetchJson, get, hubNow, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, span, sync, toast, button } from "./lib.js";
+import { ask, fetchJson, get, hubNow, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, span, sync, toast, button, zoneName } from "./lib.js";
 
 const hourMinute = (ns) => new Date(milliseconds(ns)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 const all = () => page.zones.flatMap((zone) => zone.silences || []);
@@ -19,9 +19,9 @@ async function refresh() {
 
 /** Ask why and for how long, and keep notifications of a zone, or of a device in it, back. */
 export async function silence(namespace, zone, device = "") {
-  const path = `/v1/zones/${encodeURIComponent(namespace)}/${encodeURIComponent(zone)}/silences`;
+  const path = `/v1/zones/${encodeURIComponent(namespace)}/${encodeURIComponent(zone)}/silences`, called = zoneName({ namespace, zone });
   await ask({
-    title: `Silence ${device ? `${device} in ${zone}` : `zone ${zone}`}`, ok: "Silence", required: "Why (a reason)", hours: 1,
+    title: `Silence ${device ? `${device} in ${called}` : `zone ${called}`}`, ok: "Silence", required: "Why (a reason)", hours: 1,
     text: "Webhooks are not sent its faults and pre-alarms, nor more of an alarm that is open now. A new alarm, a pre-alarm that becomes one and a first critical sign are told all the same. Everything is watched, recorded and shown as ever.",
     send: ({ who, note, hours }) => postJson(path, { who, reason: note, minutes: Math.round(60 * hours), device }),
   });
@@ -45,7 +45,7 @@ export function silenceButton(namespace, zone, device = "") {
 }
 
 export function lookOver(made, stale, namespace, zone, device = "") {
-  const one = silenceOf(namespace, zone, device), name = device ? `${device} in ${zone}` : zone;
+  const one = silenceOf(namespace, zone, device), called = zoneName({ namespace, zone }), name = device ? `${device} in ${called}` : called;
   say(made, one ? "End silence" : "Silence …");
   made.setAttribute("aria-label", one ? `End silence of ${name}` : `Silence … ${name}`);
   made.disabled = stale || !mayAct() || Boolean(page.failing);
@@ -57,8 +57,8 @@ export function drawSilences(stale = false) {
   say(get("silenced-count"), `${silences.length}`);
   sync(get("silences"), silences, (one) => one.id, (one) => {
     const item = make("li");
-    item.append(make("b", "", one.device ? `${one.device} · ${one.zone}` : one.zone), make("span", "until"), make("span", "why", `${one.reason} – ${one.who}`));
-    item.append(button("End silence", () => endSilence(one), `End silence of ${one.device ? `${one.device} in ` : ""}${one.zone}`));
+    item.append(make("b", "", one.device ? `${one.device} · ${zoneName(one)}` : zoneName(one)), make("span", "until"), make("span", "why", `${one.reason} – ${one.who}`));
+    item.append(button("End silence", () => endSilence(one), `End silence of ${one.device ? `${one.device} in ` : ""}${zoneName(one)}`));
     return item;
   }, (item, one) => {
     say(item.querySelector(".until"), `until ${hourMinute(one.untilNs)}, ${span(milliseconds(one.untilNs) - hubNow())} left`);

@@ -7,7 +7,10 @@ import pytest
 from harness.need import BROWSER
 
 from embereye.hub.http.fleets import lists
-from embereye.levels import ZoneState
+from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.v1.evidence_pb2 import EvidenceItem
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
 
 from .browser import Browser
 from .house import TOKEN, House
@@ -159,3 +162,31 @@ async def test_events_stay_in_sight_while_the_list_of_many_zones_is_older_than_t
         assert (await response.json())["cursor"] == before
     await browser.until(f"{verdict} === 'ALARM · hall, kitchen'")
     assert await browser.ask("evaluate", script="window.fewest") == told
+
+
+async def test_of_zones_that_are_called_alike_it_is_told_in_which_namespace_it_burns(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish(dark=0)
+    annex = FleetRoster(fleet="annex/sensors/hall", epoch=1, devices=[Device(id="s-9", zone="kitchen")])
+    await house.hub.coverage.set_roster(annex)
+    now = time.time_ns()
+    item = EvidenceItem(
+        id="e", episode="e", fleet=annex.fleet, device="s-9", zone="kitchen", kind=Kind.SMOKE.wire,
+        sense=Sense.SENSOR.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
+    )  # fmt: skip
+    house.hub.inbox.admit(item, lambda _: None)
+    await browser.until("document.querySelector('#verdict-word').textContent === 'ALARM · kitchen (annex)'")
+    assert await browser.text("#alarm-list h3") == "kitchen (annex)"
+    heads = "[...document.querySelectorAll('#events .head')].map(({ innerText }) => innerText)"
+    await browser.until(f"{heads}.includes('kitchen (annex)ALARM')")
+    await browser.ask("click", selector="[aria-label='Explain the alarm in kitchen (annex)']")
+    await browser.until("document.querySelector('#alarm').open")
+    assert await browser.text("#alarm-title") == "Alarm in kitchen (annex)"
+    await browser.ask("click", selector="#alarm-close")
+    await browser.ask("evaluate", script="location.hash = 'history'")
+    await browser.until("document.querySelector('#past-alarms th')")
+    assert await browser.text("#past-alarms th") == "kitchen (annex)"
+    await browser.ask("evaluate", script="location.hash = 'day'")
+    lanes = "[...document.querySelectorAll('#day-lanes .name')].map(({ innerText }) => innerText)"
+    await browser.until(f"{lanes}.includes('kitchen (annex)')")
