@@ -7,6 +7,7 @@ const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key that moved a device
 const STEP = 0.01, FINE = 0.001;  // of the plan's width, for one key
 const FOUND = 12;            // devices that are offered at once
+const ASKED = 500;           // that are looked through at once for them
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 const plan = { all: [], shown: null, editing: false, held: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", failing: "" };
@@ -234,10 +235,15 @@ let finding = 0;
 async function find() {
   const turn = ++finding, wanted = get("plan-find").value.trim();
   try {
-    const body = await fetchJson(`/v1/devices?${new URLSearchParams({ text: wanted, offset: 0, limit: 100 })}`);
-    if (turn !== finding || !plan.shown) return;
-    const placed = new Set(plan.shown.devices.map(deviceKey));
-    const free = body.devices.filter((device) => device.declared && !placed.has(deviceKey(device))).slice(0, FOUND);
+    const free = [];
+    for (let offset = 0, total = 1; offset < total && free.length < FOUND; offset += ASKED) {
+      const body = await fetchJson(`/v1/devices?${new URLSearchParams({ text: wanted, offset, limit: ASKED })}`);
+      if (turn !== finding || !plan.shown) return;
+      total = body.total;
+      const placed = new Set(plan.shown.devices.map(deviceKey));
+      free.push(...body.devices.filter((device) => device.declared && !placed.has(deviceKey(device))));
+    }
+    free.splice(FOUND);
     say(get("plan-found"), free.length ? "" : "No device that is not on this plan matches.");
     sync(get("plan-free"), free, deviceKey, (device) => {
       const item = make("li");

@@ -246,6 +246,23 @@ async def test_a_plan_is_uploaded_devices_are_placed_by_keyboard_and_dragged_and
     assert [one for one in problems if "415" not in one] == []
 
 
+async def test_devices_are_offered_for_a_plan_that_has_more_of_them_than_are_asked_for_at_once(
+    house: House, browser: Browser, tmp_path: Path
+) -> None:
+    await house.furnish(sensors=520, cameras=0)
+    plan = await house.hub.plans.store(ADA, "Hall", await make_plan_image(floor(tmp_path / "floor.png").read_bytes()))
+    on_it = [(SENSORS, f"s-{number:05}") for number in range(515)]
+    await asyncio.gather(*(house.hub.plans.place(ADA, "Hall", key, Place(0.5, 0.5)) for key in on_it))
+    await browser.ask("evaluate", script="location.hash = 'plan'")
+    await browser.until("document.querySelectorAll('.marker').length === 515")
+    await browser.ask("click", selector="#plan-edit")
+    found = "document.querySelector('#plan-found').innerText || document.querySelector('#plan-free').children.length"
+    await browser.until(found)
+    assert await browser.ask("evaluate", script=found) == 5
+    await place(browser, "s-00519")
+    assert (SENSORS, "s-00519") in plan.devices
+
+
 async def test_a_plan_is_for_everybody_to_see_in_light_and_on_a_phone(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
