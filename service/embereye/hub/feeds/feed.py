@@ -167,7 +167,7 @@ class Subscription:
         self._unstored = unstored
         self._seen = feed.unstored.start  # of what is not stored, counted since the hub's start
         self._position = position
-        self._live = position >= feed.latest  # it has caught up once
+        self._live = position >= feed.latest  # it has caught up since it was away, or since very much came at once
         self._overrun = False
         self._patience: asyncio.Timeout | None = None  # of what is being handed over
         self._sending = 0  # cursor of that
@@ -274,9 +274,12 @@ class Subscription:
             self._position, self._seen = position, seen
             self._behind.set()
 
-    def fell_behind(self, latest: int) -> None:
-        """The feed has gone on to `latest`: notice whether that is too far away."""
+    def fell_behind(self, before: int, latest: int) -> None:
+        """The feed has gone on from `before` to `latest`: notice whether that is too far away."""
         if self._live and not self._coalescing and latest - self.position > LAG:
+            if self.position >= before:
+                self._live = False  # so much came at once: it has to catch up, as whoever comes back
+                return
             self._overrun = True
             if self._patience is not None:
                 self._patience.reschedule(asyncio.get_running_loop().time())
@@ -361,7 +364,7 @@ class Feed:
         self.unstored.stored()
         if not events:
             return
-        entries = [Entry(event) for event in events]
+        before, entries = self.latest, [Entry(event) for event in events]
         self._kept.extend(entries)
         self._gathered += entries
         self.latest = events[-1].cursor
@@ -371,6 +374,8 @@ class Feed:
                 self.flush()
             else:
                 self._gathering = loop.call_at(self._free, self.flush)
+        for subscription in self._pulling:
+            subscription.fell_behind(before, self.latest)
         self._wake()
 
     def publish_unstored(self, events: Sequence[AlarmEvent]) -> None:
@@ -419,8 +424,6 @@ class Feed:
             subscription.stop_pushing(before, seen)
 
     def _wake(self) -> None:
-        for subscription in self._pulling:
-            subscription.fell_behind(self.latest)
         woken, self._next = self._next, asyncio.Event()
         woken.set()
 

@@ -121,6 +121,18 @@ async def test_a_slow_subscriber_is_sent_away_with_its_cursor_and_delays_nobody(
     assert stored.feed.subscribers == 0
 
 
+@pytest.mark.parametrize("number", [LAG + 1, 2 * KEPT])
+async def test_who_has_had_everything_is_not_sent_away_for_how_much_comes_at_once(number: int) -> None:
+    stored = Stored()
+    reading = asyncio.ensure_future(take(stored.feed, 0, number + 2))
+    stored.publish(1)
+    while stored.feed.lag or not stored.feed.subscribers:
+        await asyncio.sleep(0)
+    stored.publish(number)
+    stored.publish(1)
+    assert await asyncio.wait_for(reading, 20) == list(range(1, number + 3))
+
+
 async def test_a_cursor_that_never_was_is_refused() -> None:
     with pytest.raises(ValueError, match="cursor 5 is newer than the newest event, 4"), Stored(4).feed.subscribe(5):
         pass
