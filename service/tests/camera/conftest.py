@@ -104,14 +104,27 @@ class Presented(ssl.SSLContext):
 @pytest.fixture
 def certificate(tmp_path):
     """What a server presents; `path` is the certificate that its camera has signed itself."""
+    return _presented(tmp_path, "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+
+
+@pytest.fixture
+def old_certificate(tmp_path):
+    """The same of an old camera, which has no newer ciphers and versions than it is told."""
+    context = _presented(tmp_path, "rsa:1024")
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    return context
+
+
+def _presented(folder, *key):
     OPENSSL.require()
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+        ["openssl", "req", "-x509", "-newkey", *key, "-nodes", "-days", "1",
          "-subj", "/CN=camera", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", tmp_path / "key", "-out", tmp_path / "certificate"],
+         "-keyout", folder / "key", "-out", folder / "certificate"],
         check=True, capture_output=True,
     )  # fmt: skip
     context = Presented(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
-    context.path = tmp_path / "certificate"
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context.load_cert_chain(folder / "certificate", folder / "key")
+    context.path = folder / "certificate"
     return context

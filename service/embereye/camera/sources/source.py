@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -38,6 +39,12 @@ def read_pause(spent: float) -> float:
     A sender that floods would otherwise have the whole loop to itself.
     """
     return PAUSE_FACTOR * spent if spent > BURST_SECONDS else 0.0
+
+
+def refusal_reason(error: OSError) -> str:
+    """Why a connection cannot be had, in words. Name resolution fails with negative numbers of its own."""
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+    return reason or str(error) or "it breaks the connection off"
 
 
 class Source(Protocol):

@@ -2,6 +2,7 @@ import asyncio
 import base64
 import contextlib
 import socket
+import ssl
 import struct
 
 import pytest
@@ -255,6 +256,18 @@ async def test_a_certificate_of_the_cameras_own_is_refused_unless_that_is_allowe
         assert not frames
         what = parse_source(f"https://{address}/v?x=1&tls=unverified")
         await HttpSource(what, nobody, dials, SocketPoller()).play(lambda data, *_: frames.append(data), lambda _: None)
+    assert frames == [A]
+
+
+async def test_a_camera_whose_tls_is_old_is_taken_where_it_need_prove_nothing(old_certificate):
+    old_certificate.set_ciphers("AES128-SHA256:@SECLEVEL=0")
+    old_certificate.maximum_version = ssl.TLSVersion.TLSv1_2
+    async with camera(OK, b"--x\r\n\r\n" + A, tls=old_certificate) as address:
+        frames, what = [], parse_source(f"https://{address}/v?tls=unverified")
+        await HttpSource(what, lambda: ("", ""), asyncio.Semaphore(1), SocketPoller()).play(
+            lambda data, *_: frames.append(data),
+            lambda _: None,
+        )
     assert frames == [A]
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import secrets
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -15,7 +14,7 @@ from embereye.camera.sources.declared import DeclaredSource, SourceError
 from embereye.camera.sources.http.body import offer_pictures
 from embereye.camera.sources.http.lenient import LenientConnector
 from embereye.camera.sources.poller import SocketPoller
-from embereye.camera.sources.source import Offer, SetState
+from embereye.camera.sources.source import Offer, SetState, refusal_reason
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 
 DIAL_SECONDS = 5.0  # from connecting to the end of the response's headers
@@ -71,7 +70,8 @@ async def get(
     the first WWW-Authenticate header, so that a camera which offers Basic before Digest, or first an algorithm that
     neither knows, answers it 401; and RTSP needs ours in any case.
     """
-    response = await session.get(url, max_redirects=3, ssl=proven)
+    trust = proven or tls.unproven()
+    response = await session.get(url, max_redirects=3, ssl=trust)
     asked = urlsplit(url)
     # No other host gets them, and nobody on the way.
     same = response.url.host == asked.hostname and response.url.scheme in {asked.scheme, "https"}
@@ -82,7 +82,7 @@ async def get(
             challenge, "GET", response.url.raw_path_qs, user, password, client_nonce=secrets.token_hex(8)
         )
         response = await session.get(
-            response.url, headers={"Authorization": authorization}, allow_redirects=False, ssl=proven
+            response.url, headers={"Authorization": authorization}, allow_redirects=False, ssl=trust
         )
     if response.status != 200:
         response.close()
@@ -103,9 +103,6 @@ def readable_errors(dial: float) -> Iterator[None]:
     except aiohttp.ClientPayloadError as error:
         raise SourceError("the connection broke in the middle of its answer") from error
     except aiohttp.ClientConnectorError as error:
-        # What name resolution fails with has negative numbers of its own.
-        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.os_error.strerror
-        reason = reason or str(error.os_error)
-        raise SourceError(f"cannot connect: {reason}") from error
+        raise SourceError(f"cannot connect: {refusal_reason(error.os_error)}") from error
     except aiohttp.ClientError as error:
         raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
+from embereye.camera.sources import tls
 from embereye.camera.sources.declared import DeclaredSource, SourceError, redact
 from embereye.units import bracketed
 from embereye.wire.http.authorization import Challenge, authorize, strongest
@@ -38,7 +39,8 @@ class OnvifClient:
         scheme = "https" if parts.port == 443 else "http"
         self._device = f"{scheme}://{parts.netloc}{parts.path if len(parts.path) > 1 else SERVICE}"
         self._session = session
-        self._user, self._password, self._proven = user, password, what.proven
+        self._user, self._password = user, password
+        self._trust = what.proven or tls.unproven()
         self._ahead = timedelta()  # of the camera's clock: its digests are only valid around its own time
         self._services: dict[str, str] = {}
         self._challenge: Challenge | None = None  # of HTTP Digest, once the camera has asked for that
@@ -164,7 +166,7 @@ class OnvifClient:
                 created = soap.created(datetime.now(UTC), self._ahead)
                 header = soap.username_token(self._user, self._password, secrets.token_bytes(16), created)
         async with self._session.post(
-            address, data=soap.envelope(body, header), headers=headers, allow_redirects=False, ssl=self._proven
+            address, data=soap.envelope(body, header), headers=headers, allow_redirects=False, ssl=self._trust
         ) as response:
             data = await read_body(response, MAX_ANSWER)
             challenges = response.headers.getall("WWW-Authenticate", [])

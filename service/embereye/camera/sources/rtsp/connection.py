@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from embereye.camera.sources import tls
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.poller import SocketPoller
-from embereye.camera.sources.source import read_pause
+from embereye.camera.sources.source import read_pause, refusal_reason
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, request
 
@@ -86,8 +86,7 @@ class RtspConnection(asyncio.Protocol):
         except ssl.SSLError as error:
             raise tls.refusal(error) from error
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
-            raise SourceError(f"cannot connect: {reason}") from error
+            raise SourceError(f"cannot connect: {refusal_reason(error)}") from error
 
     def read_together(self, poller: SocketPoller) -> None:
         """Have `poller` read what comes from now on, together with other cameras; of TLS the transport reads it."""

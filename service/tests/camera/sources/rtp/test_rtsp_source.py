@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 from types import SimpleNamespace
 
@@ -318,6 +319,43 @@ async def test_a_certificate_of_the_cameras_own_is_refused_with_the_remedy_befor
     assert reason.startswith("its certificate is not trusted: self")
     assert reason.endswith("add tls=unverified to the query")
     assert not camera.requests
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1 is deprecated")
+@pytest.mark.parametrize(
+    ("ciphers", "latest"),
+    [
+        ("AES128-SHA256", ssl.TLSVersion.TLSv1_2),
+        ("AES256-SHA", ssl.TLSVersion.TLSv1_2),
+        ("DEFAULT", ssl.TLSVersion.TLSv1),
+    ],
+)
+async def test_a_camera_whose_tls_is_old_is_taken_where_it_need_prove_nothing(old_certificate, ciphers, latest):
+    old_certificate.set_ciphers(f"{ciphers}:@SECLEVEL=0")
+    old_certificate.maximum_version = latest
+    async with RtspCamera(tls=old_certificate).serving() as camera:
+        frames, _, reason = await play(source(camera, "?tls=unverified", scheme="rtsps"))
+        assert frames
+        assert not reason
+        _, _, reason = await play(source(camera, scheme="rtsps"))
+        assert reason == "cannot connect: it breaks the connection off"
+
+
+async def test_a_camera_without_secure_renegotiation_is_taken_where_it_need_prove_nothing():
+    hello = b"\x03\x03" + bytes(32) + b"\0" + b"\x00\x2f" + b"\0"  # TLS 1.2, AES128-SHA, no extension at all
+
+    async def answer(reader, writer):
+        await reader.read(1)
+        writer.write(b"\x16\x03\x03\x00\x2a\x02\x00\x00\x26" + hello)
+        writer.write(b"\x15\x03\x03\x00\x02\x02\x50")  # internal error
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        camera = SimpleNamespace(address=f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        _, _, reason = await play(source(camera, "?tls=unverified", scheme="rtsps"))
+    assert reason == "cannot connect: TLS: TLSV1_ALERT_INTERNAL_ERROR"
 
 
 VIDEO_SDP = {
