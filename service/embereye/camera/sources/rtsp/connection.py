@@ -20,6 +20,7 @@ from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspPar
 
 AGENT = "embereye"
 ATTEMPTS = 3  # of a request: without credentials, with them, and once more if the nonce was too old
+OUTGOING_LIMIT = 64 * 1024  # bytes that a camera may leave unread before it is sent nothing more
 DEFAULT_PORTS = {"rtsp": 554, "rtsps": 322}
 
 
@@ -190,9 +191,10 @@ class RtspConnection(asyncio.Protocol):
             self._transport.abort()
 
     def write(self, data: bytes) -> None:
-        """Send `data`, if the connection still stands."""
-        if self._transport and not self._transport.is_closing():
-            self._transport.write(data)
+        """Send `data`, if the connection still stands and the camera reads what it is sent."""
+        transport = self._transport
+        if transport and not transport.is_closing() and transport.get_write_buffer_size() < OUTGOING_LIMIT:
+            transport.write(data)
 
     async def ask(
         self, method: str, url: str, headers: dict[str, str] | None = None, *, patience: float = 1.0

@@ -11,6 +11,7 @@ from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.dials import DialLimiter
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtsp import session as rtsp
+from embereye.camera.sources.rtsp.connection import Endpoint, RtspConnection
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.wire.jpeg.header import read_header
 from embereye.wire.video.access_unit import AccessUnit
@@ -248,6 +249,20 @@ async def test_a_camera_that_floods_is_left_unread_and_goes_on_afterwards(monkey
     assert len(frames) == 20
     assert not reason
     assert len(pauses) > 5
+
+
+async def test_of_what_a_camera_is_answered_and_does_not_read_little_is_kept():
+    with socket.create_server(("127.0.0.1", 0)) as camera:
+        port = camera.getsockname()[1]
+        connection = RtspConnection(Endpoint(f"rtsp://127.0.0.1:{port}/"), 2.0, lambda *_: None)
+        camera.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await connection.connect()
+        connection._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        for _ in range(100):
+            connection.data_received(b"OPTIONS * RTSP/1.0\r\n\r\n" * 200)
+            await asyncio.sleep(0)
+        assert connection._transport.get_write_buffer_size() < 100_000
+        connection.close("")
 
 
 async def test_a_session_that_the_camera_has_forgotten_is_given_up():
