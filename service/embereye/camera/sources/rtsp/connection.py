@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspPar
 AGENT = "embereye"
 ATTEMPTS = 3  # of a request: without credentials, with them, and once more if the nonce was too old
 OUTGOING_LIMIT = 64 * 1024  # bytes that a camera may leave unread before it is sent nothing more
+ADDRESS_SECONDS = 1.0  # for one of several addresses of a name to answer before the next one is tried
 DEFAULT_PORTS = {"rtsp": 554, "rtsps": 322}
 
 
@@ -78,10 +80,12 @@ class RtspConnection(asyncio.Protocol):
         """Connect; SourceError where that is impossible. Cancelled, it leaves nothing open."""
         parts = urlsplit(self._endpoint.url)
         secure = tls.context(proven=self._endpoint.proven) if parts.scheme == "rtsps" else None
-        port = parts.port or DEFAULT_PORTS[parts.scheme]
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
         try:
             async with asyncio.timeout(self._dial):
-                await asyncio.get_running_loop().create_connection(lambda: self, parts.hostname or "", port, ssl=secure)
+                await asyncio.get_running_loop().create_connection(
+                    lambda: self, sock=await _reach(host, port), ssl=secure, server_hostname=host if secure else None
+                )
         except TimeoutError as error:
             raise SourceError(f"cannot connect within {self._dial:g} s") from error
         except ssl.SSLError as error:
@@ -293,3 +297,29 @@ class RtspConnection(asyncio.Protocol):
         self._stop_polling()
         if self._transport:
             self._transport.close()
+
+
+async def _reach(host: str, port: int) -> socket.socket:
+    """A connection to the first address of `host` that answers; OSError where none does.
+
+    uvloop waits for each address without end, and a name may have one of IPv6 that leads nowhere. Cancelled, it leaves
+    nothing open.
+    """
+    loop = asyncio.get_running_loop()
+    problems: list[OSError] = []
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, address) in enumerate(found, 1):
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout(ADDRESS_SECONDS if number < len(found) else None):
+                await loop.sock_connect(connection, address)
+        except OSError as error:  # a timeout is one
+            connection.close()
+            problems.append(error)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise next((one for one in problems if not isinstance(one, TimeoutError)), problems[-1])

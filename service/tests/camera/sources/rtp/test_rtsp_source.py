@@ -304,6 +304,29 @@ async def test_a_camera_whose_name_nobody_knows_is_told_in_words(monkeypatch):
     assert reason == "cannot connect: Name or service not known"
 
 
+@pytest.mark.parametrize("dead", ["silent", "closed"])
+async def test_a_camera_is_reached_although_another_address_of_its_name_is_dead(dead, monkeypatch):
+    async with RtspCamera().serving() as camera:
+        with contextlib.ExitStack() as stack:
+            silent = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+            nowhere = silent.getsockname()
+            if dead == "closed":
+                silent.close()
+            for _ in range(4 if dead == "silent" else 0):  # its queue is full: nobody is answered any more
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(nowhere)
+            place = "127.0.0.1", int(camera.address.rpartition(":")[2])
+
+            async def resolve(host, port, **_):
+                addresses = (nowhere, place) if host == "camera.test" else ((host, port),)
+                return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+            frames, _, reason = await play(source(SimpleNamespace(address="camera.test:554")))
+    assert frames, reason
+
+
 async def test_a_camera_that_nobody_answers_for_is_told():
     async with RtspCamera().serving() as camera:
         pass
