@@ -111,7 +111,7 @@ class PictureStream:
         self._totals = totals
         if not pictures:
             self.report_state(self._why_no_picture())
-        elif dropped_now:
+        elif dropped_now > 0:  # less: the socket is a new one
             self.report_state("streaming; packets are dropped on this machine: raise net.core.rmem_max")
         elif packets > 0 and lost > 0:
             self.report_state(

@@ -10,6 +10,7 @@ import pytest
 
 from embereye.camera.sources.declared import SourceError, parse_source
 from embereye.camera.sources.poller import SocketPoller
+from embereye.camera.sources.rtp import source as rtp
 from embereye.camera.sources.rtp.datagrams import granted_buffer, open_port
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.source import keep_playing
@@ -173,6 +174,22 @@ async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it
     assert [pixels(data) for data, _, _ in one] == [pixels(jpeg) for jpeg in jpegs]
     assert [pixels(data) for data, _, _ in other] == [pixels(jpeg) for jpeg in jpegs]
     assert not stranger
+
+
+async def test_a_group_is_joined_again_once_nothing_comes_as_its_interface_may_have_been_away(monkeypatch):
+    monkeypatch.setattr(rtp, "REJOIN_SECONDS", 0.2, raising=False)
+    opened, group, port = [], "239.255.71.12", free_port(socket.SOCK_DGRAM)
+    monkeypatch.setattr(rtp, "open_port", lambda *where: opened.append(open_port(*where)) or opened[-1])
+    async with listening("?interface=127.0.0.1", group, port) as (_, frames, states):
+        # What the kernel does with an interface that is removed, as a network adapter that is pulled out.
+        membership = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
+        opened[0].setsockopt(socket.IPPROTO_IP, socket.IP_DROP_MEMBERSHIP, membership)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
+            sender.connect((group, port))
+            packets = list(Packetizer(9).packets_of(read_scan(noisy_jpeg()), 6000))
+            await eventually(lambda: frames or not [sender.send(packet) for packet in packets], 10)
+    assert states == ["connecting", f"waiting for packets on port {port}", "streaming"]
 
 
 async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_own():
