@@ -124,7 +124,7 @@ class OnvifClient:
                 break
             asked = strongest(challenge)
             # Basic would send the password in the open, and no camera needs it here.
-            if asked is None or asked.scheme != "digest" or (self._challenge and not asked.stale):
+            if asked is None or asked.scheme != "digest":
                 break
             self._challenge, self._uses = asked, 0
         if status == 200 and answer is not None and soap.read_fault(answer) is None:

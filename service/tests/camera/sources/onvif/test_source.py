@@ -6,6 +6,7 @@ They are a fake after the specification's WSDL; `test_peers.py` asks another mak
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import re
 from datetime import timedelta
 
@@ -123,11 +124,14 @@ async def test_wrong_and_missing_credentials_are_told(password):
     assert reason == f"ONVIF: Sender not Authorized: {remedy}"
 
 
-def digest_guard(seen):
-    """HTTP Digest in front of a camera, counted by hand after RFC 7616."""
+def digest_guard(seen, *, once=False):
+    """HTTP Digest in front of a camera, counted by hand after RFC 7616; a nonce may be used `once` only."""
+    nonces = itertools.count(1)
+    nonce = "n0"
 
     @web.middleware
     async def guard(request, handler):
+        nonlocal nonce
         text = await request.text()
         if "GetSystemDateAndTime" in text:
             return await handler(request)
@@ -140,10 +144,12 @@ def digest_guard(seen):
 
         if said:
             secret, asked = md5("me", "cam", "secret"), md5("POST", request.path)
-            expected = md5(secret, "n1", values["nc"], values["cnonce"], "auth", asked)
+            expected = md5(secret, nonce, values["nc"], values["cnonce"], "auth", asked)
+            if once:
+                nonce = f"n{next(nonces)}"
             if values["response"] == expected and values["uri"] == request.path:
                 return await handler(request)
-        challenge = 'Digest realm="cam", nonce="n1", qop="auth", algorithm=MD5'
+        challenge = f'Digest realm="cam", nonce="{nonce}", qop="auth", algorithm=MD5'
         return web.Response(status=401, headers={"WWW-Authenticate": challenge})
 
     return guard
@@ -160,6 +166,18 @@ async def test_http_digest_is_used_where_the_camera_asks_for_it():
         assert all(not NAMED.search(text) for said, text in seen if said)  # one proof at a time
         reason = (await play(opened(served.port, user="me", password="wrong")))[2]
     assert reason == "ONVIF: HTTP 401: check the credentials"
+
+
+async def test_a_camera_that_takes_each_nonce_once_is_asked_with_a_new_one_each_time():
+    seen = []
+    async with camera(digest_guard(seen, once=True)) as served:
+        units, _, reason = await play(opened(served.port, user="me", password="secret"))
+        assert not reason
+        assert units
+        seen.clear()
+        reason = (await play(opened(served.port, user="me", password="wrong")))[2]
+    assert reason == "ONVIF: HTTP 401: check the credentials"
+    assert len(seen) == 2  # many cameras lock out who is wrong too often
 
 
 @contextlib.asynccontextmanager
