@@ -20,7 +20,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=--x\
 
 
 @contextlib.asynccontextmanager
-async def camera(*chunks, hold=False, requests=None, tls=None):
+async def camera(*chunks, hold=False, requests=None, tls=None, host="127.0.0.1"):
     """An HTTP server that answers every request with exactly these bytes, and then ends or falls silent."""
 
     async def answer(reader, writer):
@@ -35,7 +35,7 @@ async def camera(*chunks, hold=False, requests=None, tls=None):
                 await reader.read()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(answer, host, 0, ssl=tls)
     try:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
@@ -229,6 +229,20 @@ async def test_credentials_are_sent_when_the_camera_asks_for_them_and_never_in_t
     assert "Authorization" not in requests[0]
     assert text in requests[1]
     assert "@" not in "".join(requests)
+
+
+@pytest.mark.parametrize("host", ["[::1]", "[0:0:0:0:0:0:0:1]", "[::0001]"])
+async def test_a_camera_gets_its_credentials_however_its_address_is_written(host):
+    requests = []
+    denied = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with camera(denied, requests=requests, host="::1") as address:
+        what = parse_source(f"http://{host}:{address.rpartition(':')[2]}/v")
+        with pytest.raises(SourceError, match="check the credentials"):
+            await HttpSource(what, lambda: ("me", "x"), asyncio.Semaphore(1), SocketPoller()).play(
+                lambda *_: None,
+                lambda _: None,
+            )
+    assert "Authorization" in requests[-1]
 
 
 async def test_a_source_is_played_again_after_every_end_and_its_state_tells_why():

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -72,9 +71,9 @@ async def get(
     """
     trust = proven or tls.unproven()
     response = await session.get(url, max_redirects=3, ssl=trust)
-    asked = urlsplit(url)
+    asked = (*response.history, response)[0].url
     # No other host gets them, and nobody on the way.
-    same = response.url.host == asked.hostname and response.url.scheme in {asked.scheme, "https"}
+    same = response.url.host == asked.host and response.url.scheme in {asked.scheme, "https"}
     if response.status == 401 and user and same:
         challenge = strongest(response.headers.getall("WWW-Authenticate", ())) or Challenge("basic")
         response.close()
