@@ -10,7 +10,7 @@ import resource
 import socket
 import sys
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
@@ -67,6 +67,9 @@ class Connections:
         self._steady = steady
         self._open: dict[asyncio.Protocol, _Connection] = {}  # by aiohttp's handler
         self._places: Counter[str] = Counter()
+        # Those that are idle, longest first, of each place and of all (""): strangers' connections may be thousands,
+        # and to look at each of them for each new one would take all of the event loop.
+        self._idle: defaultdict[str, OrderedDict[asyncio.Protocol, None]] = defaultdict(OrderedDict)
         self.refused = 0
 
     def __len__(self) -> int:
@@ -79,15 +82,17 @@ class Connections:
     @web.middleware
     async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Notes that the connection of `request` is of use."""
-        connection = self._open.get(cast("asyncio.Protocol", request.protocol))
+        protocol = cast("asyncio.Protocol", request.protocol)
+        connection = self._open.get(protocol)
         if connection is None:
             return await handler(request)
         connection.busy += 1
+        self._leave_idle(protocol, connection.place)
         try:
             return await handler(request)
         finally:
             connection.busy -= 1
-            connection.since = self._steady()
+            self._note_idle(protocol)
 
     def admit(self, handler: asyncio.Protocol, address: str, abort: Callable[[], None]) -> bool:
         """Count a connection in, which `abort` ends; False where there is no room.
@@ -101,7 +106,24 @@ class Connections:
             return False
         self._open[handler] = _Connection(abort, place, self._steady())
         self._places[place] += 1
+        self._note_idle(handler)
         return True
+
+    def _note_idle(self, handler: asyncio.Protocol) -> None:
+        """A connection is idle from now on, where it is open and nothing of it is being answered."""
+        connection = self._open.get(handler)
+        if connection is None or connection.busy:
+            return
+        connection.since = self._steady()
+        for place in ("", connection.place):
+            self._idle[place][handler] = None
+            self._idle[place].move_to_end(handler)
+
+    def _leave_idle(self, handler: asyncio.Protocol, own: str) -> None:
+        for place in ("", own):
+            self._idle[place].pop(handler, None)
+            if not self._idle[place]:
+                del self._idle[place]
 
     def made(self, handler: asyncio.Protocol, transport: asyncio.BaseTransport) -> None:
         """The connection is `transport`, which ends it from now on."""
@@ -112,22 +134,18 @@ class Connections:
         """The connection has ended."""
         connection = self._open.pop(handler, None)
         if connection is not None:
+            self._leave_idle(handler, connection.place)
             self._places[connection.place] -= 1
             if not self._places[connection.place]:
                 del self._places[connection.place]
 
     def _end_idlest(self, place: str) -> bool:
         """End the connection from `place` ('': from anywhere) that is idle longest; False where none is."""
-        idle = (
-            (connection.since, handler)
-            for handler, connection in self._open.items()
-            if not connection.busy and place in {"", connection.place}
-        )
-        found = min(idle, key=lambda one: one[0], default=None)
-        if found is None:
+        if place not in self._idle:
             return False
-        self._open[found[1]].abort()
-        self.forget(found[1])
+        longest = next(iter(self._idle[place]))
+        self._open[longest].abort()
+        self.forget(longest)
         return True
 
     async def sweeping(self, _: web.Application) -> AsyncIterator[None]:
@@ -139,11 +157,11 @@ class Connections:
     async def _sweep(self) -> None:
         while True:
             await aligned_sleep(SWEEP_SECONDS)
-            now = self._steady()
-            for connection in list(self._open.values()):
+            due = self._steady() - IDLE_SECONDS
+            for handler, connection in list(self._open.items()):
                 if connection.proceeds():
-                    connection.since = now
-                elif not connection.busy and connection.since < now - IDLE_SECONDS:
+                    self._note_idle(handler)
+                elif not connection.busy and connection.since < due:
                     connection.abort()
 
 

@@ -107,6 +107,27 @@ async def test_whoever_is_idle_longest_makes_room_for_another(port: int) -> None
     assert await peers[1].ask() == b"HTTP/1.1 200 OK"
 
 
+def test_to_make_room_not_every_connection_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    class Watched(http_connections._Connection):
+        def __getattribute__(self, name: str) -> object:
+            nonlocal looks
+            looks += 1
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(http_connections, "_Connection", Watched)
+    connections, ended = http_connections.Connections(2_000), []
+    for number in range(1_100):  # of the first place half of all, then of others
+        place = "10.0.0.1" if number < 1_000 else f"10.0.1.{number - 1_000}"
+        assert connections.admit(asyncio.Protocol(), place, lambda number=number: ended.append(number))
+    looks = 0
+    for _ in range(100):
+        assert connections.admit(asyncio.Protocol(), "10.0.0.1", lambda: None)
+    assert ended == list(range(100))
+    assert looks < 2_000
+
+
 async def test_what_is_answered_is_no_reason_to_make_room(port: int, held: Held) -> None:
     peers = [Peer(port, f"127.0.0.{number // 3 + 1}") for number in range(8)]
     answers = [asyncio.create_task(peer.ask("/held")) for peer in peers]
