@@ -120,8 +120,10 @@ class Client:
         try:
             self.spooled()
         finally:
-            await self._tasks.stop()
-            self._outbox.close()
+            try:
+                await self._tasks.stop()
+            finally:
+                self._outbox.close()
 
     @property
     def waiting(self) -> int:

@@ -132,9 +132,9 @@ class Associations:
             server.close()
         for one in list(self._open):
             one.release(reason)
-        await self.tasks.stop()
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
+        await self.tasks.stop()
 
     def admit(self, one: "Association") -> str:
         """Count a connection in; why it cannot be, '' where it can."""

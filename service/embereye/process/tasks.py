@@ -5,7 +5,6 @@ noticed: `Tasks` by its owner, `start_task` in the log, `beside` by the block th
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -39,13 +38,12 @@ class Tasks:
             self.failed.set()
 
     async def stop(self) -> None:
-        """Cancel what still runs and wait for it."""
+        """Cancel what still runs and wait for it. Cancelled, it waits no longer."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def __aenter__(self) -> "Tasks":
         return self

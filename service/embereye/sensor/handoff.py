@@ -93,8 +93,10 @@ class Handoffs:
 
     async def stop(self) -> None:
         """Offer nothing any more; whoever waits for an answer goes on without one."""
-        await self._tasks.stop()
-        self._answered(list(self._asking))
+        try:
+            await self._tasks.stop()
+        finally:
+            self._answered(list(self._asking))
 
     async def _offer(self, target: PeerAddress) -> None:
         link: grpc.aio.Channel | None = None

@@ -69,6 +69,30 @@ async def test_the_failure_of_a_task_is_logged_at_once(caplog):
     assert [record.message for record in caplog.records] == ["task relay failed"]
 
 
+async def test_whoever_is_cancelled_while_its_tasks_end_is_cancelled():
+    asked, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked.set()
+            await may_end.wait()
+
+    async def owner() -> None:
+        while True:
+            async with Tasks() as tasks:
+                tasks.start(slow(), name="slow")
+                await asyncio.sleep(0)
+
+    owning = start_task(owner(), name="owner")
+    await asked.wait()
+    owning.cancel()
+    await asyncio.wait([owning], timeout=20)
+    may_end.set()
+    assert owning.cancelled()
+
+
 async def test_what_runs_beside_a_block_ends_with_it():
     ended = asyncio.Event()
 
