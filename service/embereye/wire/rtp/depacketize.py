@@ -34,6 +34,7 @@ from embereye.wire.rtp.payload_header import (
 WINDOW = 32  # packets of a newer picture after which a gap in the one before is a loss
 DEADLINE_NS = 100_000_000  # nanoseconds without a packet of a picture after which its gaps are losses
 TAKEOVER_NS = 500_000_000  # nanoseconds of silence after which another sender may take the place of this one
+FRUITLESS_NS = 5_000_000_000  # nanoseconds without a usable picture, after which it may as well
 PROBATION = 2  # packets in order before a sender is believed (RFC 3550, A.1)
 MAX_PICTURE = 8 * 1024 * 1024  # bytes of one picture
 MAX_FRAGMENTS = 16_384  # of one picture
@@ -117,6 +118,7 @@ class Depacketizer:
         self._previous: ArrivingPicture | None = None  # the one before it, if it has gaps
         self._done = -1  # timestamp of the newest picture handed over
         self._heard_ns = 0
+        self._useful_ns = 0  # when the sender was believed, or sent the last packet of a usable picture
         self._probation = Probation()
 
     def feed(self, packet: memoryview, now_ns: int) -> Sequence[JpegFrame]:
@@ -227,6 +229,7 @@ class Depacketizer:
                 self.counts.strangers += 1
                 return _NOTHING
             pictures += self._change_sender(packet)
+            self._useful_ns = now_ns
         arrival = self.reception.count_packet(packet.sequence)
         if arrival is Arrival.STRAY:
             return pictures
@@ -238,8 +241,13 @@ class Depacketizer:
         return pictures
 
     def _believe(self, packet: Packet, now_ns: int) -> bool:
-        """Whether to listen to another sender: the first one, or one that goes on while the present one is silent."""
-        return self.ssrc < 0 or self._probation.passes(packet, now_ns - self._heard_ns)
+        """Whether to listen to another sender: the first one, or one that goes on while the present one is silent.
+
+        Whoever sends no usable picture keeps nobody out: any packet of a stranger may have been the first.
+        """
+        fruitless = now_ns - self._useful_ns >= FRUITLESS_NS
+        silent_ns = TAKEOVER_NS if fruitless else now_ns - self._heard_ns
+        return self.ssrc < 0 or self._probation.passes(packet, silent_ns)
 
     def _change_sender(self, packet: Packet) -> Sequence[JpegFrame]:
         pictures = self._give_up()
@@ -358,10 +366,11 @@ class Depacketizer:
         except JpegError as error:
             self.counts.problem = str(error)
             picture = JpegFrame(SOI, frame.timestamp, usable=False)
-        if not picture.usable:
+        if picture.usable:
+            self._useful_ns = self._heard_ns
+            self.counts.damaged += bool(picture.lost)
+        else:
             self.counts.unusable += 1
-        elif picture.lost:
-            self.counts.damaged += 1
         pictures.append(picture)
         return pictures
 

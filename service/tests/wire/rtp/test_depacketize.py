@@ -13,7 +13,14 @@ from embereye.units import MILLISECOND
 from embereye.wire.jpeg.header import JpegError, read_header
 from embereye.wire.jpeg.restart import grey, smallest
 from embereye.wire.jpeg.tables import Geometry, quantization
-from embereye.wire.rtp.depacketize import DEADLINE_NS, MAX_FRAGMENTS, TAKEOVER_NS, WINDOW, Depacketizer
+from embereye.wire.rtp.depacketize import (
+    DEADLINE_NS,
+    FRUITLESS_NS,
+    MAX_FRAGMENTS,
+    TAKEOVER_NS,
+    WINDOW,
+    Depacketizer,
+)
 from embereye.wire.rtp.packetize import Packetizer, read_scan
 
 SAMPLING = {0: 0x211111, 1: 0x221111}
@@ -333,6 +340,27 @@ def test_another_sender_is_listened_to_once_the_first_is_silent():
     )
     assert receiver.ssrc == 8
     assert found
+
+
+def test_a_sender_of_no_picture_keeps_nobody_out_who_sends_some():
+    receiver, camera = Depacketizer(), Packetizer(7, 0)
+    stray = packets(encoded(9), sender=Packetizer(9, 0))[0][1]
+    came = []
+    for number in range(60):
+        now = number * TAKEOVER_NS // 5
+        fed(receiver, [stray], now=now)
+        came.append(len(fed(receiver, *packets(encoded(number % 3), sender=camera), now=now)))
+    first = came.index(1)
+    assert first * TAKEOVER_NS // 5 <= FRUITLESS_NS + TAKEOVER_NS
+    assert came[first:] == [1] * (60 - first)
+
+
+def test_a_sender_of_pictures_stays_whoever_else_sends_some():
+    receiver, first, second = Depacketizer(), Packetizer(7, 0), Packetizer(9, 0)
+    for number in range(60):
+        now = number * TAKEOVER_NS // 5
+        assert fed(receiver, *packets(encoded(1), sender=first), now=now)
+        assert not fed(receiver, *packets(encoded(2), sender=second), now=now)
 
 
 def test_a_sender_that_starts_over_is_followed_at_the_second_packet():
