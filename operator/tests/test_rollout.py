@@ -15,6 +15,7 @@ from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.manifests.deployment import ABSENCES
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.rollout.rollout import ANNOTATION_ROLLOUT, LIMIT, image_of, target_image
 from embereye_operator.decide.rollout.turns import GRACE, Turns
@@ -194,6 +195,28 @@ async def test_what_is_not_wanted_any_more_rolls_one_shard_at_a_time_too(templat
         await world.step()
         assert saying().count(False) == rolled, "nobody else while its pod is starting"
         world.start()
+
+
+async def test_a_shard_that_bears_every_taint_keeps_the_pod_that_it_was_made_with() -> None:
+    def pods() -> dict[str, Any]:
+        found = world.runtime.objects.items()
+        return {name: child["spec"]["template"] for (kind, name), child in found if kind == "Deployment"}
+
+    world = Kubelet(fleet_of(shards=2, template={"tolerations": [{"operator": "Exists"}]}))
+    await world.step()
+    made = copy.deepcopy(pods())
+    for _ in range(3):
+        world.start()
+        await world.step()
+    assert pods() == made
+
+
+async def test_how_long_a_lost_node_is_borne_is_said_again_once_the_user_says_it_no_more() -> None:
+    world = await running(shards=1, template={"tolerations": [{"operator": "Exists"}]})
+    world.manifest["spec"]["template"] = {}
+    await world.step()
+    pod = world.runtime.objects["Deployment", "hall-sensors-0"]["spec"]["template"]["spec"]
+    assert pod["tolerations"] == list(ABSENCES)
 
 
 @pytest.mark.apiserver

@@ -39,7 +39,8 @@ def left_behind(path: Path, resource: str) -> World:
 
 
 # Shards prove who they are by a certificate, have a port for those who prove the same, a minute more to end and, where
-# the fleet says nothing of it, a limit of memory, and are spread otherwise: their pods are rolled once, one at a time.
+# the fleet says nothing of it, a limit of memory, are spread otherwise, and leave a node that does not tell how it is
+# sooner: their pods are rolled once, one at a time.
 NEW = {"EMBEREYE_IDENTITY", "EMBEREYE_CONTROL_PORT", "EMBEREYE_LINGER", "EMBEREYE_SUCCESSOR", "control", "identity"}
 
 
@@ -47,8 +48,8 @@ def without_what_is_new(template: Any) -> Any:
     template = copy.deepcopy(template)
     spec = template["spec"]
     spec.pop("terminationGracePeriodSeconds")
-    for spread in ("topologySpreadConstraints", "affinity"):
-        spec.pop(spread, None)
+    for where in ("topologySpreadConstraints", "affinity", "tolerations"):
+        spec.pop(where, None)
     (container,) = spec["containers"]
     container.pop("resources", None)
     for place, name in ((spec, "volumes"), (container, "env"), (container, "ports"), (container, "volumeMounts")):

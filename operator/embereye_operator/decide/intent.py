@@ -9,7 +9,7 @@ from embereye.v1.shard_pb2 import Assignment, Peer, ShardStatus
 from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.children import build_children
-from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES, is_plain
+from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.manifests.names import drained, shard_index, shard_name
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.placement.assignments import build_assignments, next_epoch
@@ -174,7 +174,6 @@ def build_change(
         offers=snapshot.offered.__contains__,
         replaces=_pods_to_replace(snapshot, intent.wanted, children),
         hosts=_listening_hosts(intent.wanted, children, settings.image),
-        plain=_plain_shards(snapshot, intent.wanted, children, settings.image),
         evictable=snapshot.evictable,
         budget_owner=budget_owner,
     )
@@ -215,16 +214,6 @@ def replaced_pod(deployment: Mapping[str, Any]) -> str:
     """The uid of the pod that the present one was made to replace; "": none."""
     template = deployment.get("spec", {}).get("template", {})
     return str((template.get("metadata", {}).get("annotations") or {}).get(ANNOTATION_REPLACES, ""))
-
-
-def _plain_shards(snapshot: Snapshot, wanted: Sequence[str], children: Children, image: str) -> set[str]:
-    """Shards that need not be rolled for what only matters when their node is lost: it comes with the next roll."""
-    leaving_nodes = snapshot.leaving_nodes
-    return {
-        shard
-        for shard in wanted
-        if shard not in leaving_nodes and is_plain(children.get(("Deployment", shard), {}), image)
-    }
 
 
 def _listening_hosts(wanted: Sequence[str], children: Children, image: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """All children of a fleet."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from embereye.v1.shard_pb2 import Assignment
 from embereye_operator.api.fleets import Fleet
@@ -37,7 +37,6 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
     hosts: Mapping[str, str] | None = None,
     evictable: bool = False,
     budget_owner: Manifest | None = None,
-    plain: Collection[str] = (),
 ) -> list[Manifest]:
     """All children, the placement ConfigMap first: assignments exist before the shards that read them.
 
@@ -45,7 +44,7 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
     `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
     `replaces` has the uid of the pod that a shard's present one was made to replace; `hosts` the address that it
     listens on, which is no reason to replace it. `evictable`: nobody sees to it that nodes can be emptied, so that
-    evictions must not be refused. `budget_owner`: see `build_disruption_budget`. `plain`: see there, too.
+    evictions must not be refused. `budget_owner`: see `build_disruption_budget`.
     """
     named = {device.credentials for a in assignments.values() for device in a.devices if device.credentials}
     secrets = sorted(named | access_secrets(fleet))
@@ -58,9 +57,7 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
         *(build_push_service(fleet, device, port, record["devices"][device]) for device, port in pushing.items()),
         build_disruption_budget(fleet, evictable=evictable, owner=budget_owner),
         *(
-            build_deployment(
-                fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced, plain=shard in plain
-            )
+            build_deployment(fleet, shard, settings.listening((hosts or {}).get(shard, "")), secrets, replaced)
             for shard in shards
             for replaced in [(replaces or {}).get(shard, "")]
         ),

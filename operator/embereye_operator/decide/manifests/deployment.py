@@ -38,7 +38,6 @@ HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 # Of several constraints a scheduler heeds none on a node that lacks the label of any, and nodes outside of clouds have
 # no zone: over zones shards are spread by what they would rather not be near (`_far`).
 SPREAD = (TopologySpread(HOSTNAME),)
-PLAIN_SPREAD = (*SPREAD, TopologySpread(ZONE))
 
 
 def build_deployment(
@@ -47,21 +46,18 @@ def build_deployment(
     settings: Settings,
     secrets: Sequence[str] = (),
     replaces: str = "",
-    *,
-    plain: bool = False,
 ) -> Manifest:
     """One shard; `secrets` are those of all the fleet's cameras; another `replaces` makes it roll.
 
     In a roll the new pod has the same assignment: it watches, for READY_SECONDS, before the old one is told to go.
-    Nothing in it depends on the placement: a device that moves must not restart a pod. A `plain` one is as an earlier
-    version made it: without what only matters when a node is lost.
+    Nothing in it depends on the placement: a device that moves must not restart a pod.
     """
     labels = {**selector(fleet), LABEL_SHARD: shard}
     pod: Manifest = {"labels": build_labels(fleet, shard)}
-    spec = _build_pod(fleet, shard, settings, secrets, plain=plain)
+    spec = _build_pod(fleet, shard, settings, secrets)
     if replaces:
         pod["annotations"] = {ANNOTATION_REPLACES: replaces}
-    if not plain and (terms := _far(fleet, shard if replaces else "")):
+    if terms := _far(fleet, shard if replaces else ""):
         spec["affinity"] = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
     return {
         "apiVersion": "apps/v1",
@@ -79,7 +75,7 @@ def build_deployment(
     }
 
 
-def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str], *, plain: bool) -> Manifest:
+def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
     template = fleet.spec.template
     volumes: list[Manifest] = [
         {"name": "placement", "configMap": {"name": placement_name(fleet)}},
@@ -109,7 +105,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
                 "whenUnsatisfiable": spread.when_unsatisfiable,
                 "labelSelector": {"matchLabels": selector(fleet)},
             }
-            for spread in template.topology_spread or (PLAIN_SPREAD if plain else SPREAD)
+            for spread in template.topology_spread or SPREAD
         ],
         "containers": [build_container(fleet, shard, settings, secrets)],
         "volumes": [
@@ -125,8 +121,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
         {key: value for key, value in to_manifest(toleration).items() if value != ""}
         for toleration in template.tolerations
     ]
-    if own or not plain:
-        pod["tolerations"] = own if plain else [*own, *(each for each in ABSENCES if not _bears(own, each))]
+    pod["tolerations"] = [*own, *(each for each in ABSENCES if not _bears(own, each))]
     if template.priority_class_name:
         pod["priorityClassName"] = template.priority_class_name
     own_secrets = [secret.name for secret in template.image_pull_secrets]
@@ -155,11 +150,3 @@ def _far(fleet: Fleet, replaced: str) -> list[Manifest]:
 def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
     """Whether a user has said how long a node's absence is borne."""
     return any(each.get("key", "") in ("", absence["key"]) for each in tolerations)
-
-
-def is_plain(deployment: Mapping[str, Any], image: str) -> bool:
-    """Whether a Deployment that runs `image` was made by an earlier version: that alone is no reason to roll it."""
-    pod = deployment.get("spec", {}).get("template", {}).get("spec", {})
-    return not any(each in ABSENCES for each in pod.get("tolerations") or ()) and any(
-        each.get("image") == image for each in pod.get("containers") or ()
-    )
