@@ -1,6 +1,7 @@
 """What of the chart matters when a node is emptied or lost."""
 
 import copy
+import json
 import os
 import subprocess
 from typing import Any
@@ -35,6 +36,15 @@ def test_what_a_user_says_about_lost_nodes_counts(component: str) -> None:
     tolerations = pod(component, *(argument for value in own for argument in ("--set", value)))["tolerations"]
     assert {entry["key"]: entry["tolerationSeconds"] for entry in tolerations} == {**ABSENT, key: 600}
     assert pod(component, "--set", f"{prefix}.operator=Exists")["tolerations"] == [{"operator": "Exists"}]
+
+
+@pytest.mark.parametrize("component", ["hub", "operator"])
+@pytest.mark.parametrize("key", ["", "node.kubernetes.io/unreachable"])
+def test_who_bears_that_nothing_is_scheduled_says_nothing_of_lost_nodes(component: str, key: str) -> None:
+    own = {"operator": "Exists", "effect": "NoSchedule", **({"key": key} if key else {})}
+    tolerations = pod(component, "--set-json", f"{component}.tolerations={json.dumps([own])}")["tolerations"]
+    assert own in tolerations
+    assert {entry["key"]: entry["tolerationSeconds"] for entry in tolerations if entry != own} == ABSENT
 
 
 def test_a_new_hub_keeps_away_from_one_that_has_not_ended() -> None:

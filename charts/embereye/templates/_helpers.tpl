@@ -140,7 +140,9 @@ seccompProfile:
 {{- $own := . }}
 {{- range $key, $seconds := dict "node.kubernetes.io/not-ready" 30 "node.kubernetes.io/unreachable" 5 }}
 {{- $said := false }}
-{{- range $own }}{{- if or (not .key) (eq .key $key) }}{{- $said = true }}{{- end }}{{- end }}
+{{- range $own }}
+{{- if and (or (not .key) (eq .key $key)) (or (not .effect) (eq .effect "NoExecute")) }}{{- $said = true }}{{- end }}
+{{- end }}
 {{- if not $said }}
 - {key: {{ $key }}, operator: Exists, effect: NoExecute, tolerationSeconds: {{ $seconds }}}
 {{- end }}

@@ -149,4 +149,7 @@ def _far(fleet: Fleet, replaced: str) -> list[Manifest]:
 
 def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
     """Whether a user has said how long a node's absence is borne."""
-    return any(each.get("key", "") in ("", absence["key"]) for each in tolerations)
+    return any(
+        each.get("key", "") in ("", absence["key"]) and each.get("effect", "") in ("", absence["effect"])
+        for each in tolerations
+    )

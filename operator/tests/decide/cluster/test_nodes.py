@@ -209,3 +209,10 @@ def test_how_long_a_user_bears_a_nodes_absence_is_the_users() -> None:
     assert built["tolerations"] == [own, ABSENCES[0]]
     built = build_deployment(fleet(template={"tolerations": [EVERYTHING]}), "x", SETTINGS)["spec"]["template"]["spec"]
     assert built["tolerations"] == [EVERYTHING]
+
+
+@pytest.mark.parametrize("key", [{}, {"key": "node.kubernetes.io/unreachable"}])
+def test_who_bears_that_nothing_is_scheduled_says_nothing_of_lost_nodes(key: dict[str, str]) -> None:
+    own = {**key, "operator": "Exists", "effect": "NoSchedule"}
+    built = build_deployment(fleet(template={"tolerations": [own]}), "x", SETTINGS)["spec"]["template"]["spec"]
+    assert built["tolerations"] == [own, *ABSENCES]
