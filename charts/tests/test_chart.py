@@ -5,6 +5,8 @@ import copy
 import json
 import re
 from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,22 @@ def _home(cluster: ApiServer) -> None:
 def test_helm_lint_finds_nothing(values: tuple[str, ...]) -> None:
     result = helm("lint", "--strict", str(CHART), *values)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def said_twice(node: yaml.Node) -> Iterator[str]:
+    """Keys that a map has more than once: helm takes the last, and Kustomize, by which Flux goes, refuses them."""
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value]
+        yield from (f"{key}, line {node.start_mark.line}" for key, times in Counter(keys).items() if times > 1)
+    for inner in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for part in inner if isinstance(inner, tuple) else (inner,):
+            yield from said_twice(part)
+
+
+@every_value_set
+def test_nothing_is_said_twice(values: tuple[str, ...]) -> None:
+    rendered = yaml.compose_all(template(*values).stdout, yaml.CSafeLoader)
+    assert [key for manifest in rendered if manifest for key in said_twice(manifest)] == []
 
 
 @pytest.mark.apiserver
