@@ -28,6 +28,12 @@ from embereye_operator.decide.manifests.settings import Settings
 DIGEST = f"sha256:{'ab' * 32}"
 OPENSHIFT = ("--api-versions", "security.openshift.io/v1")
 LABELS = ("--set", "additionalLabels.release=monitoring", "--set", "additionalLabels.team=safety")
+SAME_LABELS = (
+    "--set", "additionalLabels.team=safety", "--set", r"additionalLabels.app\.kubernetes\.io/part-of=fire",
+    "--set-string", "additionalLabels.grafana_dashboard=0", "--set", "monitoring.enabled=true",
+    "--set", "monitoring.labels.team=platform", "--set", "monitoring.grafanaAlerts.enabled=true",
+    "--set", "monitoring.grafanaAlerts.labels.team=grafana",
+)  # fmt: skip
 TOLERATIONS = tuple(
     argument
     for component in ("hub", "operator")
@@ -53,6 +59,7 @@ VALUE_SETS = {
     ),
     "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
     "labels and tolerations": (*LABELS, *TOLERATIONS),
+    "labels of the same names": (*SAME_LABELS, "--set", "monitoring.scrape=annotations"),
     "an own class and image": (
         "--set", "hub.persistence.storageClass=fast", "--set", "hub.persistence.size=500Mi",
         "--set", "image.repository=registry.example/fire/embereye", "--set", "image.tag=1.2.3",
@@ -297,6 +304,27 @@ def test_labels_of_the_users_are_on_every_object_and_pod() -> None:
         if manifest["kind"] == "Deployment":
             assert manifest["spec"]["template"]["metadata"]["labels"]["team"] == "safety"
             assert "team" not in manifest["spec"]["selector"]["matchLabels"]
+
+
+def test_labels_by_which_something_of_ours_is_found_are_the_charts() -> None:
+    manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*SAME_LABELS)}
+    labels = manifests["Deployment", "embereye-operator"]["spec"]["template"]["metadata"]["labels"]
+    assert labels["team"] == "safety"
+    ingress = manifests["NetworkPolicy", "embereye-hub"]["spec"]["ingress"]
+    (control,) = [rule for rule in ingress if {"port": "control", "protocol": "TCP"} in rule["ports"]]
+    (admitted,) = [peer["podSelector"]["matchLabels"] for peer in control["from"]]
+    assert admitted.items() <= labels.items(), "the hub does not let its operator in"
+
+
+def test_labels_by_which_others_find_something_count_more_than_those_of_everything() -> None:
+    manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*SAME_LABELS)}
+    for kind, name, label, said in (
+        ("PodMonitor", "embereye-hub", "team", "platform"),
+        ("PrometheusRule", "embereye", "team", "platform"),
+        ("ConfigMap", "embereye-grafana-alerts", "team", "grafana"),
+        ("ConfigMap", "embereye-dashboard-capacity", "grafana_dashboard", "1"),
+    ):
+        assert manifests[kind, name]["metadata"]["labels"][label] == said
 
 
 def test_a_release_asks_for_rights_in_its_namespace_alone_and_to_see_nodes() -> None:

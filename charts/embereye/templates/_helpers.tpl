@@ -90,15 +90,19 @@ app.kubernetes.io/instance: {{ .root.Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{- define "embereye.labels" -}}
+{{- define "embereye.ownLabels" -}}
 {{ include "embereye.selector" . }}
 app.kubernetes.io/part-of: embereye
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.additionalLabels }}
-{{ toYaml . }}
 {{- end }}
+
+{{/* Of one name the chart's own counts, by which network policies find its pods. `more` are those by which others find an
+     object, and count most. Arguments: root, component, more */}}
+{{- define "embereye.labels" -}}
+{{- $own := include "embereye.ownLabels" . | fromYaml }}
+{{- mergeOverwrite (dict) (.root.Values.additionalLabels | default dict) $own (.more | default dict) | toYaml }}
 {{- end }}
 
 {{/* The namespaces whose fleets the operator looks after, as JSON under "names"; none: all. */}}
@@ -161,10 +165,7 @@ capabilities:
 
 {{/* Of what a Prometheus selects by its labels. */}}
 {{- define "embereye.monitoringLabels" -}}
-{{ include "embereye.labels" . }}
-{{- with .root.Values.monitoring.labels }}
-{{ toYaml . }}
-{{- end }}
+{{ include "embereye.labels" (merge (dict "more" .root.Values.monitoring.labels) .) }}
 {{- end }}
 
 {{/* Where the runbooks are, without the slash in front of an alert's name. */}}
