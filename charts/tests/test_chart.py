@@ -278,6 +278,15 @@ def test_a_second_hub_is_refused_in_words_where_it_could_not_take_over(values: t
     assert sentence in result.stderr
 
 
+@pytest.mark.parametrize("hub", ["hub", "hubs.north.hub"])
+def test_a_name_of_our_own_processes_is_refused_in_words_where_our_authority_would_issue_for_it(hub: str) -> None:
+    wanted = ("--set", f"{hub}.tls.enabled=true", "--set", f"{hub}.tls.names={{fire.embereye.internal}}")
+    result = template(*wanted)
+    assert result.returncode != 0
+    assert "tls.names: fire.embereye.internal ends as names of our own processes do" in result.stderr
+    assert render(*wanted, "--set", f"{hub}.tls.existingSecret=fire-tls")
+
+
 def test_several_hubs_know_where_each_is_and_are_rolled_one_after_the_other() -> None:
     manifests = render(*VALUE_SETS["two hubs"])
     hub = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))

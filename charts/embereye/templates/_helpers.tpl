@@ -20,6 +20,11 @@
 {{- $name := printf "%s-hub" (include "embereye.name" .) }}
 {{- $service := printf "%s.%s" $name .Release.Namespace }}
 {{- $own := list $name $service (printf "%s.svc" $service) (printf "%s.svc.cluster.local" $service) "localhost" "127.0.0.1" "::1" }}
+{{- range .Values.hub.tls.names }}
+{{- if hasSuffix "embereye.internal" . }}
+{{- fail (printf "tls.names: %s ends as names of our own processes do, which no other certificate may have: choose another name, or a certificate of your own in tls.existingSecret" .) }}
+{{- end }}
+{{- end }}
 {{- concat $own .Values.hub.tls.names | uniq | join "," }}
 {{- end }}
 

@@ -28,7 +28,7 @@ from embereye.v1.shard_pb2_grpc import ShardStub, add_ShardServicer_to_server
 from embereye_operator import controller
 from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.shared import DeviceAccess, DeviceTls
-from embereye_operator.errors import TakenError, UnavailableError
+from embereye_operator.errors import RefusedError, TakenError, UnavailableError
 from embereye_operator.runtime.kubernetes import identities
 from embereye_operator.runtime.kubernetes.identities import ANNOTATION_EXPIRES, Identities
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
@@ -242,6 +242,22 @@ async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
         await leader.keep_identities()
     assert release.secret("hall-sensors-2-identity")["data"] != first[1]["data"]
     assert leader._is_identified(), "whoever leads next talks to the shards and to the hub"
+
+
+async def test_a_name_that_no_certificate_may_have_holds_up_no_other(
+    release: Release, clock: Callable[[timedelta], None]
+) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    first = release.secret(f"{SHARD}-identity")["data"]
+    clock(LIFE * 0.7)
+    names = ("fire.embereye.internal",)
+    told = Identities(release.client, name="embereye", namespace=release.namespace, fence=lambda: None, hub_names=names)
+    with pytest.raises(
+        RefusedError, match=r"hub .*: fire\.embereye\.internal is how our own processes name each other"
+    ):
+        await told.keep([release.namespace])
+    assert release.secret(f"{SHARD}-identity")["data"] != first
 
 
 async def test_a_namespace_that_may_not_be_seen_any_more_holds_up_no_certificate_elsewhere(

@@ -275,7 +275,10 @@ class Identities:
     ) -> None:
         """Issue and store a certificate; `metadata` is that of a Secret that may have to be made."""
         assert self._authority
-        issued = self._authority.issue(identity, utc_now(), self._life, names)
+        try:
+            issued = self._authority.issue(identity, utc_now(), self._life, names)
+        except ValueError as error:
+            raise RefusedError(f"no certificate is issued for {identity}: {error}") from error
         body = self._body(*key, issued.files)
         body["metadata"] |= {**metadata, "annotations": self._annotations(issued, names)}
         try:
