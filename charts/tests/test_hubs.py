@@ -3,11 +3,13 @@
 import json
 from typing import Any
 
+import pytest
 from harness.cluster.chart import CHART, KUBERNETES, NAMESPACE, helm, render
 
 from embereye.hub.mqtt.entities import Topics
 from embereye.hub.mqtt.options import read_broker
-from embereye_operator.decide.hubs import NamedHub, parse_hubs
+from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.hubs import NamedHub, choose_hub, parse_hubs
 
 TENANTS = (
     "--set", "hubs.north.namespaces={north,annex}", "--set", "hubs.north.hub.retention=30d",
@@ -106,6 +108,33 @@ def test_hubs_at_one_broker_have_topics_and_a_clients_id_of_their_own() -> None:
     own, north = (read_broker(broker, prefix=prefix) for prefix in prefixes)
     assert own.client != north.client, "the broker would end the connection of one whenever the other dials"
     assert not set(Topics(own).filters) & set(Topics(north).filters), "each clears of what is retained all of its own"
+
+
+@pytest.mark.parametrize(
+    ("watched", "place", "hub"),
+    [
+        ("operator.namespaces={north,annex,south}", "south", "embereye"),
+        ("operator.namespaces={annex,north}", "annex", "embereye-north"),
+        ("operator.clusterWide=true", NAMESPACE, "embereye"),
+    ],
+)
+def test_the_self_test_hears_the_hub_that_its_fleet_reports_to(watched: str, place: str, hub: str) -> None:
+    tls = ("--set", "hubs.north.hub.tls.existingSecret=north-tls", "--set", "hubs.north.hub.tls.names={north.example}")
+    values = (*TENANTS, "--set", watched, "--set", "hub.tls.enabled=true", *tls)
+    found = objects(*values)
+    pod = found["Pod", "embereye-self-test"]["spec"]
+    told = pod["containers"][0]["args"]
+    assert f"--namespace={place}" in told
+    assert f"--hub={hub}-hub.{NAMESPACE}.svc:50052" in told
+    assert ("--server-name=north.example" in told) == (hub != "embereye")
+    assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == [
+        f"{hub}-hub-admin", "embereye-hub-identity" if hub == "embereye" else "north-tls",
+    ]  # fmt: skip
+    for kind in ("Role", "RoleBinding"):
+        assert found[kind, "embereye-self-test"]["metadata"]["namespace"] == place
+    fleet = {"metadata": {"name": "embereye-self-test", "namespace": place}, "spec": {}}
+    parsed = parse_fleet({"apiVersion": "embereye.dev/v1alpha1", "kind": "SensorFleet", **fleet})
+    assert choose_hub(parsed, NamedHub("", "", "embereye-hub"), declared(found)).process == f"{hub}-hub"
 
 
 def test_without_any_nothing_is_said_of_them() -> None:
