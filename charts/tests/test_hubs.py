@@ -97,6 +97,33 @@ def test_what_tenants_must_not_share_is_the_own_hubs_alone() -> None:
     assert not set(north.names) & set(shared.names) - {"localhost", "127.0.0.1", "::1"}
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        (
+            "hub.nats.servers={tls://the-nats.example}", "hub.nats.credentials.existingSecret=the-login",
+            "hub.nats.tls.existingSecret=the-authority", "hub.nats.copies=3",
+            "hubs.north.hub.nats.servers={nats://nats.north}",
+        ),
+        (
+            "hub.oidc.issuer=https://the-provider.example", "hub.oidc.clientId=the-client",
+            "hub.oidc.clientSecret.existingSecret=the-secret", "hub.oidc.roles.admin={the-wardens}",
+            "hubs.north.hub.oidc.issuer=https://north.example", "hubs.north.hub.oidc.clientId=console",
+        ),
+        (
+            "hub.mqtt.broker=mqtts://the-broker.example", "hub.mqtt.credentials.existingSecret=the-login",
+            "hub.mqtt.tls.existingSecret=the-authority", "hubs.north.hub.mqtt.broker=mqtt://broker.north",
+        ),
+    ],
+    ids=["NATS", "an identity provider", "a broker"],
+)  # fmt: skip
+def test_a_tenants_own_takes_nothing_from_that_of_the_release(own: tuple[str, ...]) -> None:
+    found = objects(*(argument for value in own for argument in ("--set", value)), *TENANTS)
+    text = json.dumps([one for (_, called), one in found.items() if called.startswith("embereye-north-hub")])
+    assert "the-" not in text
+    assert "the-" in json.dumps(found["Deployment", "embereye-hub"])
+
+
 def test_hubs_at_one_broker_have_topics_and_a_clients_id_of_their_own() -> None:
     broker = "mqtt://broker.example"
     found = objects("--set", f"hub.mqtt.broker={broker}", "--set", f"hubs.north.hub.mqtt.broker={broker}", *TENANTS)

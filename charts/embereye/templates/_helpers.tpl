@@ -63,8 +63,9 @@
 {{- fail (printf "hubs.%s: with the release's name it is called %s, which is longer than 40 characters: choose a shorter name" .name $release) }}
 {{- end }}
 {{- $unshared := dict "adminToken" (dict "existingSecret" "" "key" "token") "allowedHosts" list "webhooks" list "replicas" 1
-  "tls" (dict "existingSecret" "" "names" list) "oidc" (dict "issuer" "" "clientId" "" "clientSecret" (dict "existingSecret" ""))
-  "database" (dict "dsnSecret" (dict "name" "" "key" "dsn")) "nats" (dict "servers" list "stream" "")
+  "tls" (dict "existingSecret" "" "names" list) "database" (dict "dsnSecret" (dict "name" "" "key" "dsn"))
+  "oidc" (dict "issuer" "" "clientId" "" "clientSecret" (dict "existingSecret" "") "roles" (dict "viewer" list "operator" list "admin" list))
+  "nats" (dict "servers" list "stream" "" "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "mqtt" (dict "broker" "" "prefix" (printf "%s-%s" .root.Values.hub.mqtt.prefix .name) "credentials" (dict "existingSecret" "") "tls" (dict "existingSecret" ""))
   "persistence" (dict "existingClaim" "") "extraArgs" list "extraEnv" list }}
 {{- $own := include "embereye.merged" (dict "base" .root.Values.hub "over" $unshared) | fromJson }}
