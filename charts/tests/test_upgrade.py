@@ -50,6 +50,21 @@ def test_a_release_of_its_own_namespace_is_upgraded_unasked(release: Release) ->
         assert done.returncode == 0, done.stderr
 
 
+def test_notes_name_every_hub_whose_history_ends_with_its_pod(release: Release) -> None:
+    release.settings = (
+        "crds.enabled=false", "hub.database.dsnSecret.name=dsn", "hub.persistence.enabled=false",
+        "hubs.north.namespaces={north}", "hubs.south.hub.database.dsnSecret.name=south",
+        "hubs.west.hub.persistence.enabled=true",
+    )  # fmt: skip
+    done = release("install")
+    assert done.returncode == 0, done.stderr
+    warned = [line for line in done.stdout.splitlines() if line.startswith("WARNING")]
+    assert warned == [
+        "WARNING: hubs.north.hub.persistence.enabled is false: alarms, history and tokens but the admin's are lost "
+        "with the hub's pod."
+    ]
+
+
 CRDS = [
     f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind}fleets.embereye.dev"
     for kind in ("sensor", "camera")
