@@ -613,6 +613,23 @@ def test_the_self_test_goes_where_the_operator_may_and_its_shard_says_what_is_as
     assert parser.parse_args(container["args"][1:]).template == template
 
 
+@pytest.mark.parametrize("tenant", [False, True])
+def test_the_self_test_reaches_the_hub_however_few_people_may(tenant: bool) -> None:
+    people = ("--set-json", 'networkPolicy.people=[{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]')
+    hubs = ("--set", f"hubs.north.namespaces={{{NAMESPACE}}}") if tenant else ()
+    manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*people, *hubs)}
+    labels = manifests["Pod", "embereye-self-test"]["metadata"]["labels"]
+    policy = manifests["NetworkPolicy", f"embereye-{'north-' if tenant else ''}hub"]["spec"]["ingress"]
+    admitted = [
+        peer["podSelector"]["matchLabels"].items() <= labels.items()
+        for rule in policy
+        if {"port": "grpc", "protocol": "TCP"} in rule["ports"]
+        for peer in rule["from"]
+        if peer.keys() == {"podSelector"}
+    ]
+    assert any(admitted)
+
+
 def test_only_several_hubs_have_a_disruption_budget() -> None:
     def budgets(*values: str) -> set[str]:
         found = [manifest for manifest in render(*values) if manifest["kind"] == "PodDisruptionBudget"]
