@@ -183,6 +183,10 @@ def test_an_alert_that_is_not_wanted_is_left_out() -> None:
     assert set(BY_NAME) - set(left) == {"EmberEyeCompacting", "EmberEyeClockSkew"}
 
 
+def test_every_alert_can_be_left_out() -> None:
+    assert not set(rules("--set", f"monitoring.rules.disabled={{{','.join(BY_NAME)}}}")) & set(BY_NAME)
+
+
 def test_grafana_evaluates_what_prometheus_would() -> None:
     values = (
         "--set", "monitoring.grafanaAlerts.enabled=true", "--set", "monitoring.grafanaAlerts.datasourceUid=mimir",
