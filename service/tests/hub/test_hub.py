@@ -458,6 +458,14 @@ def test_the_cursor_never_goes_back_although_retention_took_every_event(stored: 
     store.close()
 
 
+def test_what_is_kept_for_longer_than_time_has_been_counted_is_kept(stored: Stored) -> None:
+    store = stored.open()
+    store.commit(Transaction(events=[AlarmEvent(cursor=1, time_ns=1, zone="z")]))
+    assert store.prune(time.time_ns() - 999_999 * DAY) == 0
+    assert len(store.events(0, 100)) == 1
+    store.close()
+
+
 def test_a_transaction_that_fails_leaves_nothing_behind(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(events=[AlarmEvent(cursor=1, zone="z")]))

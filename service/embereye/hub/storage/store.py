@@ -386,7 +386,7 @@ class Store:
 
     def prune(self, before_ns: int) -> int:
         """Forget some of what is older than `before_ns`; returns how many rows went, 0 when there are no more."""
-        db = self._db
+        db, before_ns = self._db, max(0, before_ns)  # SQLite takes no number below -2**63
         with db.transaction():
             gone = db.execute(
                 "DELETE FROM evidence WHERE id IN (SELECT id FROM evidence WHERE received_ns < ? LIMIT ?)",
