@@ -207,6 +207,9 @@ def pod_of(deployment: Any) -> Any:
     [
         ("hub.retention=90", "hub.retention"),
         ("hub.retention=soon", "hub.retention"),
+        ("hub.retention=0d", "hub.retention"),
+        ("hub.clips=0G", "hub.clips"),
+        ("hub.clips=1000000000M", "hub.clips"),
         ("hub.service.type=Ingress", "hub.service.type"),
         ("hub.service.grpcPort=0", "hub.service.grpcPort"),
         ("hub.service.grpcPort=http", "hub.service.grpcPort"),
