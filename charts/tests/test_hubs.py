@@ -22,7 +22,8 @@ OWN = (
     "--set", "hub.tls.enabled=true", "--set", "hub.tls.existingSecret=the-certificate",
     "--set", "hub.tls.names={the-name.example}", "--set", "hub.webhooks[0].name=the-pager",
     "--set", "hub.webhooks[0].url=https://the-pager.example", "--set", "hub.oidc.issuer=https://the-provider.example",
-    "--set", "hub.oidc.clientId=the-client", "--set", "hub.extraArgs={--log-format=json}",
+    "--set", "hub.oidc.clientId=the-client", "--set", "hub.oidc.roles.admin={the-wardens}",
+    "--set", "hub.extraArgs={--log-format=json}",
     "--set", "hub.mqtt.broker=mqtts://the-broker.example", "--set", "hub.mqtt.credentials.existingSecret=the-login",
 )  # fmt: skip
 
@@ -109,6 +110,7 @@ def test_what_tenants_must_not_share_is_the_own_hubs_alone() -> None:
             "hub.oidc.issuer=https://the-provider.example", "hub.oidc.clientId=the-client",
             "hub.oidc.clientSecret.existingSecret=the-secret", "hub.oidc.roles.admin={the-wardens}",
             "hubs.north.hub.oidc.issuer=https://north.example", "hubs.north.hub.oidc.clientId=console",
+            "hubs.north.hub.oidc.roles.viewer={staff}",
         ),
         (
             "hub.mqtt.broker=mqtts://the-broker.example", "hub.mqtt.credentials.existingSecret=the-login",

@@ -22,6 +22,7 @@ EVERYTHING = (
     "--set", "hub.associations.enabled=true", "--set", "hub.tls.enabled=true", "--set", "hub.tls.names={fire.example}",
     "--set", "hub.mqtt.broker=mqtt://broker.example", "--set", "hub.nats.servers={nats://nats.example}",
     "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
+    "--set", "hub.oidc.roles.admin={wardens}",
     "--set-json", "hubs.shared={}", "--api-versions", "grafana.integreatly.org/v1beta1",
 )  # fmt: skip
 

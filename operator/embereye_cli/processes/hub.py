@@ -179,7 +179,8 @@ def _role_value(text: str) -> tuple[Role, str]:
         raise ArgumentTypeError(str(error)) from error
 
 
-def _provider(arguments: Namespace) -> ProviderOptions | None:
+def provider_options(arguments: Namespace) -> ProviderOptions | None:
+    """The identity provider that the options name, if any; UserError where that is none."""
     if not arguments.oidc_issuer:
         return None
     if not arguments.oidc_client_id:
@@ -250,7 +251,7 @@ def run(arguments: Namespace) -> int:
         webhooks=read_webhooks(arguments.webhooks) if arguments.webhooks else (),
         bus=bus_options(arguments),
         mqtt=broker_options(arguments),
-        oidc=_provider(arguments),
+        oidc=provider_options(arguments),
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )
