@@ -21,7 +21,9 @@ from embereye.hub.webhooks.options import WebhookOptions, parse_webhooks
 from embereye_cli.cluster.self_test import add_arguments as add_self_test_arguments
 from embereye_cli.processes.hub import add_arguments as add_hub_arguments
 from embereye_cli.processes.hub import broker_options, bus_options
+from embereye_cli.processes.operator import add_arguments as add_operator_arguments
 from embereye_operator.api.fleets import parse_fleet
+from embereye_operator.decide.manifests.compare import quantity
 from embereye_operator.decide.manifests.deployment import build_deployment
 from embereye_operator.decide.manifests.settings import Settings
 
@@ -631,6 +633,20 @@ def test_the_self_test_reaches_the_hub_however_few_people_may(tenant: bool) -> N
         if peer.keys() == {"podSelector"}
     ]
     assert any(admitted)
+
+
+def test_the_operator_knows_how_large_the_volume_of_its_traces_is() -> None:
+    wanted = ("--set", "operator.scalingTrace.enabled=true", "--set", "operator.scalingTrace.size=300Mi")
+    (pod,) = [
+        m["spec"]["template"]["spec"]
+        for m in render(*wanted)
+        if m["kind"] == "Deployment" and m["metadata"]["name"] == "embereye-operator"
+    ]
+    parser = ArgumentParser()
+    add_operator_arguments(parser)
+    told = parser.parse_args(pod["containers"][0]["args"][1:])
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "scaling-trace"]
+    assert told.scaling_trace_size == quantity(volume["emptyDir"]["sizeLimit"]) == 300 * 1024**2
 
 
 def test_only_several_hubs_have_a_disruption_budget() -> None:

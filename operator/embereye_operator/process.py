@@ -25,7 +25,7 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.decide.ownership.selection import Scope
 from embereye_operator.decide.rollout.turns import QUESTIONS, Question, Turns
-from embereye_operator.decide.scaling.trace import Trace
+from embereye_operator.decide.scaling.trace import ROOM, Trace
 from embereye_operator.handlers import run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.pages import health_app
@@ -59,6 +59,7 @@ class OperatorOptions:
     prometheus: str = Settings.prometheus  # that KEDA asks
     scrape_annotations: bool = False
     scaling_trace: Path | None = None  # folder
+    scaling_trace_size: int = ROOM  # bytes that it may take
     rollout_max_fleets: int = 5
     rollout_delay: float = 10.0  # seconds
     rollout_halt_on: Sequence[Question] = QUESTIONS
@@ -92,7 +93,7 @@ async def serve(
         scrape_annotations=options.scrape_annotations,
         operator=_operator(client, options.lease),
         turns=Turns(options.rollout_max_fleets, int(options.rollout_delay * SECOND), options.rollout_halt_on),
-        trace=Trace(options.scaling_trace).write if options.scaling_trace else None,
+        trace=Trace(options.scaling_trace, options.scaling_trace_size).write if options.scaling_trace else None,
     )
     election = _election(client, options.lease, scope)
     leads = election.leads if election else lambda: True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
-from embereye_cli.values import duration_or_seconds, port_number, seconds, split_names
+from embereye_cli.values import duration_or_seconds, port_number, seconds, size, split_names
 from embereye_operator.decide.hubs import NamedHub, parse_hubs
 from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.ownership.holding import TAKE_OVER
@@ -138,6 +138,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="record there what scaling decides on, for `embereye explain replay` [EMBEREYE_SCALING_TRACE]",
     )
     parser.add_argument(
+        "--scaling-trace-size",
+        type=size,
+        default=env("SCALING_TRACE_SIZE", "1G"),
+        metavar="SIZE",
+        help="room for it, for example 500M or 2G; the oldest records go (%(default)s) [EMBEREYE_SCALING_TRACE_SIZE]",
+    )
+    parser.add_argument(
         "--rollout-max-fleets",
         type=int,
         default=env("ROLLOUT_MAX_FLEETS", "5"),
@@ -215,6 +222,7 @@ def run(arguments: Namespace) -> int:
         prometheus=arguments.prometheus,
         scrape_annotations=arguments.scrape_annotations,
         scaling_trace=arguments.scaling_trace,
+        scaling_trace_size=arguments.scaling_trace_size,
         rollout_max_fleets=_positive("--rollout-max-fleets", arguments.rollout_max_fleets),
         rollout_delay=arguments.rollout_delay,
         rollout_halt_on=_questions(arguments.rollout_halt_on),

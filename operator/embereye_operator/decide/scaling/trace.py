@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from embereye_operator.decide.scaling.law import Measured, Observed
 
 logger = logging.getLogger(__name__)
 LIMIT = 8_000_000  # bytes of a trace; then it starts anew and the one before is kept
+ROOM = 1024**3  # bytes that the traces of all fleets may take
+BLOCK = 4096  # bytes that a file takes at least
 SAME = 10_000_000_000  # nanoseconds for which an unchanged observation is not written again
 MOST = 10_000  # fleets of which it is known; of one that was forgotten, as those that are gone are, one line more
 
@@ -94,8 +97,10 @@ class Trace:
     """Writes a file per fleet into a folder."""
 
     folder: Path
+    room: int = ROOM  # bytes that all of them may take; the oldest go
     _latest: dict[str, Observed] = field(default_factory=dict)
     _failing: bool = False
+    _grown: float = math.inf  # bytes since it was looked how much they take
 
     def write(self, fleet: Fleet, observed: Observed) -> None:
         """Append what is news; bounded in size. What cannot be written is left out and logged: a pass goes on."""
@@ -119,11 +124,33 @@ class Trace:
 
     def _append(self, fleet: Fleet, observed: Observed) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        if self._grown > self.room / 16:
+            self._make_room()
         path = self.folder / f"{fleet.key.replace('/', '.')}.jsonl"
-        if path.exists() and path.stat().st_size > LIMIT:
+        size = path.stat().st_size if path.exists() else 0
+        if size > LIMIT:
             path.replace(path.with_suffix(".jsonl.1"))
+            size = 0
+        line = encode(Entry(fleet.spec.autoscaling, fleet.spec.deadline / SECOND, observed)) + "\n"
         with path.open("a") as out:
-            out.write(encode(Entry(fleet.spec.autoscaling, fleet.spec.deadline / SECOND, observed)) + "\n")
+            out.write(line)
+        self._grown += _taken(size + len(line)) - _taken(size)
+
+    def _make_room(self) -> None:
+        """Remove the traces that were written to the longest time ago, until a quarter of the room is left."""
+        files = [(found.stat(), found) for found in self.folder.glob("*.jsonl*")]
+        used = sum(_taken(stat.st_size) for stat, _ in files)
+        for stat, file in sorted(files, key=lambda one: one[0].st_mtime_ns):
+            if used <= 0.75 * self.room:
+                break
+            file.unlink()
+            used -= _taken(stat.st_size)
+        self._grown = 0.0
+
+
+def _taken(size: int) -> int:
+    """Bytes that a file of `size` takes of its disk."""
+    return -(-size // BLOCK) * BLOCK
 
 
 def _same(a: Observed, b: Observed) -> bool:

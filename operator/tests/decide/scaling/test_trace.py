@@ -228,6 +228,17 @@ def test_a_trace_is_written_only_where_something_changed(tmp_path: Path) -> None
     assert [item.observed.time for item in read(path)] == [START + second * SECOND for second in (0, 30, 32)]
 
 
+def test_the_traces_of_all_fleets_take_no_more_than_their_room(tmp_path: Path) -> None:
+    """A pod whose volume is larger than it may be is evicted."""
+    room, fleet = 400_000, parse_fleet(fleet_of())
+    for trace in (Trace(tmp_path, room), Trace(tmp_path, room)):  # the second after a restart
+        for number in range(400):
+            trace.write(replace(fleet, name=f"hall-{number % 80}"), entry(number, number).observed)
+            assert sum(path.stat().st_blocks * 512 for path in tmp_path.iterdir()) <= room
+    *_, latest = read(tmp_path / f"{fleet.namespace}.sensors.hall-79.jsonl")
+    assert latest == Entry(fleet.spec.autoscaling, fleet.spec.deadline / SECOND, entry(399, 399).observed)
+
+
 def test_of_fleets_that_are_gone_no_more_than_some_are_remembered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
