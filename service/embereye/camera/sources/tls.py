@@ -4,13 +4,20 @@ import ssl
 from functools import cache
 
 from embereye.camera.sources.declared import UNPROVEN, SourceError
+from embereye.process.tls.trust import trusting
 
 LEGACY_SERVER_CONNECT = ssl.Options(0x4)  # OpenSSL's; Python names it from 3.12 on
 
 
 def context(*, proven: bool) -> ssl.SSLContext:
     """The TLS context of a connection. Not `proven`: eavesdroppers are kept out, but anybody may pose as the camera."""
-    return ssl.create_default_context() if proven else unproven()
+    return trusting() if proven else unproven()
+
+
+@cache
+def proven() -> ssl.SSLContext:
+    """The context of all connections by aiohttp that are proven: reading whom this machine trusts takes a while."""
+    return trusting()
 
 
 @cache

@@ -6,6 +6,7 @@ import functools
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
+from embereye.camera.sources.tls import proven
 from embereye.wire.http.head import MAX_HEAD, head_end, mended_head
 
 
@@ -13,7 +14,7 @@ class LenientConnector(aiohttp.TCPConnector):
     """Mends the heads of responses before aiohttp parses them, which refuses such lines and has no option for that."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(ssl=proven())
         handler: type[ResponseHandler] = _LenientHandler
         self._factory = functools.partial(handler, loop=asyncio.get_running_loop())
 

@@ -181,7 +181,10 @@ class OnvifClient:
 def open_session(seconds: float) -> aiohttp.ClientSession:
     """A session for ONVIF, in which everything that is asked has to be answered within `seconds`."""
     return aiohttp.ClientSession(
-        timeout=aiohttp.ClientTimeout(total=seconds), auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
+        connector=aiohttp.TCPConnector(ssl=tls.proven()),
+        timeout=aiohttp.ClientTimeout(total=seconds),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
     )
 
 
