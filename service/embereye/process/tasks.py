@@ -38,12 +38,12 @@ class Tasks:
             self.failed.set()
 
     async def stop(self) -> None:
-        """Cancel what still runs and wait for it. Cancelled, it waits no longer."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
+        """Cancel what still runs, with what that starts as it ends, and wait for it. Cancelling this ends the wait."""
+        while tasks := set(self._tasks):
+            for task in tasks:
+                task.cancel()
             await asyncio.wait(tasks)
+            self._tasks -= tasks
 
     async def __aenter__(self) -> "Tasks":
         return self

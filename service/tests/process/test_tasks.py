@@ -153,3 +153,39 @@ async def test_a_block_tells_its_own_cancellation_from_a_stray_one():
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
+
+
+async def test_what_a_task_starts_as_it_is_cancelled_is_cancelled_too():
+    tasks, started = Tasks(), []
+
+    async def go_on() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            started.append(tasks.start(asyncio.Event().wait(), name="another"))
+
+    tasks.start(go_on(), name="first")
+    await asyncio.sleep(0)  # it runs
+    await tasks.stop()
+    assert [task.cancelled() for task in started] == [True]
+
+
+async def test_who_stops_tasks_that_take_their_time_can_be_cancelled():
+    tasks, asked, end = Tasks(), asyncio.Event(), asyncio.Event()
+
+    async def take_time() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            asked.set()
+            await end.wait()
+
+    tasks.start(take_time(), name="slow")
+    await asyncio.sleep(0)  # it runs
+    stopping = asyncio.ensure_future(tasks.stop())
+    await asked.wait()
+    stopping.cancel()
+    await asyncio.wait([stopping])
+    assert stopping.cancelled()
+    end.set()
+    await tasks.stop()
