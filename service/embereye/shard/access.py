@@ -222,9 +222,8 @@ class DeviceAccess:
             version = [stat and (stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats]
             if not any(version):
                 raise FileNotFoundError
-            if version == self._seen:
-                return
-            found = dict(_grants(*(_read(file) for file in files)))
+            if version != self._seen:
+                self._grants = dict(_grants(*(_read(file) for file in files)))
         except (OSError, ValueError) as error:
             why = (
                 "has no key token or devices, or is not mounted" if isinstance(error, FileNotFoundError) else str(error)
@@ -233,7 +232,7 @@ class DeviceAccess:
                 logger.warning('Secret "%s" %s; tokens that were known before stay valid', self._rules.tokens, why)
             self._failing = f'Secret "{self._rules.tokens}" {why}'
             return
-        self._seen, self._grants, self._failing = version, found, ""
+        self._seen, self._failing = version, ""
 
 
 def names_of(certificate: Mapping[str, Any]) -> Names:

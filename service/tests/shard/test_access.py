@@ -106,6 +106,19 @@ def test_a_secret_that_is_missing_admits_nobody_and_one_that_goes_missing_keeps_
     admitted.check_call("10.0.0.1", shown(ALL))
 
 
+def test_a_secret_that_is_back_as_it_was_is_said_to_be_missing_no_more(tmp_path: Path) -> None:
+    secret(tmp_path, f"{ALL}\n")
+    steady = Steady()
+    admitted = access(tmp_path, AccessRules(tokens="devices-of-hall"), steady)
+    mounted, away = tmp_path / "devices-of-hall", tmp_path / "away"
+    for source, target, why in ((mounted, away, "is not mounted"), (away, mounted, "none that is known is shown")):
+        admitted.check_call("10.0.0.1", shown(ALL))
+        source.rename(target)
+        steady.now += 3
+        with pytest.raises(NotAdmittedError, match=why):
+            admitted.check_call("10.0.0.1", shown("a-token-that-nobody-knows"))
+
+
 def test_other_rules_are_news_and_the_same_ones_are_not(tmp_path: Path) -> None:
     admitted = DeviceAccess(str(tmp_path))
     assert not admitted.configure(None)
