@@ -24,6 +24,7 @@ const CLIPS_MS = 4000;       // between two looks at an open alarm's clips
 const SETTLE_MS = 300;       // after alarms have moved, in which who presses with a pointer may have meant another one
 const AGAIN_MS = 5000;       // in which the second press on the same alarm is meant
 const SOON_MS = 200;         // between two looks at the zones for the sake of events: many come together
+const DRAW_MS = 50;          // from an event until it is drawn, with those that come meanwhile
 
 page.views = { devices: [], total: 0 };
 page.dark = [];
@@ -119,7 +120,7 @@ async function followEvents() {
         takeEvent(JSON.parse(message.data));
         page.behind = null;
         lookAgain();
-        draw();
+        drawSoon();
       };
       const end = () => { clearInterval(watch); page.behind = null; socket.onmessage = socket.onclose = null; socket.close(); done(); };
       socket.onclose = end;
@@ -151,7 +152,14 @@ async function act(action, zone) {
 
 // ---- what is drawn
 
+let drawing = 0;
+function drawSoon() {
+  drawing ||= setTimeout(draw, DRAW_MS);
+}
+
 function draw() {
+  clearTimeout(drawing);
+  drawing = 0;
   const stale = sinceAnswer() > STALE_MS;
   document.body.classList.toggle("stale", stale);
   drawBanner(stale);

@@ -301,15 +301,17 @@ export function view(address, caption) {
   dialog.showModal();
 }
 
+let told = "";  // what was in sight until now, also as a dialog was opened
 /** In an open dialog, what happened since it was opened: behind it nobody sees it, and nothing is read out. */
 export function tellInFront(word, detail) {
   for (const dialog of document.querySelectorAll("dialog")) {
     if (!dialog.open) { delete dialog.dataset.word; continue; }
-    let told = dialog.querySelector(".urgent");
-    if (!told) { told = make("p", "urgent"); told.setAttribute("role", "alert"); dialog.prepend(told); }
-    dialog.dataset.word ??= word;
-    say(told, dialog.dataset.word === word ? "" : [word, detail].filter(Boolean).join(": "));
+    let urgent = dialog.querySelector(".urgent");
+    if (!urgent) { urgent = make("p", "urgent"); urgent.setAttribute("role", "alert"); dialog.prepend(urgent); }
+    dialog.dataset.word ??= told || word;
+    say(urgent, dialog.dataset.word === word ? "" : [word, detail].filter(Boolean).join(": "));
   }
+  told = word;
 }
 
 export function drawClips(list, clips) {

@@ -8,6 +8,7 @@ from harness.need import BROWSER
 
 from embereye.hub.http.fleets import lists
 from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
@@ -190,3 +191,17 @@ async def test_of_zones_that_are_called_alike_it_is_told_in_which_namespace_it_b
     await browser.ask("evaluate", script="location.hash = 'day'")
     lanes = "[...document.querySelectorAll('#day-lanes .name')].map(({ innerText }) => innerText)"
     await browser.until(f"{lanes}.includes('kitchen (annex)')")
+
+
+async def test_what_happens_at_once_is_drawn_at_once_and_not_event_by_event(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
+    count = "new MutationObserver(() => { window.drawn += 1; })"
+    observe = f"window.drawn = 0; {count}.observe(document.querySelector('#events'), {{ childList: true }})"
+    await browser.ask("evaluate", script=observe)
+    many = [
+        AlarmEvent(namespace="default", zone="hall", type=AlarmEvent.TYPE_FAULT, why=f"no {n}") for n in range(1000)
+    ]
+    await house.hub.committer.commit(lambda draft: house.hub.zones.add_events(draft, many))
+    await browser.until("document.querySelector('#events .why')?.innerText === 'no 999'")
+    assert await browser.ask("evaluate", script="window.drawn") < 500
