@@ -37,7 +37,7 @@ def is_radiometric(data: bytes) -> bool:
 def read_header(data: bytes) -> JpegHeader:
     """The size of a 16-bit grey TIFF; JpegError where it is none, or not whole."""
     layout = _layout(data)
-    return JpegHeader(layout.width, layout.height, 1, progressive=False, complete=True)
+    return JpegHeader(layout.width, layout.height, 1, several=False, complete=True)
 
 
 def read_words(data: bytes) -> Words:

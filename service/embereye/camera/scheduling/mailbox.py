@@ -166,7 +166,7 @@ class Mailbox:
         if not boosted and (reason := rate.admit_frame(received_ns)) and not group.full:
             self.count_shed(None, reason)
             return ""
-        header = JpegHeader(*unit.size, 3, progressive=False, complete=True)
+        header = JpegHeader(*unit.size, 3, several=False, complete=True)
         beside = None if unit.reference else coded
         self._put(
             Frame(b"", header, time_ns, received_ns, hurried=rate.limited, encoding=unit.encoding, group=group,

@@ -29,7 +29,7 @@ class JpegHeader:
     width: int  # pixels
     height: int  # pixels
     components: int  # 1: grey, 3: colour, 4: CMYK
-    progressive: bool
+    several: bool  # it has, or may have, several scans
     complete: bool
 
 
@@ -96,7 +96,7 @@ def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop o
         raise JpegError("too large", f"more than {MAX_SCANS} scans")
     # Nearly all frames end with the marker. Searching the others takes as long as all the rest of this function.
     complete = data.endswith(EOI) or data.find(EOI, offset + 2 + length) >= 0
-    return JpegHeader(width, height, components, progressive, complete)
+    return JpegHeader(width, height, components, several, complete)
 
 
 class Headers:
@@ -104,7 +104,7 @@ class Headers:
 
     def __init__(self) -> None:
         self._text = b""  # from the first byte to the first scan; empty: none is known
-        self._header = JpegHeader(0, 0, 0, progressive=False, complete=True)
+        self._header = JpegHeader(0, 0, 0, several=False, complete=True)
 
     def read(self, data: bytes) -> JpegHeader:
         """What `read_header` returns, and raises."""
@@ -112,7 +112,7 @@ class Headers:
             return self._header
         header = read_header(data)
         self._text = b""
-        if header.complete and not header.progressive:  # the scans of a progressive picture are counted each time
+        if header.complete and not header.several:  # scans are counted each time
             self._text, self._header = data[: scan_start(data)[1]], header
         return header
 

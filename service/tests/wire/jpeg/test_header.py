@@ -3,7 +3,7 @@ from contextlib import suppress
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from embereye.wire.jpeg.header import Headers, JpegError, read_header
@@ -24,12 +24,12 @@ def test_a_colour_picture_tells_its_size_and_that_it_is_whole():
     header = read_header(encoded(64, 48))
     assert (header.width, header.height, header.components) == (64, 48, 3)
     assert header.complete
-    assert not header.progressive
+    assert not header.several
 
 
 def test_grey_and_progressive_pictures_are_told_apart():
     assert read_header(encoded(grey=True)).components == 1
-    assert read_header(encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)).progressive
+    assert read_header(encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)).several
 
 
 def test_a_picture_cut_short_is_not_complete():
@@ -79,11 +79,15 @@ def test_a_progressive_picture_of_endless_scans_is_refused():
 
 def test_a_sequential_picture_of_endless_scans_is_refused():
     data = encoded(64, 48)
-    scan = data.index(b"\xff\xda")
-    one = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + b"\x00"
-    assert read_header(data[:scan] + one * 100 + b"\xff\xd9").complete
+    assert read_header(in_scans(data, 100)).complete
     with pytest.raises(JpegError, match="scans"):
-        read_header(data[:scan] + one * 101 + b"\xff\xd9")
+        read_header(in_scans(data, 101))
+
+
+def in_scans(data, count):
+    """A sequential picture of so many scans, each of one component and empty."""
+    one = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + b"\x00"
+    return data[: data.index(b"\xff\xda")] + one * count + b"\xff\xd9"
 
 
 @given(st.one_of(st.binary(max_size=300), st.binary(max_size=300).map(lambda tail: b"\xff\xd8\xff" + tail)))
@@ -111,6 +115,8 @@ STREAM = {
     "resized": with_size(SMALL, 32, 32),
     "bomb": with_size(SMALL, 65_000, 65_000),
     "progressive": encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1),
+    "scans": in_scans(SMALL, 3),
+    "endless": in_scans(SMALL, 101),
     "junk": b"junk",
     "start": SMALL[:4],
 }
@@ -124,6 +130,7 @@ def told(read, data):
 
 
 @given(st.lists(st.sampled_from(sorted(STREAM))))
+@example(["scans", "endless"])
 def test_what_was_read_before_never_changes_what_a_header_says(names):
     headers = Headers()
     assert [told(headers.read, STREAM[name]) for name in names] == [told(read_header, STREAM[name]) for name in names]
