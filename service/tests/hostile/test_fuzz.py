@@ -290,7 +290,8 @@ TARGETS = {
         (RtpError,),
     ),
     "RTCP": Target(
-        lambda data, _: parse_rtcp(data), (bytes.fromhex("80c80006000000010000000100000001000000010000000100000001"),)
+        lambda data, _: parse_rtcp(data, 1),
+        (bytes.fromhex("80c80006000000010000000100000001000000010000000100000001"),),
     ),
     **{
         f"RTP and {encoding}": Target(

@@ -192,8 +192,11 @@ class SenderReport:
         return self.ntp >> 16 & _MASK
 
 
-def parse_rtcp(data: bytes | memoryview) -> tuple[SenderReport | None, bool]:
-    """The sender report in a compound packet, if any, and whether the sender says good-bye. Raises on no input."""
+def parse_rtcp(data: bytes | memoryview, sender: int) -> tuple[SenderReport | None, bool]:
+    """The sender report in a compound packet, if any, and whether the SSRC `sender` says good-bye; -1: whichever it is.
+
+    Raises on no input.
+    """
     report, bye, start = None, False, 0
     while start + 8 <= len(data) and data[start] >> 6 == 2:
         kind = data[start + 1]
@@ -201,7 +204,10 @@ def parse_rtcp(data: bytes | memoryview) -> tuple[SenderReport | None, bool]:
         if kind == SENDER_REPORT and end - start >= 28 and end <= len(data):
             ssrc, high, low, timestamp = struct.unpack_from(">IIII", data, start + 4)
             report = SenderReport(ssrc, high << 32 | low, timestamp)
-        bye = bye or kind == BYE
+        if kind == BYE:
+            named = memoryview(data)[start + 4 : min(end, start + 4 + 4 * (data[start] & 0x1F))]
+            left = {int.from_bytes(named[at : at + 4]) for at in range(0, len(named), 4)}
+            bye = bye or sender < 0 or not left or sender in left
         start = end
     return report, bye
 

@@ -63,10 +63,14 @@ def test_a_receiver_report_is_a_compound_packet_that_names_its_sender():
 
 
 def test_a_sender_report_is_read_as_it_was_written():
-    report, bye = parse_rtcp(Packetizer(7).report(0x11223344_55667788, 90_000))
+    report, bye = parse_rtcp(Packetizer(7).report(0x11223344_55667788, 90_000), 7)
     assert report
     assert (report.ssrc, report.timestamp, report.middle, bye) == (7, 90_000, 0x33445566, False)
-    assert parse_rtcp(b"\x81\xcb\0\1\0\0\0\7") == (None, True)
+    assert parse_rtcp(b"\x81\xcb\0\1\0\0\0\7", 7) == (None, True)
+    assert parse_rtcp(b"\x81\xcb\0\1\0\0\0\7", -1) == (None, True)
+    assert parse_rtcp(b"\x80\xcb\0\0\x80\xcb\0\0", 7) == (None, True)  # nobody is named
+    assert parse_rtcp(b"\x82\xcb\0\2\0\0\0\7\0\0\0\x08", 8) == (None, True)
+    assert parse_rtcp(b"\x82\xcb\0\2\0\0\0\7\0\0\0\x08", 9) == (None, False)
 
 
 def test_frames_are_timed_evenly_however_jittered_they_arrive():
@@ -124,7 +128,7 @@ def test_any_bytes_are_a_packet_or_none(data):
     with suppress(RtpError):
         packet = parse_packet(memoryview(data))
         assert len(packet.payload) <= len(data)
-    parse_rtcp(data)
+    parse_rtcp(data, 7)
 
 
 def test_one_byte_is_told_as_one():

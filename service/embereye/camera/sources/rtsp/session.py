@@ -214,7 +214,8 @@ class RtspSession:
         self._sockets.enter_context(DatagramReader(self._reports, _Reports(self._report), self._poller))
 
     def _report(self, data: memoryview, now_ns: int) -> None:
-        report, bye = parse_rtcp(data)
+        assert self._stream
+        report, bye = parse_rtcp(data, self._stream.receiver.ssrc)
         if report:
             self._heard_report = (report.middle, now_ns)
         if bye:

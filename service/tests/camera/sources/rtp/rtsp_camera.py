@@ -27,6 +27,7 @@ class RtspCamera:
     pause: float = 0.01  # seconds between two of them
     mute: str = ""  # a transport whose packets are lost: "TCP" or "UDP"
     end: bool = False  # close the connection after the last picture
+    leaves: int = 0  # SSRC that says good-bye after the first picture; its own is 7
     tls: object = None
     timeout: int = 60
     requests: list = field(default_factory=list)
@@ -121,6 +122,8 @@ class RtspCamera:
                     self.sockets[0].sendto(packet, ("127.0.0.1", self.port))
             if number == 0 and self.way == "TCP":
                 writer.write(interleaved(1, packetizer.report(1 << 40, 0)))
+                if self.leaves:
+                    writer.write(interleaved(1, b"\x81\xcb\0\1" + self.leaves.to_bytes(4)))
             await asyncio.sleep(self.pause)
         if self.end:
             writer.close()

@@ -265,6 +265,13 @@ async def test_of_what_a_camera_is_answered_and_does_not_read_little_is_kept():
         connection.close("")
 
 
+@pytest.mark.parametrize(("leaves", "text"), [(7, "RTSP: it said good-bye"), (8, "")])
+async def test_a_camera_is_left_where_it_says_good_bye_itself_and_not_for_another(leaves, text):
+    async with RtspCamera(leaves=leaves).serving() as camera:
+        _, _, reason = await play(source(camera), pictures=20)
+    assert reason == text
+
+
 async def test_a_session_that_the_camera_has_forgotten_is_given_up():
     answers = {"GET_PARAMETER": b"RTSP/1.0 454 Session Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}
     async with RtspCamera(answers=answers, timeout=1).serving() as camera:
