@@ -27,7 +27,7 @@ class Server:
 
     def _check(self) -> None:
         if self.down:
-            raise OSError("connection refused")
+            raise httpx.ConnectError("connection refused")
 
     @staticmethod
     def _error(code: int) -> ApiError:
@@ -129,6 +129,21 @@ async def test_a_leader_that_goes_in_order_is_followed_at_once() -> None:
     async with standing(second):
         await rounds()
         assert second.leads()
+
+
+async def test_a_leader_that_goes_while_the_server_is_away_goes_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, clock = Server(), Clock()
+    only = candidate(server, clock, "a")
+    async with standing(only):
+        await rounds()
+        assert only.leads()
+    server.down = True
+    with caplog.at_level("INFO"):
+        await only.release()
+    assert not only.leads()
+    assert "lease embereye/operator is not released: connection refused" in caplog.text
 
 
 async def test_a_leader_that_cannot_renew_stops_before_anybody_takes_over() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
@@ -152,5 +153,5 @@ class Election:
                 if (stored.get("spec") or {}).get("holderIdentity") == self.holder:
                     transitions = int(stored["spec"].get("leaseTransitions") or 0)
                     await self._write(stored, transitions, holder="")
-        except (ApiError, OSError, TimeoutError) as error:
+        except (httpx.HTTPError, OSError, TimeoutError) as error:  # ApiError is one of the first
             logger.info("lease %s/%s is not released: %s", self._namespace, self._name, error)
