@@ -98,9 +98,9 @@ OVERVIEW = Dashboard(
     "fleet-overview", "EmberEye / Fleet overview", "Is everything watched, and what burns?", ("namespace", "fleet"),
     (
         Row("Now", (
-            Panel("Zones in alarm", "Zones whose alarm nobody has acknowledged yet, of the whole release.", "short",
+            Panel("Zones in alarm", "Zones whose alarm nobody has acknowledged yet, of all hubs.", "short",
                   "EmberEyeHubDown", _one(f'sum(embereye_hub_zones{{{C},state="alarm"}})'), "stat", 1, 1, 4),
-            Panel("Zones with a pre-alarm", "Zones with a first sign of fire.", "short", "EmberEyeHubDown",
+            Panel("Zones with a pre-alarm", "Zones with a first sign of fire, of all hubs.", "short", "EmberEyeHubDown",
                   _one(f'sum(embereye_hub_zones{{{C},state="pre_alarm"}})'), "stat", 1, None, 4),
             Panel("Devices that are dark", "Declared devices that are not watched right now.", "short",
                   "EmberEyeDevicesDark", _one(f"sum({_fleet('devices')} - {_fleet('devices_covered')})"), "stat",
@@ -130,7 +130,7 @@ OVERVIEW = Dashboard(
         Row("What people are told", (
             Panel("Alarm events", "Events a minute that subscribers were told, by type.", "cpm", "EmberEyeHubDown",
                   _one(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
-            Panel("Zones by state", "Of all zones of the release.", "short", "EmberEyeHubDown",
+            Panel("Zones by state", "Of all zones of all hubs.", "short", "EmberEyeHubDown",
                   _one(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
         )),
     ),
@@ -197,7 +197,8 @@ SENSOR = Dashboard(
             Panel("Reports waiting", "Not acknowledged yet; 20,000 fit.", "short", "EmberEyeSpoolFilling",
                   _one(f"max by ({BY_SHARD}) (embereye_shard_evidence_spooled{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   warning=1000, critical=10000),
-            Panel("Reports lost", "Given up because the spool was full.", "short", "EmberEyeEvidenceLost",
+            Panel("Reports lost", "Given up because the spool was full, since the shard started.", "short",
+                  "EmberEyeEvidenceLost",
                   _one(f"max by ({BY_SHARD}) (embereye_shard_evidence_dropped_total{{{SENSOR_SHARDS}}})", SHARD_NAME),
                   "stat", 1, 1),
         )),
@@ -216,7 +217,7 @@ CAMERA = Dashboard(
                   (Query(_rate("embereye_camera_analysis_cpu_seconds_total", CAMERA_SHARDS), f"cores {SHARD_NAME}"),
                    Query(f"sum by ({BY_SHARD}) (embereye_camera_decoders{{{CAMERA_SHARDS}}})",
                          f"decoders {SHARD_NAME}"))),
-            Panel("Time to spare", "Share of their time that decoders and event loop are busy; beside a neighbour "
+            Panel("How busy", "Share of their time that decoders and event loop are busy; beside a neighbour "
                   "waiting"
                   " for a processor counts.", "percentunit", "EmberEyeCamerasShedding",
                   (Query(f"max by ({BY_SHARD}) (embereye_camera_decoders_busy_ratio{{{CAMERA_SHARDS}}})",
@@ -356,12 +357,12 @@ ALARMS = Dashboard(
             Panel("Dark, says the operator", "By what shards report to it.", "short", "EmberEyeDevicesDark",
                   _one(f"{_fleet('devices')} - {_fleet('devices_covered')}", FLEET_NAME), width=12, warning=1,
                   critical=1),
-            Panel("Dark, says the hub", "Devices whose fault is open, of the whole release.", "short",
+            Panel("Dark, says the hub", "Devices whose fault is open, of all hubs.", "short",
                   "EmberEyeDevicesDark", _one(f"sum(embereye_hub_devices_dark{{{C}}})", "dark"), width=12,
                   warning=1, critical=1),
         )),
         Row("Alarms", (
-            Panel("Zones by state", "Of all zones of the release.", "short", "EmberEyeHubDown",
+            Panel("Zones by state", "Of all zones of all hubs.", "short", "EmberEyeHubDown",
                   _one(f"sum by (state) (embereye_hub_zones{{{C}}})", "{{state}}"), width=12),
             Panel("Events", "A minute, by type.", "cpm", "EmberEyeHubDown",
                   _one(f"sum by (type) (rate(embereye_hub_events_total{{{C}}}[{RATE}])) * 60", "{{type}}"), width=12),
