@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness.cluster.chart import CHART, helm
-from harness.servers.apiserver import ApiServer
+from harness.servers.apiserver import ApiServer, path_of
 
 RELEASE = "embereye-upgraded"
 
@@ -17,10 +17,11 @@ class Release:
         self._place = ("--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace)
         self.namespace = namespace
         self.settings: tuple[str, ...] = ("crds.enabled=false",)
+        self.user: tuple[str, ...] = ()  # whoever the kubeconfig is of
 
     def __call__(self, command: str, *values: str) -> subprocess.CompletedProcess[str]:
         settings = [argument for value in (*self.settings, *values) for argument in ("--set", value)]
-        return helm(command, RELEASE, str(CHART), *self._place, *settings)
+        return helm(command, RELEASE, str(CHART), *self._place, *self.user, *settings)
 
     def remove(self) -> None:
         helm("uninstall", RELEASE, *self._place)
@@ -99,3 +100,23 @@ def test_a_second_release_is_told_in_words_whose_the_definitions_are(
         assert done.returncode == 0, done.stderr
     finally:
         own(cluster, None, None, None)
+
+
+def test_who_owns_a_namespace_and_nothing_else_installs_and_upgrades_a_release_in_it(
+    cluster: ApiServer, release: Release
+) -> None:
+    metadata = {"name": "owner", "namespace": release.namespace}
+    role = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
+    subject = {"kind": "User", "name": "owner", "apiGroup": "rbac.authorization.k8s.io"}
+    binding = {
+        "roleRef": {"kind": "Role", "name": "owner", "apiGroup": "rbac.authorization.k8s.io"},
+        "subjects": [subject],
+    }
+    for kind, body in (("Role", role), ("RoleBinding", binding)):
+        manifest = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata, **body}
+        cluster.request("PATCH", f"{path_of(manifest)}?fieldManager=test", manifest, "application/apply-patch+yaml")
+    release.settings = ("crds.enabled=false", "rbac.aggregate=false", "operator.nodes=false")
+    release.user = ("--kube-as-user", "owner", "--kube-as-group", "system:authenticated")
+    for command in ("install", "upgrade"):
+        done = release(command)
+        assert done.returncode == 0, done.stderr
