@@ -382,8 +382,9 @@ async def test_a_camera_whose_tls_is_old_is_taken_where_it_need_prove_nothing(ol
         frames, _, reason = await play(source(camera, "?tls=unverified", scheme="rtsps"))
         assert frames
         assert not reason
-        _, _, reason = await play(source(camera, scheme="rtsps"))
-        assert reason == "cannot connect: it breaks the connection off"
+        frames, _, reason = await play(source(camera, scheme="rtsps"))
+        assert not frames
+        assert reason, "which of the two is missed first, the machine's TLS decides"
 
 
 async def test_a_camera_without_secure_renegotiation_is_taken_where_it_need_prove_nothing():
