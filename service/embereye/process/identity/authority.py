@@ -107,14 +107,21 @@ class Authority:
         return b"".join(_pem(signer.certificate) for signer in self._signers)
 
     def renewed(self, now: datetime) -> "Authority":
-        """The same, or where the time has come one that trusts a successor, and nothing that is over.
+        """The same, or where the time has come one that trusts a successor, and nothing that has been over for a while.
 
-        The successor signs SETTLE later: until then everybody learns to trust it.
+        The successor signs SETTLE later: until then everybody learns to trust it. As long as none that is alive has
+        signed, what is over stays, and what begins later always does: it may be the clock that is wrong, and once it
+        is right again whoever trusts one of them must not have to learn of another.
         """
         alive = [signer for signer in self._signers if signer.alive(now)]
+        if any(signer.settled(now) for signer in alive):
+            kept = [signer for signer in self._signers if now < signer.certificate.not_valid_after_utc]
+        else:
+            kept = list(self._signers)
         if not alive or alive[-1].certificate.not_valid_after_utc - now < AUTHORITY_LIFE / 3:
-            alive.append(_new_signer(now))
-        return self if tuple(alive) == self._signers else Authority(alive)
+            kept.append(_new_signer(now))
+            kept.sort(key=lambda signer: signer.certificate.not_valid_before_utc)
+        return self if tuple(kept) == self._signers else Authority(kept)
 
     def adopted(self, successor: "Authority", now: datetime) -> "Authority":
         """The same, or one that trusts `successor`, which somebody else made, and makes none itself.
@@ -165,8 +172,9 @@ class Authority:
 
     def _signer(self, now: datetime) -> _Signer:
         """The newest that everybody has had the time to learn of."""
-        settled = [one for one in self._signers if one.settled(now)]
-        return settled[-1] if settled else self._signers[0]
+        alive = [one for one in self._signers if one.alive(now)] or self._signers
+        settled = [one for one in alive if one.settled(now)]
+        return settled[-1] if settled else alive[0]
 
 
 def build_request(identity: Identity, key: ec.EllipticCurvePrivateKey) -> x509.CertificateSigningRequest:
