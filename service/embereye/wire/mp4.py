@@ -14,6 +14,8 @@ FRAGMENT_SAMPLES = 16  # pictures of a fragment at most; the next one begins at 
 LONGEST_TICKS = 10 * TIMESCALE  # between two pictures
 _KEY, _OTHER = 0x0200_0000, 0x0101_0000  # flags of a sample: it depends on no other; it does, and is no entry
 _MATRIX = b"".join(value.to_bytes(4) for value in (0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x4000_0000))
+_TYPES = {"H264": (0, 0x1F), "H265": (1, 0x3F)}  # where in the first byte of a NAL unit its type is
+_SLICES = {"H264": range(1, 6), "H265": range(32)}
 _SETS: dict[str, Sequence[int]] = {"H264": (7, 8), "H265": (32, 33, 34)}  # types of parameter sets
 _MAIN_10 = 2  # H.265 profile
 
@@ -65,8 +67,7 @@ class Mp4Muxer:
     def _entry(self, nals: Sequence[bytes]) -> bytes:
         """The sample entry: what a decoder has to know."""
         kinds = _SETS[self._encoding]
-        shift, mask = (0, 0x1F) if self._encoding == "H264" else (1, 0x3F)
-        sets = [[nal for nal in nals if nal[0] >> shift & mask == kind] for kind in kinds]
+        sets = [[nal for nal in nals if self._type(nal) == kind] for kind in kinds]
         if not all(sets) or max(len(of) for of in sets) > 31:
             raise Mp4Error(f"its first picture comes without the parameter sets of types {kinds}")
         config = _box("avcC", _avc(*sets)) if self._encoding == "H264" else _box("hvcC", _hevc(kinds, sets))
@@ -76,6 +77,14 @@ class Mp4Muxer:
             name, bytes(6), b"\0\1", bytes(16), size, b"\0\x48\0\0\0\x48\0\0", bytes(4), b"\0\1", bytes(32),
             b"\0\x18\xff\xff", config,
         )  # fmt: skip
+
+    def _type(self, nal: bytes) -> int:
+        shift, mask = _TYPES[self._encoding]
+        return nal[0] >> shift & mask
+
+    def has_slice(self, data: bytes) -> bool:
+        """Whether any of its picture is in an access unit (annex B): FFmpeg and browsers end at a sample without."""
+        return any(self._type(nal) in _SLICES[self._encoding] for nal in nal_units(data))
 
     def sample(self, data: bytes, time_ns: int, *, key: bool) -> bytes:
         """Add an access unit (annex B), shown at `time_ns`; what can be written now, maybe nothing."""

@@ -39,11 +39,11 @@ class Recording:
     def append(self, frame: Kept) -> bool:
         """Write `frame`; False where it would make the clip too large.
 
-        A picture of another size or kind is left out, and one of which nothing came: players refuse a file with one.
+        A picture of another size or kind is left out, and one of which no slice came: players end at it.
         OSError where it cannot be written, or where the disk is nearly full.
         """
         muxer = self.muxer
-        if not frame.size or (frame.width, frame.height) != (muxer.width, muxer.height):
+        if (frame.width, frame.height) != (muxer.width, muxer.height):
             return True
         if isinstance(frame, KeptUnit) != isinstance(muxer, Mp4Muxer):
             return True
@@ -54,6 +54,8 @@ class Recording:
         time_ns = frame.time_ns + self.stepped_ns
         if isinstance(frame, KeptUnit):
             assert isinstance(muxer, Mp4Muxer)
+            if not muxer.has_slice(frame.unit.data):
+                return True
             self._write(muxer.sample(frame.unit.data, time_ns, key=frame.unit.key))
         elif isinstance(muxer, Muxer):
             if not (data := muxer.frame(frame.jpeg, time_ns)):

@@ -145,10 +145,14 @@ async def test_a_picture_of_another_size_is_left_out(recorder):
     assert clip.frames == GOP
 
 
+@pytest.mark.parametrize("left", ["nothing", "parameter sets"])
 @pytest.mark.parametrize("encoding", ["H264", "H265"])
-async def test_a_picture_of_which_a_loss_left_nothing_spoils_no_clip(recorder, encoding):
+async def test_a_picture_of_which_a_loss_left_no_slice_spoils_no_clip(recorder, encoding, left):
     units = kept(encoding)
-    units[21] = KeptUnit(units[21].time_ns, replace(units[21].unit, data=b"", damaged="a part of it was lost"))
+    lost = units[3 * GOP]
+    sets = lost.unit.data.rpartition(b"\0\0\0\1")[0] if left != "nothing" else b""
+    assert bool(sets) == (left != "nothing")
+    units[3 * GOP] = KeptUnit(lost.time_ns, replace(lost.unit, data=sets, damaged="a part of it was lost"))
     recorder.record_report(report(), units[:20], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
     for one in units[20:]:
         recorder.record_frame("gate", one, one.time_ns)
