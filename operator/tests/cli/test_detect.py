@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from harness.settings import camera_settings
 
+from embereye.camera.annotate import Annotator
 from embereye.camera.coco import CocoFolder
 from embereye.camera.decode.image import decode
 from embereye.camera.recording import Settings, watch
@@ -127,6 +128,15 @@ def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
 def test_wrong_arguments_are_told_in_one_sentence(arguments, words, capsys):
     assert main(["detect", *arguments]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_frame_that_cannot_be_decoded_is_left_out_of_an_annotated_video(tmp_path):
+    whole = next(iter(Room(320, 240, 4).quiet(1)))
+    annotator = Annotator(tmp_path / "seen.mp4")
+    for number, data in enumerate([whole, whole[: len(whole) // 2], whole]):
+        annotator.add(data, number / RATE, None)
+    annotator.close()
+    assert len(list(frames(str(tmp_path / "seen.mp4")))) == 3
 
 
 def test_a_folder_without_videos_is_told(tmp_path):

@@ -5,7 +5,7 @@ from typing import Any
 
 import cv2
 
-from embereye.camera.decode.image import DecodedImage, decode
+from embereye.camera.decode.image import DecodedImage, UndecodableError, decode
 from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.lifecycle import UserError
@@ -29,7 +29,10 @@ class Annotator:
         missing = int(seconds * RATE) + 1 - self._written
         if missing <= 0:
             return
-        picture = decode(data, 1)
+        try:
+            picture = decode(data, 1)
+        except UndecodableError:
+            return  # the next one is shown in its place
         draw(picture, seconds, seen)
         height, width = picture.shape[:2]
         if self._writer is None:
