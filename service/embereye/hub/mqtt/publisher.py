@@ -19,6 +19,7 @@ from embereye.hub.mqtt.entities import OFFLINE, ONLINE, Message
 from embereye.hub.mqtt.options import MqttOptions
 from embereye.hub.mqtt.retained import RetainedTopics
 from embereye.hub.zones import Zones
+from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside, first_of
 from embereye.process.timing.backoff import Backoff
@@ -147,10 +148,10 @@ class MqttPublisher:
         """
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                _, writer = await asyncio.open_connection(self._options.host, self._options.port)
+                connection = await connect_any(self._options.host, self._options.port)
         except TimeoutError:
             raise OSError(f"no answer within {ANSWER_SECONDS:g} s") from None
-        writer.transport.abort()
+        connection.close()
 
     def _context(self) -> ssl.SSLContext | None:
         return self._options.client_tls().context() if self._options.tls else None

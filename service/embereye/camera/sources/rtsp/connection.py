@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -16,13 +15,13 @@ from embereye.camera.sources import tls
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.source import read_pause, refusal_reason
+from embereye.process.connecting import connect_any
 from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, request
 
 AGENT = "embereye"
 ATTEMPTS = 3  # of a request: without credentials, with them, and once more if the nonce was too old
 OUTGOING_LIMIT = 64 * 1024  # bytes that a camera may leave unread before it is sent nothing more
-ADDRESS_SECONDS = 1.0  # for one of several addresses of a name to answer before the next one is tried
 DEFAULT_PORTS = {"rtsp": 554, "rtsps": 322}
 
 
@@ -84,7 +83,10 @@ class RtspConnection(asyncio.Protocol):
         try:
             async with asyncio.timeout(self._dial):
                 await asyncio.get_running_loop().create_connection(
-                    lambda: self, sock=await _reach(host, port), ssl=secure, server_hostname=host if secure else None
+                    lambda: self,
+                    sock=await connect_any(host, port),
+                    ssl=secure,
+                    server_hostname=host if secure else None,
                 )
         except TimeoutError as error:
             raise SourceError(f"cannot connect within {self._dial:g} s") from error
@@ -297,29 +299,3 @@ class RtspConnection(asyncio.Protocol):
         self._stop_polling()
         if self._transport:
             self._transport.close()
-
-
-async def _reach(host: str, port: int) -> socket.socket:
-    """A connection to the first address of `host` that answers; OSError where none does.
-
-    uvloop waits for each address without end, and a name may have one of IPv6 that leads nowhere. Cancelled, it leaves
-    nothing open.
-    """
-    loop = asyncio.get_running_loop()
-    problems: list[OSError] = []
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for number, (family, kind, protocol, _, address) in enumerate(found, 1):
-        connection = socket.socket(family, kind, protocol)
-        connection.setblocking(False)
-        try:
-            async with asyncio.timeout(ADDRESS_SECONDS if number < len(found) else None):
-                await loop.sock_connect(connection, address)
-        except OSError as error:  # a timeout is one
-            connection.close()
-            problems.append(error)
-        except BaseException:
-            connection.close()
-            raise
-        else:
-            return connection
-    raise next((one for one in problems if not isinstance(one, TimeoutError)), problems[-1])

@@ -1,0 +1,34 @@
+"""Connections to names that have several addresses, of which one may lead nowhere, as many of IPv6 do.
+
+uvloop and asyncio wait for each address as long as they are let: whoever waits for all of it never gets to the next.
+"""
+
+import asyncio
+import socket
+
+ADDRESS_SECONDS = 1.0  # for one of several addresses of a name to answer before the next one is tried
+
+
+async def connect_any(host: str, port: int) -> socket.socket:
+    """A connection to the first address of `host` that answers; OSError where none does.
+
+    It waits for the last of several without end. Cancelled, it leaves nothing open.
+    """
+    loop = asyncio.get_running_loop()
+    problems: list[OSError] = []
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for number, (family, kind, protocol, _, address) in enumerate(found, 1):
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout(ADDRESS_SECONDS if number < len(found) else None):
+                await loop.sock_connect(connection, address)
+        except OSError as error:  # a timeout is one
+            connection.close()
+            problems.append(error)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+    raise next((one for one in problems if not isinstance(one, TimeoutError)), problems[-1])
