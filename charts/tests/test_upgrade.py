@@ -45,6 +45,23 @@ def test_an_upgrade_that_would_leave_fleets_alone_stops_and_says_what_to_say(rel
         assert went_on.returncode == 0, went_on.stderr
 
 
+def test_an_upgrade_that_forgets_namespaces_stops_and_names_them(release: Release, cluster: ApiServer) -> None:
+    place = f"{release.namespace}-north"
+    cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": place}})
+    forgotten = f"operator.namespaces={{{release.namespace},{place}}}"
+    more = ("operator.extraArgs={--namespace=annex}",)
+    assert release("install", forgotten, *more).returncode == 0
+    stopped = release("upgrade", *more)
+    assert stopped.returncode != 0
+    assert f"this release watches {release.namespace},{place}, and would now watch {release.namespace} alone" in (
+        stopped.stderr
+    )
+    assert f"--set {forgotten}" in stopped.stderr
+    for value in (f"operator.namespaces={{{release.namespace}}}", "logFormat=json"):
+        went_on = release("upgrade", value, *more)
+        assert went_on.returncode == 0, went_on.stderr
+
+
 def test_a_release_of_its_own_namespace_is_upgraded_unasked(release: Release) -> None:
     for command in ("install", "upgrade"):
         done = release(command)
