@@ -45,6 +45,7 @@ class ActuatorLink:
         self.tick = 0
         self.sequence = 0  # of the command that was carried out last
         self._device = device
+        self._outputs = len(device.actuator.outputs)
         handshake = Handshake(name=name, version=VERSION, timeout_ns=timeout_ns, actuator=device.actuator)
         link.send(ControlRequest(handshake=handshake))
         link.receive(ControlResponse)
@@ -57,7 +58,10 @@ class ActuatorLink:
         state.tick, state.sequence, state.time_ns = self.tick, self.sequence, time.time_ns()
         self._device.measure(state)
         self.link.send(request)
-        command = self.link.receive(ControlResponse).command
+        response = self.link.receive(ControlResponse)
+        command = response.command
+        if not response.HasField("command") or len(command.values) != self._outputs:
+            raise LinkError(f"{self.link.address} answers with what is no command of this device")
         self.sequence = command.sequence
         self._device.carry_out(command)
         return command

@@ -8,29 +8,33 @@ import pytest
 from embereye.client.control import run_actuator
 from embereye.client.link import Link
 from embereye.units import MILLISECOND
-from embereye.v1.control_pb2 import Actuator, Command, ControlResponse, State
+from embereye.v1.control_pb2 import Actuator, Command, ControlResponse, Output, State, Welcome
 
 
 class Hub(Link):
-    """One that answers each State with a Command."""
+    """One that answers the handshake, and each State, with `answer`."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer: ControlResponse) -> None:
         self.address = "hub"
+        self.answer = answer
 
     def send(self, message: Any) -> None:
         pass
 
     def receive(self, kind: Any) -> Any:
-        return ControlResponse(command=Command(sequence=1, values=[1.0]))
+        return self.answer
 
     def close(self) -> None:
         pass
 
 
+OPEN = ControlResponse(command=Command(sequence=1, values=[1.0]))
+
+
 class Valve:
     """One whose bus fails when it is to be opened."""
 
-    actuator = Actuator(period_ns=2 * MILLISECOND)
+    actuator = Actuator(period_ns=2 * MILLISECOND, outputs=[Output(name="valve", kind=Output.KIND_OPENING)])
 
     def __init__(self) -> None:
         self.fell: list[str] = []
@@ -48,5 +52,19 @@ class Valve:
 def test_a_device_that_fails_at_a_command_is_told_to_go_to_its_safe_state() -> None:
     valve = Valve()
     with pytest.raises(OSError, match="no answer by the bus"):
-        run_actuator(Hub, "valve", valve, threading.Event(), lambda reason: None)
+        run_actuator(lambda: Hub(OPEN), "valve", valve, threading.Event(), lambda reason: None)
     assert valve.fell == ["its program failed: OSError: no answer by the bus"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        ControlResponse(welcome=Welcome()),
+        ControlResponse(command=Command()),
+        ControlResponse(command=Command(values=[1.0, 1.0])),
+    ],
+)
+def test_a_command_that_is_not_the_devices_is_not_carried_out(answer: ControlResponse) -> None:
+    valve, stop = Valve(), threading.Event()
+    run_actuator(lambda: Hub(answer), "valve", valve, stop, lambda reason: stop.set())
+    assert valve.fell == ["hub answers with what is no command of this device", "it was asked to stop"]
