@@ -135,7 +135,7 @@ function drawPictures() {
   const at = day.at;
   const moving = day.clips.filter((clip) => clip.media !== "MEDIA_STILL" && covers(clip, at));
   const stills = day.clips.filter((clip) => clip.media === "MEDIA_STILL" && Math.abs(milliseconds(clip.fromNs) - at) < 2000);
-  const found = [...new Map([...stills, ...moving].map((clip) => [clip.device, clip])).values()].slice(0, PICTURES);
+  const found = [...new Map([...stills, ...moving].map((clip) => [`${clip.fleet}/${clip.device}`, clip])).values()].slice(0, PICTURES);
   sync(get("day-pictures"), found, (clip) => clip.sha256, (clip) => {
     const item = make("li", "view"), video = clip.media === "MEDIA_VIDEO";
     const screen = make(video ? "video" : "img", "screen");

@@ -146,13 +146,13 @@ class House:
         )  # fmt: skip
         await self._admit(item)
 
-    async def record(self, camera: str, zone: str, episode: str, from_ns: int) -> None:
+    async def record(self, camera: str, zone: str, episode: str, from_ns: int, fleet: str = CAMERAS) -> None:
         """Keep a clip of eight seconds."""
         times = [from_ns + number * SECOND // 5 for number in range(40)]
         muxer = Muxer(320, 240, camera, from_ns)
         data = muxer.begin() + b"".join(muxer.frame(picture(n), at) for n, at in enumerate(times)) + muxer.finish()[0]
         clip = Clip(
-            sha256=hashlib.sha256(data).hexdigest(), media=Clip.MEDIA_CLIP, fleet=CAMERAS, device=camera, zone=zone,
+            sha256=hashlib.sha256(data).hexdigest(), media=Clip.MEDIA_CLIP, fleet=fleet, device=camera, zone=zone,
             kind=Kind.FLAME.wire, episode=episode, from_ns=from_ns, until_ns=times[-1], bytes=len(data), frames=40,
             width=320, height=240,
         )  # fmt: skip

@@ -94,6 +94,17 @@ async def test_a_day_is_scrubbed_frame_by_frame(house: House, browser: Browser) 
     assert await browser.ask("problems") == []
 
 
+async def test_a_day_shows_what_each_of_two_cameras_saw_that_are_called_alike(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    (clip,) = house.clips.newest(1)
+    await house.record("cam-0", "kitchen", "e", clip.from_ns - SECOND, fleet="default/cameras/roof")
+    await browser.ask("evaluate", script="location.hash = 'day'")
+    await browser.until("document.querySelectorAll('.part[data-state=clip]').length === 2")
+    await browser.ask("click", selector="#day-previous")
+    await browser.until("document.querySelectorAll('#day-pictures img').length === 2")
+
+
 async def test_ten_thousand_devices_are_a_table_of_a_few_rows(house: House, browser: Browser) -> None:
     await house.furnish(sensors=10_000, dark=3)
     await browser.ask("evaluate", script="location.hash = 'devices'")
