@@ -11,7 +11,8 @@ from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster, FleetScaling
 from embereye.v1.shard_pb2 import Assignment, AssignResponse, Load, Peer, ShardStatus
 from embereye_operator.api.fleets import Fleet, parse_fleet
-from embereye_operator.api.schema import Manifest
+from embereye_operator.api.schema import Manifest, problems
+from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.nodes import Displaced
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.services import peer_address
@@ -197,6 +198,7 @@ class FakeRuntime:
         return kind not in self.missing
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
+        assert problems(FleetStatus, status, path="status") == [], "an API server would refuse it"
         self.log.append("status")
         self.statuses.append(copy.deepcopy(status))
 

@@ -10,6 +10,7 @@ from embereye_operator.api.schema import Resource, described
 ConditionStatus = Literal["True", "False", "Unknown"]
 MAX_DARK = 20
 MAX_ADDRESSES = 200
+MAX_MESSAGE = 4096  # characters of a condition's
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Condition(Resource):
     type: str = described("Which question.", max_length=63)
     status: ConditionStatus = described("The answer.")
     reason: str = described("Why, in one word.", default="", max_length=63)
-    message: str = described("Why, in a sentence.", default="", max_length=4096)
+    message: str = described("Why, in a sentence.", default="", max_length=MAX_MESSAGE)
     last_transition_time: str = described("When status last changed.", default="", format="date-time")
     observed_generation: int = described("Of the spec that was judged.", default=0, minimum=0)
 

@@ -15,6 +15,7 @@ from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import (
     MAX_ADDRESSES,
     MAX_DARK,
+    MAX_MESSAGE,
     Condition,
     ConditionStatus,
     DarkDevice,
@@ -148,7 +149,7 @@ def _settled(condition: Condition, previous: FleetStatus, facts: Facts) -> Condi
 
 def _condition(type_: str, status: bool, reason: str, message: str) -> Condition:
     answer: ConditionStatus = "True" if status else "False"
-    return Condition(type_, answer, reason, message)
+    return Condition(type_, answer, reason, message[:MAX_MESSAGE])
 
 
 def _ready(facts: Facts, ready: Sequence[str]) -> Condition:
@@ -188,7 +189,7 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
         problems["ShardDegraded"] = less
     if not problems:
         return _condition("Degraded", False, "AsExpected", "")
-    condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values())[:4000])
+    condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values()))
     return _alike_or_new(condition, previous)
 
 
@@ -226,7 +227,7 @@ def _exposed(exposure: Exposure) -> Condition:
     """Whether devices outside the cluster reach everything that they are to reach."""
     if exposure.missing:
         sentences = [sentence for some in exposure.missing.values() for sentence in some]
-        return _condition("Exposed", False, next(iter(exposure.missing)), "; ".join(sentences)[:4000])
+        return _condition("Exposed", False, next(iter(exposure.missing)), "; ".join(sentences))
     own = [
         f"{known.protocol} at {known.address}" for known in exposure.addresses if not known.shard and not known.device
     ]
@@ -263,7 +264,7 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     if not devices.declared:
         kind = facts.fleet.kind
         why = facts.problems.get("DeviceListInvalid", f"list them in spec.{kind}, or where spec.{kind}From names it")
-        return _condition("Covered", False, "NothingDeclared", f"no {kind} are declared: {why[:4000]}")
+        return _condition("Covered", False, "NothingDeclared", f"no {kind} are declared: {why}")
     if devices.covered == devices.declared:
         every = "the one device is" if devices.declared == 1 else f"all {devices.declared} devices are"
         return _condition("Covered", True, "AllCovered", f"{every} watched")

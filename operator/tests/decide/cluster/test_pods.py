@@ -77,6 +77,19 @@ async def test_a_fleet_says_why_a_shard_of_its_does_not_run() -> None:
     assert await ready() == "2 of 2 shards are ready", "what was known is of no interest any more"
 
 
+async def test_a_status_is_written_however_much_is_said_of_shards_that_do_not_run() -> None:
+    world = World(fleet_of(40, shards=6))
+    for _ in range(6):
+        await world.step()
+    denied = 'admission webhook "policy.example" denied the request: ' + "every image has to be signed; " * 100
+    for shard in world.runtime.shards.values():
+        shard.reachable = False
+    world.runtime.waiting_pods = dict.fromkeys(world.runtime.shards, f"its pod is refused: {denied}")
+    status = (await world.step()).status
+    for type_ in ("Ready", "Progressing", "Covered"):
+        assert "hall-sensors-0 cannot be reached: its pod is refused" in condition(status, type_)[2]
+
+
 class Api:
     """An API server's pods and nodes."""
 
