@@ -69,20 +69,22 @@ async def test_the_failure_of_a_task_is_logged_at_once(caplog):
     assert [record.message for record in caplog.records] == ["task relay failed"]
 
 
+async def ending_slowly(asked: asyncio.Event, may_end: asyncio.Event) -> None:
+    """Once cancelled it says so by `asked`, and ends at `may_end`."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        asked.set()
+        await may_end.wait()
+
+
 async def test_whoever_is_cancelled_while_its_tasks_end_is_cancelled():
     asked, may_end = asyncio.Event(), asyncio.Event()
-
-    async def slow() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            asked.set()
-            await may_end.wait()
 
     async def owner() -> None:
         while True:
             async with Tasks() as tasks:
-                tasks.start(slow(), name="slow")
+                tasks.start(ending_slowly(asked, may_end), name="slow")
                 await asyncio.sleep(0)
 
     owning = start_task(owner(), name="owner")
@@ -173,14 +175,7 @@ async def test_what_a_task_starts_as_it_is_cancelled_is_cancelled_too():
 async def test_who_stops_tasks_that_take_their_time_can_be_cancelled():
     tasks, asked, end = Tasks(), asyncio.Event(), asyncio.Event()
 
-    async def take_time() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            asked.set()
-            await end.wait()
-
-    tasks.start(take_time(), name="slow")
+    tasks.start(ending_slowly(asked, end), name="slow")
     await asyncio.sleep(0)  # it runs
     stopping = asyncio.ensure_future(tasks.stop())
     await asked.wait()
