@@ -102,6 +102,7 @@ class FakeRuntime:
         self.events: list[str] = []
         self.rosters: list[FleetRoster] = []
         self.told_hub = ""
+        self.hub_found = ""
         self.hub_is_down = False
         self.ledger: FleetLedger | None = None
         self.scaling: FleetScaling | None = None  # that the hub was told last
@@ -157,6 +158,9 @@ class FakeRuntime:
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
         return peer_address(fleet, shard)
+
+    def hub_address(self, name: str) -> str:
+        return self.hub_found
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         known = self.shards.get(shard)

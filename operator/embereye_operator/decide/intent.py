@@ -125,6 +125,7 @@ def basis_of(snapshot: Snapshot, intent: Intent, settings: Settings) -> Any:
         intent.wanted,
         snapshot.displaced,
         snapshot.offered,
+        snapshot.hub_address,
     )
 
 
@@ -157,6 +158,7 @@ def build_change(
         others=others,
         epoch=0,
         holders=placement.holders,
+        hub=snapshot.hub_address,
     )
     moved = placement.placement != snapshot.record.devices
     epoch = next_epoch(assignments, told, _epoch_floor(snapshot), moved=moved)

@@ -40,6 +40,7 @@ class Snapshot:
     offered: Sequence[str]  # kinds of objects that can exist here, of those that not every cluster knows
     rivals: Sequence[str]  # autoscalers that are none of ours
     hub: NamedHub | None = None  # that it reports to; None: it cannot be told which, and all stays as it is
+    hub_address: str = ""  # of `hub`, without a name; "" where that is not known
     stepped: int = 0  # nanoseconds that the wall clock is ahead of `now`
 
     @property

@@ -39,6 +39,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     devices, withheld = await _withhold_secrets(fleet, devices, context)
     statuses = await ask_shards(fleet, runtime, list(dict.fromkeys([*existing, *record.shards])))
     memory.heard(statuses, now)
+    hub = _choose_hub(fleet, context)
     return Snapshot(
         fleet=fleet,
         now=now,
@@ -55,7 +56,8 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         sees_nodes=runtime.sees_nodes,
         offered=[kind for kind in OFFERED if runtime.offers(kind)],
         rivals=runtime.rivals(fleet),
-        hub=_choose_hub(fleet, context),
+        hub=hub,
+        hub_address=runtime.hub_address(hub.name) if hub else "",
     )
 
 

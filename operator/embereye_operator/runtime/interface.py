@@ -60,6 +60,10 @@ class Runtime(Protocol):
         """Where other shards and devices reach `shard`: goes into assignments, so it must not change without need."""
         ...
 
+    def hub_address(self, name: str) -> str:
+        """Where shards reach a hub, by its name, without asking for names; "" where that is not known."""
+        ...
+
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """The shard's own word, with each device; None where it cannot be had within about a second."""
         ...

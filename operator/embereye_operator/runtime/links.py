@@ -189,7 +189,13 @@ class Hub(_Caller):
         """`address` is the host:port of its control port."""
         super().__init__(credentials)
         self.address = address
+        self._found = ""
+        self._by_name = False
         self._told: dict[str, tuple[FleetRoster, float, FleetLedger | None]] = {}  # fleet → roster, monotonic seconds
+
+    def found_at(self, address: str) -> None:
+        """Try `address`, too, and first: nobody has to resolve a name for it. "": there is none."""
+        self._found = address
 
     async def set(self, roster: FleetRoster) -> FleetLedger | None:
         """Tell which devices of a fleet ought to be watched; returns what the hub knew of the fleet when it was told.
@@ -226,8 +232,10 @@ class Hub(_Caller):
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _call(self, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]") -> T:
+        address = self._found if self._found and not self._by_name else self.address
         try:
-            return await self._answer(self.address, SERVER_NAMES[Role.HUB], make)
+            return await self._answer(address, SERVER_NAMES[Role.HUB], make)
         except grpc.aio.AioRpcError as error:
+            self._by_name = not self._by_name
             sentence = f"hub {self.address} cannot be told the roster: {error.code().name}"
             raise UnavailableError(sentence) from error

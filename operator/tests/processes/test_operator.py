@@ -229,12 +229,12 @@ def edited(cluster: ApiServer, running: int) -> str:
 
 
 def without_epoch(found: Any) -> Any:
-    """A lost record costs an epoch: everything else has to come back as it was."""
+    """A lost record costs an epoch, a lost Service its number: everything else has to come back as it was."""
     data = found["ConfigMap", "hall-sensors-placement"]["data"] or {}
     parsed = {}
     for key, text in data.items():
         with contextlib.suppress(ValueError):
-            parsed[key] = {name: value for name, value in json.loads(text).items() if name != "epoch"}
+            parsed[key] = {name: value for name, value in json.loads(text).items() if name not in {"epoch", "own"}}
     found["ConfigMap", "hall-sensors-placement"]["data"] = parsed
     return found
 

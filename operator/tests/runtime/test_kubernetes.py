@@ -20,6 +20,7 @@ from embereye_operator.api.fleets import Fleet, parse_fleet
 from embereye_operator.api.schema import from_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.reconcile.reconcile import reconcile
+from embereye_operator.runtime.kubernetes.hub_pods import HubPods
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 from ..fakes import SETTINGS, FakeShard
@@ -182,7 +183,9 @@ async def test_the_hub_hears_of_a_roster_once_and_forgets_what_is_not_retained(b
     assert [device.id for device in bench.hub.rosters[key].devices] == ["s-0", "s-1", "s-2", "s-3"]
     assert bench.hub.scaling is not None
     assert bench.hub.scaling.fleet == key
-    assert bench.hub.calls == 1
+    told = bench.hub.calls
+    await settle(bench)
+    assert bench.hub.calls == told
     await bench.runtime.retain([])
     assert not bench.hub.rosters
 
@@ -217,3 +220,25 @@ async def test_patches_that_change_nothing_are_counted_apart(bench: Bench) -> No
     kept = {key: record["metadata"][key] for key in ours if key in record["metadata"]}
     await bench.runtime.apply({**record, "metadata": kept})
     assert bench.runtime.writes["ConfigMap", False] == 1
+
+
+async def test_our_own_processes_find_each_other_without_asking_for_names(bench: Bench, namespace: str) -> None:
+    create(bench.cluster, {
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "control", "namespace": namespace},
+        "spec": {"selector": {"a": "b"}, "ports": [{"port": 50053}]},
+    })  # fmt: skip
+    bench.runtime._hub_pods[""] = HubPods(bench.runtime._client, f"control.{namespace}.svc:50053", bench.runtime.nodes)
+    await bench.step()
+    shards = [await bench.start(f"hall-sensors-{index}") for index in range(2)]
+    await settle(bench)
+
+    def number(service: str) -> str:
+        spec = bench.cluster.get(f"/api/v1/namespaces/{namespace}/services/{service}")["spec"]
+        return str(spec["clusterIP"])
+
+    first, second = (shard.shard.assignment for shard in shards)
+    assert first.hub == second.hub == f"{number('control')}:50053"
+    assert [peer.control for peer in first.peers] == [second.own.control] == [f"{number('hall-sensors-1')}:50055"]
+    assert second.own.grpc == f"hall-sensors-1.{namespace}.svc:50051", "what senders are shown has the name"
+    fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
+    assert KubernetesRuntime.address(bench.runtime, fleet, "hall-sensors-1") == second.own

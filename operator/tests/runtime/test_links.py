@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Generator
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
+from embereye_operator.errors import UnavailableError
 from embereye_operator.runtime import links
 from embereye_operator.runtime.links import Address, Hub, Shards
 
@@ -96,3 +98,23 @@ async def test_a_channel_that_does_not_connect_is_made_anew_for_it_asks_for_a_na
     assert len(made) == (1 if connected else 3)
     await shards.close()
     assert [len(one.closed) for one in made] == [1] * len(made)
+
+
+async def test_the_hub_is_called_without_a_name_first_and_by_name_where_that_leads_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialled: list[str] = []
+
+    def dial(address: str, *_: object) -> Link:
+        dialled.append(address)
+        return Link()
+
+    monkeypatch.setattr(links, "control_channel", dial)
+    monkeypatch.setattr(links, "RosterStub", lambda _: SimpleNamespace(Retain=lambda *_, **__: Failed()))
+    hub = Hub("hub.a.svc:50053")
+    hub.found_at("10.0.0.7:50053")
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match=r"hub hub\.a\.svc:50053 cannot"):
+            await hub.retain([])
+    assert dialled == ["10.0.0.7:50053", "hub.a.svc:50053"], "one channel to each"
+    await hub.close()

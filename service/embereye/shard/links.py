@@ -23,11 +23,13 @@ class Links:
     def __init__(self, hub: str = "", credentials: Credentials | None = None) -> None:
         """`hub` is the host:port of the hub's control port."""
         self.hub_address = hub
+        self.hub_found = ""  # the same without a name, which nobody may resolve just now; "" where that is not known
         self.credentials = credentials
 
-    def hub(self) -> grpc.aio.Channel:
-        """A channel to the hub."""
-        return control_channel(self.hub_address, SERVER_NAMES[Role.HUB], self.credentials)
+    def hub(self, failed: int = 0) -> grpc.aio.Channel:
+        """A channel to the hub, after so many that led nowhere: without a name first, then by name, and so on."""
+        address = self.hub_found if self.hub_found and failed % 2 == 0 else self.hub_address
+        return control_channel(address, SERVER_NAMES[Role.HUB], self.credentials)
 
     def peer(self, address: PeerAddress) -> grpc.aio.Channel:
         """A channel to another shard of the fleet."""

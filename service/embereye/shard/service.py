@@ -301,6 +301,7 @@ class ShardProcess(ShardServicer, Collector):
         logger.error("reports about %s are lost: the hub did not take them in %g s", self._spool.subjects(), seconds)
 
     def _apply(self, assignment: Assignment) -> None:
+        self._links.hub_found = assignment.hub
         self._core.apply(assignment)
         self._reporter.coverage_changed()
 

@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 
+from embereye.units import bracketed
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
@@ -22,11 +23,15 @@ ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushe
 PUSHED = r"rtp://(?:0\.0\.0\.0|\[::\])?:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; others join a group
 
 
-def peer_address(fleet: Fleet, shard: str) -> Peer:
-    """In-cluster addresses of a shard, by its Service."""
+def peer_address(fleet: Fleet, shard: str, cluster_ip: str = "") -> Peer:
+    """In-cluster addresses of a shard, by its Service.
+
+    Our own processes need no names where `cluster_ip` is known; those of others look at the name in a certificate.
+    """
     host = f"{shard}.{fleet.namespace}.svc"
     tcp = f"{host}:{fleet.spec.listen.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
-    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp, control=f"{host}:{CONTROL_PORT}")
+    control = f"{bracketed(cluster_ip or host)}:{CONTROL_PORT}"
+    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp, control=control)
 
 
 def _ports(fleet: Fleet) -> list[Manifest]:

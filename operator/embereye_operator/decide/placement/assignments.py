@@ -211,12 +211,14 @@ def build_assignments(
     others: Sequence[str],
     epoch: int,
     holders: Mapping[str, str] | None = None,
+    hub: str = "",
 ) -> dict[str, Assignment]:
     """The assignment of every shard, by name.
 
     `members` are the shards that may own devices, with their addresses; `others` exist but own nothing: they are on
     their way in or out, and only learn where each device is. `holders` names, for devices that are being handed over,
     the shard that goes on watching until the new owner does: it has the device among its own *and* elsewhere.
+    `hub` is where the hub is reached without a name, if that is known.
     Where others' devices are is the same for all, and much: `located` adds it for the one who is told.
     """
     holders = holders or {}
@@ -234,6 +236,7 @@ def build_assignments(
             devices=held[shard],
             peers=[peer for name, peer in sorted(members.items()) if name != shard],
             own=members.get(shard),
+            hub=hub,
             canary=Canary(interval_ns=fleet.spec.canary.interval, within_ns=fleet.spec.canary.within),
         )
         if isinstance(settings, SensorSettings):

@@ -7,9 +7,11 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
+from embereye.units import bracketed
 from embereye_operator.decide.cluster.hub_pod import why_hub_is_away
 from embereye_operator.decide.cluster.nodes import newest
 from embereye_operator.decide.cluster.pods import why_refused
+from embereye_operator.runtime.kubernetes.client.cache import cluster_ip_of
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, CLAIMS
 from embereye_operator.runtime.kubernetes.nodes import Nodes
 
@@ -29,17 +31,29 @@ class HubPods:
     def __init__(self, client: AsyncClient, address: str, nodes: Nodes) -> None:
         """`address` is the hub's, host:port."""
         self.trouble = ""  # why the hub does not answer, with the remedy; "" where it does, or nothing is known
+        self.address = ""  # the same host:port with the number of its Service, which nobody has to resolve; "": unknown
+        self._port = address.rpartition(":")[2]
         self._client = client
-        self._service = service_of(address)
+        service = service_of(address)
+        self._service = service and (service[0], service[1] or client.namespace)
         self._nodes = nodes
         self._refused = ""
+
+    async def locate(self) -> None:
+        """Find out `address`."""
+        if self._service is not None:
+            try:
+                await self._selector(*self._service)
+            except ApiError as error:
+                if error.status.code != 403:
+                    raise
 
     async def diagnose(self, *, answers: bool) -> None:
         """Find out why the hub does not answer; delete a pod whose node was lost, for another one to be made."""
         if answers or self._service is None:
             self.trouble = ""
             return
-        name, namespace = self._service[0], self._service[1] or self._client.namespace
+        name, namespace = self._service
         try:
             selector = await self._selector(name, namespace)
             if not selector:
@@ -72,6 +86,7 @@ class HubPods:
 
     async def _selector(self, name: str, namespace: str) -> dict[str, str]:
         listed: Any = self._client.list(CHILDREN["Service"], namespace=namespace, fields={"metadata.name": name})
-        for service in [service async for service in listed]:
-            return dict(service["spec"].get("selector") or {})
-        return {}
+        found = [{**service, "kind": "Service"} async for service in listed]
+        number = cluster_ip_of(found[0]) if found else ""
+        self.address = f"{bracketed(number)}:{self._port}" if number else ""
+        return dict(found[0]["spec"].get("selector") or {}) if found else {}

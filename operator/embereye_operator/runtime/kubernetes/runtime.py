@@ -93,7 +93,7 @@ class KubernetesRuntime:
         self._namespaces = [namespace] if isinstance(namespace, str) else list(namespace)
         self._selects = selects
         self._operator = operator
-        self._resolve = resolve or (lambda fleet, shard: peer_address(fleet, shard).control)
+        self._resolve = resolve or (lambda fleet, shard: self.address(fleet, shard).control)
         self._leads = leads
         self._shards = Shards()
         addresses = {"": hub, **{one.name: one.address for one in hubs}}  # by name; "": the release's own
@@ -158,6 +158,9 @@ class KubernetesRuntime:
         for namespace in unseen.keys() - self._unseen.keys():
             logger.warning("namespace %s cannot be seen, and is left as it was: %s", namespace, unseen[namespace])
         self._unseen = unseen
+        for name, hub in self._hubs.items():
+            await self._hub_pods[name].locate()
+            hub.found_at(self._hub_pods[name].address)
         if not self._tried_tolerance:
             await self._try_tolerance()
         await self._shards.close_idle()
@@ -491,7 +494,9 @@ class KubernetesRuntime:
                 kind, _, name = label.partition(".")
                 fleets += [(type_.resource, namespace, name) for type_ in FLEET_TYPES.values() if type_.kind == kind]
         for name, hub in self._hubs.items():
-            await self._hub_pods[name].diagnose(answers=self._is_identified() and await hub.answers())
+            pods = self._hub_pods[name]
+            await pods.diagnose(answers=self._is_identified() and await hub.answers())
+            hub.found_at(pods.address)
         return fleets
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
@@ -556,7 +561,12 @@ class KubernetesRuntime:
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
         """See Runtime."""
-        return peer_address(fleet, shard)
+        service = self.cache.objects.get(("Service", fleet.namespace, shard))
+        return peer_address(fleet, shard, service.cluster_ip if service else "")
+
+    def hub_address(self, name: str) -> str:
+        """See Runtime."""
+        return self._hub_pods[name].address
 
     async def keep_identities(self) -> None:
         """Make and renew certificates; ask for it every minute."""

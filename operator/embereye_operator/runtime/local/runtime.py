@@ -278,6 +278,10 @@ class LocalRuntime:
         told = f"{bracketed(self._reach.advertised)}:{ports.grpc}"
         return Peer(shard=shard, grpc=told, tcp=tcp, control=f"{HOST}:{ports.control}")
 
+    def hub_address(self, name: str) -> str:
+        """Shards are started with a number."""
+        return ""
+
     def _told_names(self) -> Sequence[str]:
         return () if self._reach.advertised in OWN_NAMES else (self._reach.advertised,)
 

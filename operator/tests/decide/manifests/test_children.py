@@ -435,3 +435,10 @@ def test_tls_that_a_gateway_would_end_is_refused() -> None:
     with pytest.raises(FleetError, match="a gateway ends TLS itself"):
         fleet(access=TLS, expose=gateway)
     assert fleet(access={"open": True}, expose=gateway)
+
+
+@pytest.mark.parametrize(("number", "control"), [("10.0.0.7", "10.0.0.7:50055"), ("fd00::7", "[fd00::7]:50055")])
+def test_a_shard_is_found_without_a_name_by_our_own_processes_alone(number: str, control: str) -> None:
+    found = peer_address(fleet(), "hall-sensors-0", number)
+    assert found.control == control
+    assert found.grpc == "hall-sensors-0.default.svc:50051"

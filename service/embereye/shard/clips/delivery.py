@@ -46,6 +46,7 @@ class Delivery:
         self.waiting = 0  # clips
         self.delivered = 0  # clips
         self.refused = 0  # clips that the hub will never accept
+        self._failed = 0  # attempts since the hub was reached
         self._aborted: Counter[str] = Counter()  # attempts, by SHA-256
         self._over: set[str] = set()  # clips that are dealt with, by SHA-256, and could not be removed
 
@@ -86,7 +87,7 @@ class Delivery:
 
     async def _deliver_all(self, clips: list[Clip]) -> str:
         """Deliver `clips`; returns why that came to a stop, or ''."""
-        async with self._links.hub() as link:
+        async with self._links.hub(self._failed) as link:
             stub = ClipsStub(link)
             for clip in clips:
                 try:
@@ -94,6 +95,7 @@ class Delivery:
                         await self._deliver(stub, clip)
                 except grpc.aio.AioRpcError as error:
                     if not self._hopeless(clip, error):
+                        self._failed += 1
                         return f"{error.code().name}: {error.details()}"
                     self.refused += 1
                     logger.warning("clip %s of %s is refused: %s", clip.sha256[:12], clip.device, error.details())
@@ -113,6 +115,7 @@ class Delivery:
 
     async def _deliver(self, stub: "ClipsAsyncStub", clip: Clip) -> None:
         held = await stub.Held(clip, timeout=ANSWER_SECONDS)
+        self._failed = 0
         if held.whole:
             return
         await stub.Deliver(self._chunks(clip, held.bytes), timeout=DELIVER_SECONDS)

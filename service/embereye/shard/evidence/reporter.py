@@ -131,8 +131,9 @@ class Reporter:
         soon, later = Backoff(floor=0.1, cap=SOON_PAUSE), Backoff(floor=0.1, cap=PAUSE)
         seen = time.monotonic()  # the hub, or our start
         told, sent_away = set[str](), False  # why streams ended since one was good; whether the latest one was not
+        failed = 0  # attempts since the hub was reached
         while True:
-            link, renewed, since = self._links.hub(), self._links.renewed, 0.0
+            link, renewed, since = self._links.hub(failed), self._links.renewed, 0.0
             lost = False
             try:
                 async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
@@ -158,6 +159,7 @@ class Reporter:
                 self.connected = self.welcomes_canaries = False
                 self._failing = ""
                 await link.close(None)
+            failed = 0 if since else failed + 1
             if since:
                 seen = time.monotonic()
             if since and not sent_away:

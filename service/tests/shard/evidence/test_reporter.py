@@ -8,6 +8,7 @@ import pytest
 
 from embereye.levels import Level
 from embereye.process.grpc_server import GrpcServer, Service
+from embereye.process.tasks import beside
 from embereye.process.timing.backoff import Backoff
 from embereye.shard.evidence.reporter import PART_BYTES, Reporter, split
 from embereye.shard.evidence.spool import Spool
@@ -299,3 +300,18 @@ def test_a_long_report_of_coverage_is_told_in_parts_that_leave_nothing_out(devic
     assert {(part.fleet, part.shard, part.epoch, part.time_ns, part.final) for part in found} == {
         ("f", "s", 3, 7, True)
     }
+
+
+@pytest.mark.parametrize("found", ["127.0.0.1:{port}", "127.0.0.1:9"])
+async def test_the_hub_is_found_although_nobody_resolves_its_name_or_its_number_is_an_old_one(found: str) -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    server, port = await serve(hub)
+    known = "hub.invalid:50053" if "{port}" in found else f"127.0.0.1:{port}"
+    links = Links(known)
+    links.hub_found = found.format(port=port)
+    hello, coverage = ShardHello(shard="s", epoch=7), Coverage(shard="s")
+    reporter = Reporter(links, spool, hello=lambda: hello, coverage=lambda: coverage)
+    async with beside(reporter.run(), name="report"):
+        reporter.report(evidence("a"))
+        await until(lambda: hub.evidence == ["a"])
+    await server.stop(0)

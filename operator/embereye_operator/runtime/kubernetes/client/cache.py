@@ -41,6 +41,12 @@ def holder_of(manifest: Mapping[str, Any]) -> str:
     return str(operator.get("name", "")) if isinstance(operator, Mapping) else ""
 
 
+def cluster_ip_of(manifest: Mapping[str, Any]) -> str:
+    """The address of a Service inside the cluster, which it keeps; "" for what has none."""
+    address = manifest.get("spec", {}).get("clusterIP") if manifest["kind"] == "Service" else ""
+    return address if address and address != "None" else ""
+
+
 def writers_of_shards(manifest: Mapping[str, Any]) -> list[Manifest]:
     """The managedFields of a fleet that own its spec.shards, without the other fields that they own."""
     if manifest["kind"] not in FLEET_TYPES:
@@ -61,6 +67,7 @@ class Stored:
     owners: tuple[str, ...]  # their uids
     holder: str  # of a fleet: the operator that its status names
     deleting: bool  # it waits for finalizers, or for what it owns
+    cluster_ip: str  # of a Service; "" where it has none
     _packed: bytes
     _example: bytes  # that it was packed with
 
@@ -77,7 +84,7 @@ class Stored:
         packer = zlib.compressobj(PACKING, zdict=example)
         packed = packer.compress(text) + packer.flush()
         label, holder = sys.intern(label_of(manifest)), sys.intern(holder_of(manifest))
-        return cls(version_of(manifest), label, owners, holder, deleting, packed, example)
+        return cls(version_of(manifest), label, owners, holder, deleting, cluster_ip_of(manifest), packed, example)
 
     def manifest(self) -> Manifest:
         """The object as it was told."""
