@@ -63,7 +63,7 @@ async def _pair(devices: int) -> AsyncIterator[Pair]:
             owned = assignment(devices, "bench-0")
             shards.append(owner := await start_shard(Path(name), owned, address))
             empty = assignment(0, "bench-1")
-            empty.peers.append(Peer(shard="bench-0", grpc=owner.grpc, tcp=owner.tcp, control=owner.control))
+            empty.peers.append(Peer(shard="bench-0", grpc=owner.grpc, control=owner.control))
             empty.elsewhere.update({device.id: "bench-0" for device in owned.devices})
             shards.append(other := await start_shard(Path(name), empty, address))
             yield Pair(owner, other, hub)

@@ -27,13 +27,10 @@ class Exposure:
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # reason → sentences, worst first
 
     def advertise(self, peer: Peer) -> Peer:
-        """`peer` as senders are told it: by the address that devices outside reach, once there is one.
-
-        Text lines are passed on by shards themselves, from inside.
-        """
+        """`peer` as senders are told it: by the address that devices outside reach, once there is one."""
         for known in self.addresses:
             if known.shard == peer.shard and known.protocol == "grpc":
-                return Peer(shard=peer.shard, grpc=known.address, tcp=peer.tcp, control=peer.control)
+                return Peer(shard=peer.shard, grpc=known.address, control=peer.control)
         return peer
 
 

@@ -43,9 +43,6 @@ class ServedShard(ShardServicer):
     async def Assign(self, request: Assignment, context: object) -> AssignResponse:
         return self.shard.accept(request)
 
-    async def Drain(self, request: object, context: object) -> Any:
-        raise AssertionError("the operator drains by assignments")
-
     async def Inherit(self, request: object, context: object) -> Any:
         raise AssertionError("shards ask each other")
 

@@ -149,7 +149,7 @@ async def test_fleets_of_one_name_in_two_namespaces_have_shards_of_their_own(beg
         told = up._supervisor[name].spec.environment
         fleet = north if told["EMBEREYE_FLEET"] == north.key else south
         assert int(told["EMBEREYE_SHARED_TCP_PORT"]) == listen_ports(fleet)["tcp"]
-        assert up._runtime.address(fleet, "hall-sensors-0").tcp == f"127.0.0.1:{told['EMBEREYE_TCP_PORT']}"
+        assert up._runtime.address(fleet, "hall-sensors-0").control == f"127.0.0.1:{told['EMBEREYE_CONTROL_PORT']}"
 
 
 async def test_what_does_not_get_ready_is_waited_for_no_longer_than_is_said(begin: Begin) -> None:

@@ -42,7 +42,6 @@ from embereye.v1.evidence_pb2 import (
 from embereye.v1.shard_pb2 import (
     Assignment,
     AssignResponse,
-    DrainRequest,
     IdentifyRequest,
     IdentifyResponse,
     InheritRequest,
@@ -57,7 +56,6 @@ from embereye.zone.canary import PREFIX
 logger = logging.getLogger(__name__)
 CLOSED_LIMIT = 20_000  # closed ledgers kept while the hub is away
 INHERIT_SECONDS = 2.0  # between two times that other shards are asked to take reports over
-DRAIN_SECONDS = 2.0  # for handing senders over and delivering what is spooled
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,6 @@ class ShardProcess(ShardServicer, Collector):
         self._final = False
         self._lingering = ""  # why it has not gone yet
         self._successor = ""  # host:port where senders go on; '': at the fleet's service
-        self._drained = asyncio.Event()
         self._draining = False
         self._started_ns = now_ns()
         services = [Service(add_ShardServicer_to_server, self, "embereye.v1.Shard"), *core.services()]
@@ -241,12 +238,13 @@ class ShardProcess(ShardServicer, Collector):
                 "shard %s ready: gRPC %d, control %d, metrics %d",
                 options.shard, options.grpc_port, options.control_port, options.metrics_port,
             )  # fmt: skip
-            await first_of(stop.wait(), self._drained.wait(), tasks.failed.wait())
-            if not (self._drained.is_set() or tasks.failed.is_set()):
-                await first_of(self._await_successor(), self._drained.wait(), tasks.failed.wait())
+            await first_of(stop.wait(), tasks.failed.wait())
+            if not tasks.failed.is_set():
+                await first_of(self._await_successor(), tasks.failed.wait())
             failed = tasks.failed.is_set()
             await self._grpc.set_serving(False)
-            await self._begin_drain()
+            self._draining = True
+            await self._core.drain(self._successor)
             self._final = True
             self._spool.discard(PREFIX)  # nobody waits for a canary
             if not await self._reporter.flush(0.5):
@@ -362,11 +360,6 @@ class ShardProcess(ShardServicer, Collector):
             return "spec.access.tls: the certificate that devices are shown has expired: renew it in its Secret"
         return ""
 
-    async def _begin_drain(self) -> None:
-        if not self._draining:
-            self._draining = True
-            await self._core.drain(self._successor)
-
     async def Assign(self, request: Assignment, context: object) -> AssignResponse:
         """Take an assignment from the operator."""
         reason = self._foreign(request) or self._assignments.offer(request)
@@ -390,16 +383,6 @@ class ShardProcess(ShardServicer, Collector):
     def _identify(self) -> IdentifyResponse:
         epoch = self._assignments.current.epoch
         return IdentifyResponse(started_ns=self._started_ns, epoch=epoch, ready=bool(epoch) and not self._draining)
-
-    async def Drain(
-        self, request: DrainRequest, context: "grpc.aio.ServicerContext[DrainRequest, ShardStatus]"
-    ) -> ShardStatus:
-        """Hand every sender over; the process ends once the answer is on its way."""
-        seconds = request.deadline_ns / 1e9 or DRAIN_SECONDS
-        async with asyncio.timeout(seconds):
-            await self._begin_drain()
-        asyncio.get_running_loop().call_later(0.05, self._drained.set)
-        return self._status(devices=False)
 
     async def Inherit(
         self, request: InheritRequest, context: "grpc.aio.ServicerContext[InheritRequest, InheritResponse]"

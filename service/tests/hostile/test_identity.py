@@ -37,7 +37,7 @@ from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, TakeOverRequ
 from embereye.v1.ingest_pb2_grpc import IngestStub, RelaysStub
 from embereye.v1.roster_pb2 import FleetRoster, RetainRequest
 from embereye.v1.roster_pb2_grpc import RosterStub
-from embereye.v1.shard_pb2 import Assignment, DrainRequest, InheritRequest, StatusRequest
+from embereye.v1.shard_pb2 import Assignment, InheritRequest, StatusRequest
 from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye.v1.types_pb2 import Device
 
@@ -222,7 +222,6 @@ async def _pass_on(link: grpc.aio.Channel, pause: float) -> None:
 SHARD_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
     "Assign": lambda link: ShardStub(link).Assign(Assignment(fleet=FLEET, shard=SHARD.name, epoch=LAST), timeout=10),
     "Status": lambda link: ShardStub(link).Status(StatusRequest(), timeout=10),
-    "Drain": lambda link: ShardStub(link).Drain(DrainRequest(), timeout=10),
     "Pass": pass_on,
     "Inherit": lambda link: ShardStub(link).Inherit(InheritRequest(reports=[EvidenceItem(id="forged")]), timeout=10),
     "TakeOver": lambda link: IngestStub(link).TakeOver(
@@ -308,7 +307,7 @@ async def test_each_of_our_own_processes_makes_at_a_shard_the_calls_of_its_role_
         (OPERATOR, {"Status", "Assign"}),
     ):
         async with watching.control("shard", caller) as link:
-            for name in SHARD_CALLS.keys() - allowed - ({"Drain"} if caller is OPERATOR else set()):
+            for name in SHARD_CALLS.keys() - allowed:
                 code, sentence = await refused(SHARD_CALLS[name](link))
                 assert code == grpc.StatusCode.PERMISSION_DENIED, name
                 assert str(caller) in sentence

@@ -57,7 +57,7 @@ class Site:
 
     def assign(self, shard: str, epoch: int, *devices: str, elsewhere: dict[str, str] | None = None) -> None:
         peers = [
-            Peer(shard=name, grpc=f"127.0.0.1:{ports[0]}", tcp=f"127.0.0.1:{ports[1]}", control=f"127.0.0.1:{ports[3]}")
+            Peer(shard=name, grpc=f"127.0.0.1:{ports[0]}", control=f"127.0.0.1:{ports[3]}")
             for name, ports in self.ports.items()
             if name not in {"hub", shard}
         ]

@@ -611,7 +611,7 @@ async def test_an_older_epoch_is_rejected_and_says_so_in_the_ledger(start: Start
 
 async def test_grpc_senders_are_sent_to_the_owner_or_told_that_there_is_none(start: Start) -> None:
     running = await start()
-    peer = Peer(shard="other", grpc="10.0.0.9:50051", tcp="")
+    peer = Peer(shard="other", grpc="10.0.0.9:50051")
     running.own("s-02", elsewhere={"s-01": "other"}, peers=[peer])
     (moved,) = await exchange(running, readings(1, 1))
     assert (moved.drain.target, list(moved.drain.devices)) == ("10.0.0.9:50051", ["s-01"])

@@ -29,9 +29,8 @@ def peer_address(fleet: Fleet, shard: str, cluster_ip: str = "") -> Peer:
     Our own processes need no names where `cluster_ip` is known; those of others look at the name in a certificate.
     """
     host = f"{shard}.{fleet.namespace}.svc"
-    tcp = f"{host}:{fleet.spec.listen.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
     control = f"{bracketed(cluster_ip or host)}:{CONTROL_PORT}"
-    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", tcp=tcp, control=control)
+    return Peer(shard=shard, grpc=f"{host}:{fleet.spec.listen.grpc}", control=control)
 
 
 def _ports(fleet: Fleet) -> list[Manifest]:

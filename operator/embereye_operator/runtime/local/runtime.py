@@ -274,9 +274,8 @@ class LocalRuntime:
     def address(self, fleet: Fleet, shard: str) -> Peer:
         """The shard's own ports: for senders where they are told to go, for our own processes on loopback."""
         ports = self._shard_ports(fleet.namespace, shard)
-        tcp = f"{HOST}:{ports.tcp}" if isinstance(fleet.spec, SensorFleetSpec) else ""
         told = f"{bracketed(self._reach.advertised)}:{ports.grpc}"
-        return Peer(shard=shard, grpc=told, tcp=tcp, control=f"{HOST}:{ports.control}")
+        return Peer(shard=shard, grpc=told, control=f"{HOST}:{ports.control}")
 
     def hub_address(self, name: str) -> str:
         """Shards are started with a number."""

@@ -116,9 +116,9 @@ def test_each_device_is_in_one_assignment_and_elsewhere_in_the_others() -> None:
         assert len(owners) == 1
         for name, entry in assignments.items():
             assert (device in entry.elsewhere) is (name not in owners)
-    assert {peer.tcp for peer in assignments["hall-sensors-0"].peers} == {
-        "hall-sensors-1.default.svc:9001",
-        "hall-sensors-2.default.svc:9001",
+    assert {peer.grpc for peer in assignments["hall-sensors-0"].peers} == {
+        "hall-sensors-1.default.svc:50051",
+        "hall-sensors-2.default.svc:50051",
     }
 
 

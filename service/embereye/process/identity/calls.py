@@ -21,7 +21,6 @@ class Rule:
 CALLS: Mapping[str, Rule] = {
     "embereye.v1.Shard/Assign": Rule(Role.OPERATOR),
     "embereye.v1.Shard/Status": Rule(Role.OPERATOR),
-    "embereye.v1.Shard/Drain": Rule(Role.OPERATOR),
     "embereye.v1.Shard/Inherit": Rule(Role.SHARD),
     "embereye.v1.Shard/Identify": Rule(Role.SHARD),
     "embereye.v1.Ingest/TakeOver": Rule(Role.SHARD),
