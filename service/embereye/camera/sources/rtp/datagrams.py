@@ -110,12 +110,16 @@ def dropped(receiver: socket.socket) -> int:
 class DatagramReader:
     """Reads `receiver` into `packets` on the event loop while entered, together with the other sockets of `poller`."""
 
-    def __init__(self, receiver: socket.socket, packets: PacketReceiver, poller: SocketPoller) -> None:
+    def __init__(
+        self, receiver: socket.socket, packets: PacketReceiver, poller: SocketPoller, sender: str = ""
+    ) -> None:
+        """`sender`: the address that packets are taken from alone, by the first port that it uses; "": from all."""
         self._socket = receiver
         self._descriptor = receiver.fileno()
         self._port: int = receiver.getsockname()[1]
         self._packets = packets
         self._poller = poller
+        self._sender = sender
         self._loop = asyncio.get_running_loop()
         self._polled = granted_buffer(receiver) >= ROOMY_BUFFER
         self._overdue: asyncio.TimerHandle | None = None
@@ -165,6 +169,14 @@ class DatagramReader:
             self._paused = self._loop.call_later(pause, self._start)
         return pending
 
+    def _recognizes(self, sender: tuple[str, int]) -> bool:
+        if sender[0] != self._sender:
+            return False
+        self._sender = ""
+        with contextlib.suppress(OSError):
+            self._socket.connect(sender)  # the kernel tells strangers from it now
+        return True
+
     def _expire(self) -> None:
         self._overdue = None
         if self._paused:  # what is missing may lie in the socket
@@ -180,12 +192,12 @@ class DatagramReader:
         held = size = 0  # bytes that were read and not passed on, and bytes of each datagram in them
         for _ in range(READS):
             try:
-                more, control, _, _ = self._socket.recvmsg_into([buffer[held:]], _CONTROL)
+                more, control, _, sender = self._socket.recvmsg_into([buffer[held:]], _CONTROL)
             except BlockingIOError:
                 break
             except OSError:  # an ICMP message about something sent earlier
                 continue
-            if not more:
+            if not more or (self._sender and not self._recognizes(sender)):
                 continue
             step = max(1, _SEGMENT.unpack(control[0][2])[0]) if control else more  # UDP_GRO's
             if held and (step > size or (step < size and step < more)):

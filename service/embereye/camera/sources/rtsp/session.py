@@ -203,15 +203,22 @@ class RtspSession:
         assert self._receiver
         assert self._reports
         assert self._stream
-        peer = agreed.source or self._connection.peer_address
+        peer = self._connection.peer_address
+        with contextlib.suppress(OSError):  # a name, or an address of another family
+            socket.inet_pton(self._receiver.family, agreed.source)
+            peer = agreed.source
+        known = False
         if agreed.server_ports:
-            for own, port in zip((self._receiver, self._reports), agreed.server_ports, strict=True):
-                with contextlib.suppress(OSError, ValueError):  # a name, or an address of another family
+            with contextlib.suppress(OSError):
+                for own, port in zip((self._receiver, self._reports), agreed.server_ports, strict=True):
                     own.connect((peer, port))
                     # Opens the way back through address translation, and is no packet to anybody.
                     own.send(receiver_report(self._own, b"", AGENT))
-        self._sockets.enter_context(DatagramReader(self._receiver, _Asking(self._stream, self._ask_key), self._poller))
-        self._sockets.enter_context(DatagramReader(self._reports, _Reports(self._report), self._poller))
+                known = True
+        sender = "" if known else peer
+        packets = _Asking(self._stream, self._ask_key)
+        self._sockets.enter_context(DatagramReader(self._receiver, packets, self._poller, sender))
+        self._sockets.enter_context(DatagramReader(self._reports, _Reports(self._report), self._poller, sender))
 
     def _report(self, data: memoryview, now_ns: int) -> None:
         assert self._stream

@@ -28,6 +28,8 @@ class RtspCamera:
     mute: str = ""  # a transport whose packets are lost: "TCP" or "UDP"
     end: bool = False  # close the connection after the last picture
     leaves: int = 0  # SSRC that says good-bye after the first picture; its own is 7
+    told: str = ";server_port={ports}"  # of where it sends from
+    stranger: str = ""  # an address that a picture is sent from before its own
     tls: object = None
     timeout: int = 60
     requests: list = field(default_factory=list)
@@ -108,10 +110,15 @@ class RtspCamera:
         for own in self.sockets:
             own.bind(("127.0.0.1", 0))
         ports = "-".join(str(own.getsockname()[1]) for own in self.sockets)
-        return f"{asked};server_port={ports}"
+        return asked + self.told.format(ports=ports)
 
     async def _play(self, writer):
         packetizer = Packetizer(7)
+        if self.stranger:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+                stranger.bind((self.stranger, 0))
+                for packet in packetizer.packets_of(read_scan(noisy_jpeg(5)), 0):
+                    stranger.sendto(packet, ("127.0.0.1", self.port))
         for number in range(self.pictures):
             for packet in packetizer.packets_of(read_scan(noisy_jpeg(number % 5)), 6000 * number):
                 if self.way == self.mute:

@@ -17,7 +17,7 @@ from embereye.wire.jpeg.header import read_header
 from embereye.wire.video.access_unit import AccessUnit
 
 from ....wire.video.coded import coded
-from ...conftest import eventually
+from ...conftest import eventually, noisy_jpeg
 from .rtsp_camera import RtspCamera, VideoCamera
 
 PLAYING = b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\n\r\n"
@@ -66,6 +66,19 @@ async def test_the_other_transport_is_taken_where_the_camera_refuses_one(query, 
     assert frames
     assert not reason
     assert sorted(camera.transports) == ["TCP", "UDP"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [";server_port={ports}", "", ";source=camera.invalid;server_port={ports}", ";source=127.0.0.1", ";source=::1"],
+)
+async def test_pictures_are_taken_from_the_camera_alone_whatever_it_says_of_where_it_sends_from(told):
+    async with RtspCamera(told=told, stranger="127.0.0.9").serving() as camera:
+        frames, _, reason = await play(source(camera, "?transport=udp"))
+    assert not reason
+    assert frames
+    forged = noisy_jpeg(5)[-256:]
+    assert not any(forged in bytes(frame) for frame in frames)
 
 
 @pytest.mark.parametrize(("query", "mute"), [("", "TCP"), ("?transport=udp", "UDP")])
