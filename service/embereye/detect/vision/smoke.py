@@ -88,11 +88,12 @@ class SmokeDetector:
         if frame.shape[:2] != self._shape:
             self._reset(frame.shape[:2])
         elapsed = time_ns - self._time_ns
-        if self._background is not None and (0 <= elapsed < limits.look_ns or not self._held.size):
+        if self._background is not None and (elapsed < limits.look_ns or not self._held.size):
+            self._time_ns = min(self._time_ns, time_ns)  # a clock that is set back makes no new scene
             return self._result
         self._time_ns = time_ns
         grey: Picture = cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
-        if self._background is None or elapsed < 0:
+        if self._background is None:
             self._begin(grey, frame)
             return self._result
         elapsed = min(elapsed, limits.gap_max_ns)

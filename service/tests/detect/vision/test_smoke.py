@@ -92,14 +92,14 @@ def dusk(seconds):
     return (SCENE * (1 - 0.5 * max(0.0, seconds) / 60)).astype(np.uint8)
 
 
-def watch(draw, seconds, detector=None, rate=RATE, noise=2.5):
+def watch(draw, seconds, detector=None, rate=RATE, noise=2.5, clock=lambda time: time):
     random = np.random.default_rng(1)
     detector = detector or Detector(flame=None)
     seen = []
     for number in range(int((QUIET + seconds) * rate)):
         time = number / rate
         picture = np.clip(draw(time - QUIET) + random.normal(0, noise, SCENE.shape), 0, 255).astype(np.uint8)
-        seen.append(detector.detect(picture, START + int(time * SECOND)))
+        seen.append(detector.detect(picture, START + int(clock(time) * SECOND)))
     return seen
 
 
@@ -128,6 +128,13 @@ def test_smoke_that_stays_is_not_learnt_as_background():
     seen = watch(plume, 5 * 60, rate=1.0)
     assert seen[-1].level == Level.ALARM
     assert first_alarm(seen, 1.0) < 60
+
+
+@pytest.mark.parametrize("back", [0.5, 3600.0])
+@pytest.mark.parametrize("draw", [plume, room_fills])
+def test_a_sender_s_clock_that_is_set_back_takes_no_smoke_for_the_background(draw, back):
+    seen = watch(draw, 50, clock=lambda time: time - back * (time > QUIET + 10))
+    assert first_alarm(seen) == pytest.approx(first_alarm(watch(draw, 50)), abs=1)
 
 
 @pytest.mark.parametrize(
