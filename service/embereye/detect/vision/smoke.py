@@ -96,6 +96,8 @@ class SmokeDetector:
         if self._background is None:
             self._begin(grey, frame)
             return self._result
+        if elapsed > limits.held_max_ns:
+            self._held.fill(0)
         elapsed = min(elapsed, limits.gap_max_ns)
         veil, clouds = self._veil(grey), []
         candidates = veil.candidates if veil else np.zeros(self._held.shape, bool)

@@ -151,6 +151,12 @@ def test_the_alarm_ends_after_the_smoke():
     assert seen[-1].level == Level.CLEAR
 
 
+def test_smoke_from_before_a_camera_was_away_is_none_when_it_is_back():
+    seen = watch(lambda t: plume(t) if t < 30 else SCENE, 40, clock=lambda time: time + 3600 * (time > QUIET + 30))
+    assert seen[int((QUIET + 30) * RATE)].level == Level.ALARM
+    assert {observation.level for observation in seen[int((QUIET + 30) * RATE) + 1 :]} == {Level.CLEAR}
+
+
 def test_smoke_behind_a_mask_is_not_looked_at():
     everything = Mask(x=[0, 1, 1, 0], y=[0, 0, 1, 1])
     seen = watch(plume, 30, Detector(flame=None, masks=[everything]))
