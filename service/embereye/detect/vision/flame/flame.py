@@ -207,10 +207,15 @@ def core_coloured(picture: Planes, limits: FlameThresholds, scale: float) -> Pat
     return Patch.of(both(hot, cv2.compare(red, green, cv2.CMP_GE)), window)  # type: ignore[arg-type]
 
 
-def disturbed(swinging: Picture, flickering: Patch, limits: FlameThresholds) -> bool:
-    """Whether a picture swings as a whole: the camera moves, or the scene is another one."""
-    others = cv2.countNonZero(swinging) - flickering.size
-    return others > limits.disturbed_share * swinging.size
+def disturbed(
+    swinging: Picture, flickering: Patch, limits: FlameThresholds, ignored: npt.NDArray[np.bool_] | None = None
+) -> bool:
+    """Whether a picture swings as a whole, outside of `ignored`: the camera moves, or the scene is another one."""
+    others, size = cv2.countNonZero(swinging) - flickering.size, swinging.size
+    if ignored is not None:
+        others -= int(np.count_nonzero(swinging[ignored]))
+        size -= int(np.count_nonzero(ignored))
+    return others > limits.disturbed_share * size
 
 
 def _second_difference(last: Picture, middle: Picture, first: Picture) -> Picture:
@@ -363,7 +368,7 @@ class FlameDetector:
                 patch.inside[ignored[patch.window]] = 0
         self._steps.append(step)
         if swung := self._swing(time_ns):
-            if disturbed(*swung, limits):
+            if disturbed(*swung, limits, ignored):
                 return self._result  # nothing is learnt from such a frame, and nothing is held by it
             self._remember(*swung, picture, time_ns, elapsed)
         if self._memory is None:

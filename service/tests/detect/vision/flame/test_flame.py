@@ -203,6 +203,23 @@ def test_nothing_is_concluded_from_what_did_not_arrive(fire):
     assert highest(seen) == Level.CLEAR
 
 
+LEFT = 0.45  # of the picture
+
+
+@pytest.mark.parametrize(
+    ("masks", "lost"),
+    [([Mask(x=[0, LEFT, LEFT, 0], y=[0, 0, 1, 1])], ()), ([], [(0.0, 0.0, LEFT, 1.0)])],
+    ids=["masked", "lost"],
+)
+def test_a_fire_is_found_beside_what_swings_where_nothing_is_looked_for(masks, lost):
+    detector, random, seen = Detector(smoke=None, masks=masks), np.random.default_rng(4), []
+    for picture, at in filmed(candle(24), 15.0, 8):
+        columns = int(LEFT * picture.shape[1])
+        picture[:, :columns] = random.integers(60, 200, (len(picture), columns, 1))
+        seen.append(detector.detect(picture, START + int(at * SECOND), lost))
+    assert highest(seen) == Level.ALARM
+
+
 def test_a_mask_covers_its_polygon_and_nothing_else():
     pixels = rasterize([Mask(x=[0, 0.5, 0.5, 0], y=[0, 0, 1, 1])], 100, 50)
     assert pixels[:, :49].all()
