@@ -403,7 +403,8 @@ class FlameDetector:
             return None
         swing = _second_difference(*greens)
         # Noise swings too: half of the picture, whatever moves in the rest, tells how much there is.
-        noise = median(swing[4::8, 4::8]) if swing.size > 256 else 0.0
+        sample = swing[4::8, 4::8]
+        noise = median(sample) if sample.size > FEW else 0.0
         limit = min(max(least, limits.swing_over_noise * noise), limits.swing_most)
         swinging = at_least(swing, 0.5 * limit + 1)
         coloured = _within(swinging, colours)

@@ -299,7 +299,7 @@ def test_time_that_jumps_or_stands_still_breaks_nothing(fire):
     assert highest(watch(fire, detector=detector, start=later)) == Level.ALARM
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 3), (2, 300, 3), (7, 5, 3), (240, 320, 3)])
+@pytest.mark.parametrize("shape", [(1, 1, 3), (2, 300, 3), (7, 5, 3), (240, 320, 3), (4, 160, 3), (160, 3, 3)])
 def test_a_picture_of_any_size_is_looked_at(shape):
     pictures = [RNG.integers(0, 255, shape, dtype=np.uint8) for _ in range(12)]
     assert len(watch(pictures)) == 12
