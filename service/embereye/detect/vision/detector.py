@@ -118,7 +118,7 @@ class Detector:
         burning = self.flame.suspect_mask if self.flame else None
         motion = self._motion.observe(picture.green, time_ns, frozen=burning)
         if self._likeness:
-            self._likeness.move(motion.share)
+            self._likeness.move(motion.share, time_ns)
         findings = []
         if self.flame:
             flame = self.flame.observe(picture, time_ns, ignored)

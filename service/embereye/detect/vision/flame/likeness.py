@@ -14,6 +14,8 @@ from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Term
 
+LAPSED_NS = 2 * EVERY_NS[Interest.MOVES]  # without a look, after which what the one before said is over
+
 
 class Likeness:
     """What the network's looks at one camera's whole pictures add up to. Not safe for two threads at once."""
@@ -36,16 +38,21 @@ class Likeness:
         """Whether enough moved since the latest look for a fire."""
         return self._motion >= self._limits.likeness_motion_min
 
-    def move(self, share: float) -> None:
-        """Take in that `share` of a picture moves (0..1)."""
+    def move(self, share: float, time_ns: int) -> None:
+        """Take in that `share` of the picture of `time_ns` moves (0..1)."""
         self._motion = max(self._motion, share)
+        self._lapse(time_ns)
+
+    def _lapse(self, time_ns: int) -> None:
+        """Let go of what no look has confirmed for too long."""
+        if not 0 <= time_ns - self._looked_ns <= LAPSED_NS:
+            self._held_ns, self._alike = 0, False
 
     def note(self, look: Look) -> None:
         """Take in `look`, which is among the looks."""
-        limits, elapsed = self._limits, look.time_ns - self._looked_ns
-        known_ns = elapsed if 0 <= elapsed <= 2 * EVERY_NS[Interest.STILL] else 0
-        if not 0 <= elapsed <= 2 * EVERY_NS[Interest.MOVES]:
-            self._held_ns, self._alike, elapsed = 0, False, 0
+        limits, elapsed = self._limits, max(0, look.time_ns - self._looked_ns)
+        known_ns = elapsed if elapsed <= 2 * EVERY_NS[Interest.STILL] else 0
+        self._lapse(look.time_ns)
         odds = self._looks.whole(look.time_ns)
         assert odds is not None
         self._odds, self._usual = odds, self._familiar.usual(look.time_ns)

@@ -104,6 +104,22 @@ def test_what_a_still_view_usually_looks_like_is_learnt_from_rare_looks():
     assert familiar.usual(START) > 0.5 * CLEARLY
 
 
+@pytest.mark.parametrize("away", [0, 3600])
+def test_an_alarm_ends_when_the_network_can_look_no_more(away):
+    """Of pictures that lose a part it is not asked."""
+    detector, levels = Detector(), []
+    for number in range(240):
+        time_ns = START + number * SECOND // 10 + (number >= 120) * away * SECOND
+        picture = ROOM.copy()
+        picture[40:60, number * 7 % 140 :][:, :20] = 200
+        if number < 120 and detector.wanted_look(time_ns) is not None:
+            detector.note_look(Look(time_ns, CLEARLY))
+        lost = [(0.0, 0.9, 1.0, 0.1)] if number >= 120 else ()
+        levels.append(detector.detect(picture, time_ns, lost).level)
+    assert levels[119] == Level.ALARM
+    assert max(levels[120 if away else 200 :]) == Level.CLEAR
+
+
 def test_a_clock_that_jumps_starts_the_evidence_anew():
     detector = Detector()
     for number, time_ns in enumerate([START, START + SECOND, START + 3600 * SECOND, START - 3600 * SECOND]):
