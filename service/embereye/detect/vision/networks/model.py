@@ -39,7 +39,7 @@ class Detection:
 class Runtime(Protocol):
     """What runs a network; not safe for two threads at once."""
 
-    def run(self, blob: Floats) -> Sequence[npt.NDArray[Any]]:
+    def run(self, blob: Floats) -> Sequence[object]:
         """The outputs for `blob` (1, 3, height, width)."""
         ...
 
@@ -51,7 +51,7 @@ class _OpenCv:
             raise ModelError("it holds no network")
         self._names = self._net.getUnconnectedOutLayersNames()
 
-    def run(self, blob: Floats) -> Sequence[npt.NDArray[Any]]:
+    def run(self, blob: Floats) -> Sequence[object]:
         self._net.setInput(blob)
         return self._net.forward(self._names)
 
@@ -76,8 +76,8 @@ class _OnnxRuntime:
             )
         self._input = inputs[0].name
 
-    def run(self, blob: Floats) -> Sequence[npt.NDArray[Any]]:
-        outputs: Sequence[npt.NDArray[Any]] = self._session.run(None, {self._input: blob})
+    def run(self, blob: Floats) -> Sequence[object]:
+        outputs: Sequence[object] = self._session.run(None, {self._input: blob})
         return outputs
 
 
@@ -113,7 +113,7 @@ class Network:
             ) from error
         if not outputs:
             raise ModelError("it has no output")
-        return decode(np.asarray(outputs[0]), self._settings, placed)
+        return decode(outputs[0], self._settings, placed)
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,10 @@ def prepare(picture: Picture, settings: Model) -> tuple[Floats, Placed]:
     return np.ascontiguousarray(values.transpose(2, 0, 1)[None]), Placed(left, top, *size)
 
 
-def decode(output: npt.NDArray[Any], settings: Model, placed: Placed) -> list[Detection]:
+def decode(output: object, settings: Model, placed: Placed) -> list[Detection]:
     """What a model's `output` says, as its decoder is declared; ModelError where it cannot be that decoder's output."""
+    if not isinstance(output, np.ndarray) or not np.issubdtype(output.dtype, np.number):
+        raise ModelError("its first output holds no numbers: export the model without the names of its classes")
     classes = settings.classes
     needed = max(entry.index for entry in classes) + 1
     shape = tuple(output.shape)

@@ -99,10 +99,14 @@ def test_raw_scores_are_made_scores_as_declared(activation: int, scores: list[fl
         (V5, np.full((1, 5, 7), np.nan), "no numbers"),
         (V8, np.full((1, 6, 3), np.inf), "no numbers"),
         (CLASSES, np.full((1, 2), np.nan), "no numbers"),
+        (CLASSES, np.array([["flame", "smoke"]], object), "no numbers"),
+        (V8, np.full((1, 6, 3), "flame", object), "no numbers"),
+        (CLASSES, [{"flame": 0.9}], "no numbers"),
+        (V5, [np.zeros((1, 5, 7)), np.zeros((1, 5, 6))], "no numbers"),
         (V5, np.full((1, 5, 7), 3.0), "not from 0 to 1"),
     ],
 )
-def test_an_output_that_cannot_be_the_decoders_is_named(decoder: int, output: np.ndarray, sentence: str) -> None:
+def test_an_output_that_cannot_be_the_decoders_is_named(decoder: int, output: object, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
         decode(output, settings(decoder), WHERE)
 
