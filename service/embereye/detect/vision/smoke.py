@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.detect.vision.pixels import Picture
-from embereye.detect.vision.thresholds import SmokeThresholds
+from embereye.detect.vision.thresholds import SmokeThresholds, least_odds
 from embereye.units import SECOND, PixelBox
 from embereye.v1.types_pb2 import Term
 
@@ -61,6 +61,7 @@ class SmokeDetector:
 
     def __init__(self, thresholds: SmokeThresholds | None = None) -> None:
         self.limits = thresholds or SmokeThresholds()
+        self._least = least_odds(self.limits.score_min)
         self._shape: tuple[int, ...] = ()
         self._time_ns = 0
         self._reset((0, 0))
@@ -109,15 +110,10 @@ class SmokeDetector:
         self._lasting += limits.lasting_rate * (candidates - self._lasting)
         if veil:
             clouds = self._clouds(veil, candidates & (self._lasting > limits.lasting_min), frame)
-        self._hold([cloud for cloud in clouds if cloud.odds >= self._even], elapsed / SECOND)
+        self._hold([cloud for cloud in clouds if cloud.odds >= self._least], elapsed / SECOND)
         self._learn(frame, grey, candidates, disturbed, elapsed)
         self._conclude(clouds)
         return self._result
-
-    @property
-    def _even(self) -> float:
-        threshold = min(0.999, max(0.001, self.limits.score_min))
-        return math.log(threshold / (1.0 - threshold))
 
     def _begin(self, grey: Picture, frame: Picture) -> None:
         self._background = grey.astype(np.float32)

@@ -46,6 +46,12 @@ class Weight:
         )
 
 
+def least_odds(score_min: float) -> float:
+    """The natural log odds from which on a score is `score_min` (0..1) or more; 0 and 1 are as what is next to them."""
+    score = min(0.999, max(0.001, score_min))
+    return math.log(score / (1.0 - score))
+
+
 FLICKER_RATE = 3.0  # pictures/s, below which no flicker can be measured, and no flame is found
 
 SUGGESTED_PRIOR = -1.9  # log odds: most of what is coloured like a flame is none

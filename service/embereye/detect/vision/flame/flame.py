@@ -40,7 +40,7 @@ from embereye.detect.vision.pixels import (
     together,
     window_of,
 )
-from embereye.detect.vision.thresholds import FlameThresholds
+from embereye.detect.vision.thresholds import FlameThresholds, least_odds
 from embereye.units import SECOND, WHOLE, Box, PixelBox
 from embereye.v1.types_pb2 import Term
 
@@ -269,7 +269,7 @@ class FlameDetector:
         self.looks = looks or Looks()
         self.familiar = familiar or Familiar()
         self.limits = limits = thresholds or FlameThresholds()
-        self._even = math.log(limits.score_min / (1.0 - limits.score_min)) if 0 < limits.score_min < 1 else 0.0
+        self._least = least_odds(limits.score_min)
         # What the traits can do for a site at best. One that has no hope even so is not measured further: that takes
         # most of a judgement.
         self._hope = sum(limits.weights[name].most for name in TRAITS)
@@ -305,7 +305,7 @@ class FlameDetector:
         """Whether a close-up could make `site` a flame until the next one: most of what flickers is far from that."""
         weight = self.limits.weights["close_up"]
         best = site.odds - weight.of(site.values["close_up"]) + weight.most
-        return best >= self._even - self.limits.turns_odds
+        return best >= self._least - self.limits.turns_odds
 
     def share(self, box: PixelBox) -> Box:
         """Where `box` is in the whole picture."""
@@ -460,7 +460,7 @@ class FlameDetector:
         self.judged_ns, self._since_ns = time_ns, min(max(elapsed, self.limits.judge_ns), self.limits.frame_max_ns)
         self.sites = sites = self._sites(memory, time_ns)
         self._learn(sites, time_ns)
-        if self._holding or any(site.score >= self.limits.score_min for site in sites):
+        if self._holding or any(site.odds >= self._least for site in sites):
             self._hold(memory, sites, time_ns, min(elapsed, self.limits.frame_max_ns) / SECOND)
         best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
         held = float(memory.held.max(initial=0.0)) if self._holding else 0.0
@@ -606,7 +606,7 @@ class FlameDetector:
         }
         odds = limits.prior + sum(limits.weights[name].of(value) for name, value in values.items())
         latest: list[float | None] = [None] * len(TRAITS)
-        if odds + self._hope >= self._even:
+        if odds + self._hope >= self._least:
             rest, unity = rest_and_unity(self._recent, box, seeds, time_ns, shown_max) or (None, None)
             repetition = max(0.0, self._periodicity.of(box, time_ns))
             latest = [self._travelled(box, mask, time_ns), rest, unity, repetition]
@@ -706,7 +706,7 @@ class FlameDetector:
         rows, columns = memory.window
         for site in sorted(sites, key=lambda site: site.odds):
             x, y, width, height = site.box
-            rate = min(1.0, max(-limits.decay_most, site.odds - self._even))
+            rate = min(1.0, max(-limits.decay_most, site.odds - self._least))
             # A flame leans in the draught, and the rim of a large one wanders: its neighbourhood is held with it.
             edge = _HELD_REACH + max(width, height) // _HELD_SHARE
             bordered = cv2.copyMakeBorder(site.mask.view(np.uint8), edge, edge, edge, edge, cv2.BORDER_CONSTANT)

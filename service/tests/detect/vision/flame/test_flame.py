@@ -145,6 +145,14 @@ def test_a_large_clear_flame_needs_less_time(room):
     assert soon < first_alarm(replace(limits, large_share=1.0))[0]
 
 
+def test_a_threshold_of_0_finds_no_less_than_one_just_above(fire):
+    def held(score_min):
+        seen = watch(fire[:60], detector=Detector(replace(LIMITS, score_min=score_min), smoke=None))
+        return [observation.findings[0].held_ns for observation in seen]
+
+    assert held(0.0) == held(0.001) != held(0.5)
+
+
 def rise_of(pictures):
     watch(pictures, detector=(detector := Detector()))
     return max(detector.flame.sites, key=lambda site: site.mask.sum()).values["rise"]
