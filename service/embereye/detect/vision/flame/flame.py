@@ -367,15 +367,15 @@ class FlameDetector:
             for patch in (step.colour, step.glow):
                 patch.inside[ignored[patch.window]] = 0
         self._steps.append(step)
-        if swung := self._swing(time_ns):
-            if disturbed(*swung, limits, ignored):
-                return self._result  # nothing is learnt from such a frame, and nothing is held by it
+        swung = self._swing(time_ns)
+        shaken = swung is not None and disturbed(*swung, limits, ignored)
+        if swung and not shaken:  # nothing is learnt from a disturbed frame, and nothing is held by it
             self._remember(*swung, picture, time_ns, elapsed)
         if self._memory is None:
             return self._result
         if time_ns - self._swung_ns > limits.forget_ns:
             self._forget()
-        elif time_ns - self.judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
+        elif not shaken and time_ns - self.judged_ns >= (limits.judge_ns if self._holding else limits.glance_ns):
             self._judge(self._memory, time_ns)
         return self._result
 

@@ -199,6 +199,14 @@ def test_the_alarm_ends_some_seconds_after_the_fire(quiet, fire):
     assert seen[-1].level == Level.CLEAR
 
 
+@pytest.mark.parametrize("seconds", [3, 30])
+def test_an_alarm_outlasts_a_camera_that_shakes_for_seconds_and_no_longer(fire, seconds):
+    snow = RNG.integers(0, 255, (8, *fire[0].shape), dtype=np.uint8)
+    seen = watch([*fire, *(snow[number % 8] for number in range(15 * seconds))])
+    assert seen[len(fire) - 1].level == Level.ALARM
+    assert seen[-1].level == (Level.ALARM if seconds == 3 else Level.CLEAR)
+
+
 def test_a_fire_behind_a_mask_is_not_looked_at(fire):
     everything = Mask(x=[0, 1, 1, 0], y=[0, 0, 1, 1])
     assert highest(watch(fire, detector=Detector(masks=[everything]))) == Level.CLEAR
