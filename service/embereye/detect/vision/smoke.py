@@ -101,9 +101,10 @@ class SmokeDetector:
             self._held.fill(0)
         elapsed = min(elapsed, limits.gap_max_ns)
         veil, clouds = self._veil(grey), []
+        if veil and ignored is not None:
+            hidden = blocks_of(ignored)
+            veil.candidates[hidden] = veil.textured[hidden] = False
         candidates = veil.candidates if veil else np.zeros(self._held.shape, bool)
-        if ignored is not None:
-            candidates &= ~blocks_of(ignored)
         if self._stepped(veil):
             self._begin(grey, frame)
             return self._result

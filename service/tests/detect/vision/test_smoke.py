@@ -151,6 +151,17 @@ def test_the_alarm_ends_after_the_smoke():
     assert seen[-1].level == Level.CLEAR
 
 
+def restless_exposure(seconds):
+    return SCENE if seconds < 0 else np.clip(0.6 * SCENE + 62 + 6 * np.sin(4 * seconds), 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.8])
+def test_another_exposure_is_no_smoke_beside_a_mask_either(share):
+    masks = [Mask(x=[0, share, share, 0], y=[0, 0, 1, 1])]
+    seen = watch(restless_exposure, 25, Detector(flame=None, masks=masks))
+    assert max(observation.level for observation in seen) == Level.CLEAR
+
+
 def test_smoke_from_before_a_camera_was_away_is_none_when_it_is_back():
     seen = watch(lambda t: plume(t) if t < 30 else SCENE, 40, clock=lambda time: time + 3600 * (time > QUIET + 30))
     assert seen[int((QUIET + 30) * RATE)].level == Level.ALARM
