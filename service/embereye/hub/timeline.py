@@ -11,12 +11,13 @@ def put_on_timeline(item: EvidenceItem, sent_ns: int, now_ns: int) -> None:
 
     `sent_ns` is when that was on the clock of the report, 0: unknown. Nothing was seen later than now, and what claims
     to be older than OLDEST_NS, or to be from before it, is by a clock that cannot be believed: it counts as seen now.
+    A canary that is older counts as that old: it is late.
     """
     ahead = now_ns - sent_ns if sent_ns else 0
     item.until_ns = _believable(item.until_ns + ahead, now_ns)
     item.since_ns = min(_believable(item.since_ns + ahead, now_ns), item.until_ns)
     if item.HasField("canary"):
-        item.canary.lit_ns += ahead
+        item.canary.lit_ns = min(max(item.canary.lit_ns + ahead, now_ns - OLDEST_NS), now_ns)
 
 
 def put_statuses_on_timeline(coverage: Coverage, now_ns: int) -> None:

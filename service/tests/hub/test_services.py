@@ -41,6 +41,8 @@ from embereye.v1.alarms_pb2 import (
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import (
+    CanaryFire,
+    CanaryPlan,
     Coverage,
     DeviceStatus,
     EvidenceItem,
@@ -53,6 +55,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub, add_EvidenceServicer_to_
 from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
 from embereye.v1.types_pb2 import Device
+from embereye.zone.canary import PREFIX
 
 TOKEN = "an-admins-token-of-forty-characters-or-so"
 
@@ -278,6 +281,26 @@ def test_a_report_is_as_old_as_it_was_when_it_was_sent_whatever_its_shards_clock
         assert (now - item.since_ns, now - item.until_ns) == (9 * SECOND, 2 * SECOND)
     else:
         assert item.since_ns == item.until_ns == now, "times that cannot be believed are now"
+
+
+@pytest.mark.parametrize(("lit_ns", "sent_ns"), [(-(2**63), 0), (-(2**63), 2**63 - 1), (2**63 - 1, 1)])
+async def test_a_canary_of_a_time_that_cannot_be_believed_stops_nothing(link: Hubs, lit_ns: int, sent_ns: int) -> None:
+    fleet, now = "default/sensors/s", time.time_ns()
+    plan = CanaryPlan(process="p", interval_ns=SECOND, within_ns=SECOND)
+    canary = EvidenceItem(
+        id="c1", fleet=fleet, device=f"{PREFIX}1", zone="_canary", kind=Kind.SMOKE.wire, level=Level.ALARM.wire,
+        since_ns=now, until_ns=now, canary=CanaryFire(shard="s-0", process="p", lit_ns=lit_ns, within_ns=SECOND),
+    )  # fmt: skip
+    call = EvidenceStub(link.control).Report(timeout=20)
+    await call.write(ReportRequest(hello=ShardHello(fleet=fleet, shard="s-0")))
+    await call.write(ReportRequest(coverage=Coverage(fleet=fleet, shard="s-0", time_ns=now, canary=plan)))
+    await call.write(ReportRequest(evidence=canary, sent_ns=sent_ns))
+    await call.write(ReportRequest(evidence=smoke("e1")))
+    acknowledged = list[str]()
+    while len(acknowledged) < 2:
+        acknowledged += (await read(call)).acknowledged
+    assert acknowledged == ["c1", "e1"]
+    call.cancel()
 
 
 async def test_what_a_stream_wants_changes_while_it_is_open(link: Hubs) -> None:
