@@ -8,7 +8,7 @@ from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.storage.transfer import copy_history
 from embereye.process.files import sync_file, sync_folder
 from embereye.process.lifecycle import UserError
-from embereye_cli.hub_history.places import add_place, closing, print_copied, reading
+from embereye_cli.hub_history.places import add_place, closing, find_place, print_copied, reading
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def run(arguments: Namespace) -> int:
     try:
         draft.unlink(missing_ok=True)
         draft.touch(0o600)  # it has who did what, and digests of tokens
-        with reading(arguments) as source, closing(SqliteDatabase(draft)) as target:
+        with reading(find_place(arguments)) as source, closing(SqliteDatabase(draft)) as target:
             copied = copy_history(source, target)
             target.execute("PRAGMA journal_mode = DELETE")  # one file, for media that nobody can write
         sync_file(draft)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embereye.hub.storage.transfer import copy_history
 from embereye.process.lifecycle import UserError
-from embereye_cli.hub_history.places import add_place, owning, print_copied
+from embereye_cli.hub_history.places import Place, add_place, find_place, owning, print_copied
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -21,13 +21,16 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Fill the other database, or leave it as it is."""
-    to: str = arguments.to
-    folder = not to.startswith(("@", "postgres:", "postgresql:")) and "=" not in to
-    if to in {arguments.database, str(arguments.data or "")}:
+    place, to = find_place(arguments), _place(arguments.to)
+    if to == place:
         raise UserError("--to names the place where it is already")  # and may hold a password
-    place = Namespace(data=Path(to) if folder else None, database="" if folder else to)
-    with owning(arguments) as source, owning(place) as target:
+    with owning(place) as source, owning(to) as target:
         copied = copy_history(source, target, replace=arguments.replace)
         name = target.name
     print_copied(copied, name)
     return 0
+
+
+def _place(to: str) -> Place:
+    address = to.startswith(("@", "postgres:", "postgresql:")) or "=" in to
+    return Place(database=to) if address else Place(Path(to))

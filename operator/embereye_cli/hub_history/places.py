@@ -4,6 +4,7 @@ import contextlib
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from embereye.hub.databases.interface import Database, StoreError
@@ -14,36 +15,51 @@ from embereye.process.lifecycle import UserError
 from embereye_cli.processes.hub import add_database
 
 
+@dataclass(frozen=True)
+class Place:
+    """A hub's data folder, or the address of its PostgreSQL, which counts where there is one."""
+
+    folder: Path = Path()
+    database: str = ""
+
+
 def add_place(parser: ArgumentParser) -> None:
-    """Declare --data and --database, one of which is needed."""
-    folder = os.environ.get("EMBEREYE_DATA", "")
-    parser.add_argument("--data", type=Path, default=Path(folder) if folder else None,
+    """Declare --data and --database, one of which is needed: what is said counts before variables."""
+    parser.add_argument("--data", type=Path, default=None,
                         help="the hub's data folder, where its database is in there [EMBEREYE_DATA]")  # fmt: skip
     add_database(parser)
+    parser.set_defaults(database="")
+
+
+def find_place(arguments: Namespace) -> Place:
+    """Where `arguments` say that it is, or variables where they say nothing. UserError where neither does."""
+    data, database = arguments.data, arguments.database
+    if data is None and not database:
+        data, database = os.environ.get("EMBEREYE_DATA", ""), os.environ.get("EMBEREYE_DATABASE", "")
+    if database:
+        return Place(database=database)
+    if not data:
+        raise UserError("--data or --database is missing: name the hub's data folder, or its PostgreSQL")
+    return Place(Path(data))
 
 
 @contextlib.contextmanager
-def reading(arguments: Namespace) -> Iterator[Database]:
-    """The database that `arguments` name, beside the hub that may be running on it."""
-    if arguments.database:
-        with closing(open_database(Path(), arguments.database, writer=False)) as database:
-            yield database
-        return
-    with closing(SqliteDatabase(_file(arguments), only_read=True)) as database:
+def reading(place: Place) -> Iterator[Database]:
+    """The database at `place`, beside the hub that may be running on it."""
+    with closing(_open_beside(place)) as database:
         yield database
 
 
 @contextlib.contextmanager
-def owning(arguments: Namespace) -> Iterator[Database]:
-    """The database that `arguments` name, made where there is none; UserError where a hub is running on it."""
-    if arguments.database:
-        with closing(open_database(Path(), arguments.database)) as database:
+def owning(place: Place) -> Iterator[Database]:
+    """The database at `place`, made where there is none; UserError where a hub is running on it."""
+    if place.database:
+        with closing(open_database(Path(), place.database)) as database:
             yield database
         return
-    folder = _folder(arguments)
-    lock = lock_folder(folder)
+    lock = lock_folder(place.folder)
     try:
-        with closing(open_database(folder)) as database:
+        with closing(open_database(place.folder)) as database:
             yield database
     finally:
         os.close(lock)
@@ -62,17 +78,13 @@ def closing(database: Database) -> Iterator[Database]:
         database.close()
 
 
-def _folder(arguments: Namespace) -> Path:
-    if arguments.data is None:
-        raise UserError("--data or --database is missing: name the hub's data folder, or its PostgreSQL")
-    return Path(arguments.data)
-
-
-def _file(arguments: Namespace) -> Path:
-    path = _folder(arguments) / "hub.sqlite"
+def _open_beside(place: Place) -> Database:
+    if place.database:
+        return open_database(Path(), place.database, writer=False)
+    path = place.folder / "hub.sqlite"
     if not path.exists():
         raise UserError(f"{path} does not exist: name the data folder of a hub, or its PostgreSQL with --database")
-    return path
+    return SqliteDatabase(path, only_read=True)
 
 
 def print_copied(copied: Sequence[CopiedTable], target: str) -> None:

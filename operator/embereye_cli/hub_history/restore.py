@@ -6,7 +6,7 @@ from pathlib import Path
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.storage.transfer import AHEAD, copy_history
 from embereye.process.lifecycle import UserError
-from embereye_cli.hub_history.places import add_place, closing, owning, print_copied
+from embereye_cli.hub_history.places import add_place, closing, find_place, owning, print_copied
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def run(arguments: Namespace) -> int:
     """Fill the database, or leave it as it is."""
     if not arguments.file.is_file():
         raise UserError(f"{arguments.file} does not exist: name a file that `embereye hub backup` wrote")
-    with closing(SqliteDatabase(arguments.file, only_read=True)) as source, owning(arguments) as target:
+    with closing(SqliteDatabase(arguments.file, only_read=True)) as source, owning(find_place(arguments)) as target:
         copied = copy_history(source, target, replace=arguments.replace, ahead=AHEAD)
         name = target.name
     print_copied(copied, name)

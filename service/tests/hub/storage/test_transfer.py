@@ -188,6 +188,7 @@ async def test_a_hub_that_runs_is_neither_restored_nor_moved(
         (["restore", "--data", ".", "nowhere"], "nowhere does not exist"),
         (["restore", "--data", "here", "garbage"], "garbage cannot be read as a hub's database"),
         (["migrate", "--data", "here", "--to", "here"], "--to names the place where it is already"),
+        (["migrate", "--data", "here", "--to", "./here/"], "--to names the place where it is already"),
         (["backup", "--database", "postgresql://u:word@127.0.0.1:1/x", "file"], "cannot be reached"),
     ],
 )
@@ -202,6 +203,26 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
     assert sentence in error
     assert "word" not in error
     assert not Path("file").exists()
+
+
+async def test_what_a_command_says_counts_before_what_variables_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("psycopg")
+    named, other, file = Stored(tmp_path / "named"), Stored(tmp_path / "other"), str(tmp_path / "file")
+    await burn(named)
+    away = "postgresql://u:word@127.0.0.1:1/x"
+    monkeypatch.setenv("EMBEREYE_DATA", str(other.folder))
+    monkeypatch.setenv("EMBEREYE_DATABASE", away)
+    assert main(["hub", "backup", *place(named), file]) == 0
+    assert main(["hub", "restore", *place(named), file, "--replace"]) == 0
+    assert main(["hub", "migrate", *place(named), "--to", str(other.folder)]) == 0
+    assert (other.folder / "hub.sqlite").exists()
+    # And whoever says the address alone moves from there into the folder of the variable.
+    assert main(["hub", "migrate", "--database", away, "--to", str(other.folder)]) == 2
+    assert "cannot be reached" in capsys.readouterr().err
+    assert main(["hub", "backup", file + "2"]) == 2
+    assert "cannot be reached" in capsys.readouterr().err, "a hub with both variables has its rows there"
 
 
 def test_a_backup_that_nothing_can_be_written_of_is_refused_in_one_sentence(
