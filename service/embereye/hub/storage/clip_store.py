@@ -63,10 +63,6 @@ class _Draft:
     kept: Clip
     path: Path
 
-    def discard(self) -> None:
-        with contextlib.suppress(OSError):  # it goes when the hub starts next
-            self.path.unlink(missing_ok=True)
-
 
 @dataclass(eq=False)
 class _Waiting:
@@ -302,16 +298,16 @@ class ClipStore:
             if clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
                 self._learn(clip)
             else:
-                path.unlink(missing_ok=True)
+                _clear(path)
         for path in () if unread else self._folder.glob("??/*"):
             if path.stem not in self._clips:
-                path.unlink(missing_ok=True)
+                _clear(path)
         self._load_stored()
         for path in self._partial.iterdir():
             if DIGEST.fullmatch(path.name):
                 self._partials[path.name] = self._clock()
             else:  # a draft, of what was never acknowledged
-                path.unlink()
+                _clear(path)
 
     def _make_folders(self) -> None:
         """Where somebody removed them, too."""
@@ -331,11 +327,11 @@ class ClipStore:
             for line in lines:
                 self._load_line(line, batch)
             if not batch.kept:
-                path.unlink(missing_ok=True)
+                _clear(path)
         names = self._clips.places()
         for path in () if unread else self._wholes.iterdir():
             if path.suffix != DESCRIBED and path.name not in names:
-                path.unlink(missing_ok=True)
+                _clear(path)
 
     def _load_line(self, line: bytes, batch: Batch) -> None:
         name, _, description = line.partition(b" ")
@@ -411,7 +407,7 @@ class ClipStore:
         kept: dict[str, _Draft] = {}
         for draft in drafts:
             if draft.kept.sha256 in self._clips or draft.kept.sha256 in kept:
-                draft.discard()
+                _clear(draft.path)
             else:
                 kept[draft.kept.sha256] = draft
         if not kept:
@@ -513,7 +509,13 @@ class ClipStore:
 
 def _discard(drafts: Iterable[_Draft]) -> None:
     for draft in drafts:
-        draft.discard()
+        _clear(draft.path)
+
+
+def _clear(path: Path) -> None:
+    """Remove what is of no use, where that can be; what stays is tried again when the hub starts next."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 class _Written:

@@ -414,6 +414,27 @@ async def test_a_draft_that_a_crash_left_is_removed_when_the_hub_starts(served: 
     assert [path.name for path in (served.folder / "partial").iterdir()] == ["1" * 64]
 
 
+async def keep_both_ways(served: Served) -> list[Path]:
+    """One content that came whole, and one that came in parts; where each is described."""
+    whole, parts = os.urandom(2_000), os.urandom(3_000)
+    assert await served.clips.store([(still(whole), whole)]) == [None]
+    await served.clips.write(still(parts), 0, parts)
+    await served.clips.complete(still(parts))
+    (described,) = (served.folder / clip_store.STORED).glob(f"*{clip_store.DESCRIBED}")
+    return [described, served.clips.path(still(parts)).with_suffix(".json")]
+
+
+async def test_what_cannot_be_cleared_away_hides_no_clip(served: Served) -> None:
+    described = await keep_both_ways(served)
+    # As a file server puts one into each folder; a disk that can only be read keeps drafts likewise.
+    for folder in (*(path.parent for path in described), served.folder / "partial"):
+        (folder / "@eaDir").mkdir()
+    (served.folder / "partial" / ("1" * 64)).write_bytes(b"a part that is gone on with")
+    known = await served.loaded_anew()
+    assert (len(known), known.size, known.failing) == (2, 5_000, "")
+    assert list(known._partials) == ["1" * 64]
+
+
 async def test_what_is_broken_off_is_gone_on_with(served: Served) -> None:
     data = os.urandom(5 * PART + 77)
     clip = still(data, media=Clip.MEDIA_VIDEO)
