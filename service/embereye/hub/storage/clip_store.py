@@ -42,6 +42,7 @@ STORED = "stored"  # one folder for whole contents, made durable at once; an old
 DIGEST = re.compile(r"[0-9a-f]{64}")
 DESCRIBED = ".described"  # the suffix of a file that has the descriptions of several
 STORED_NAME = re.compile(r"([0-9a-f]{64})-[0-9a-f-]+\.[a-z0-9]+")
+UNKNOWN = "%s tells of a kind of clip that this version does not know, which stays and is not shown"
 SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4", Clip.MEDIA_LINES: "jsonl"}
 
 
@@ -295,7 +296,10 @@ class ClipStore:
                 logger.warning("%s cannot be read, and its clip is not shown: %s", path, error.strerror or error)
                 unread = True
                 continue
-            if clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
+            if clip is not None and clip.sha256 == path.stem and clip.media not in SUFFIXES:
+                logger.warning(UNKNOWN, path)
+                unread = True
+            elif clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
                 self._learn(clip)
             else:
                 _clear(path)
@@ -324,29 +328,34 @@ class ClipStore:
                 unread = True
                 continue
             batch = Batch(path.name)
-            for line in lines:
-                self._load_line(line, batch)
-            if not batch.kept:
+            if unknown := [line for line in lines if not self._load_line(line, batch)]:
+                logger.warning(UNKNOWN, path)
+                unread = True
+            if not batch.kept and not unknown:
                 _clear(path)
         names = self._clips.places()
         for path in () if unread else self._wholes.iterdir():
             if path.suffix != DESCRIBED and path.name not in names:
                 _clear(path)
 
-    def _load_line(self, line: bytes, batch: Batch) -> None:
+    def _load_line(self, line: bytes, batch: Batch) -> bool:
+        """Learn what `line` describes, unless that is nothing; False where it may be something to a newer hub."""
         name, _, description = line.partition(b" ")
         place, clip = Place(name.decode(errors="replace"), batch), _parsed(description)
         named = STORED_NAME.fullmatch(place.name)
         if clip is None or named is None or named[1] != clip.sha256:
-            return
+            return True
+        if clip.media not in SUFFIXES:
+            return False
         path = self._wholes / place.name
         if not path.is_file() or path.stat().st_size != clip.bytes:
-            return
+            return True
         if known := self._clips.get(clip.sha256):  # one of both was removed, which a power cut has undone
             if known.kept_ns >= clip.kept_ns:
-                return
+                return True
             self._remove(known)
         self._learn(clip, place)
+        return True
 
     def _learn(self, clip: Clip, place: Place | None = None) -> None:
         if place is not None:

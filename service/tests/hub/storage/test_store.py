@@ -435,6 +435,21 @@ async def test_what_cannot_be_cleared_away_hides_no_clip(served: Served) -> None
     assert list(known._partials) == ["1" * 64]
 
 
+async def test_clips_of_a_kind_that_a_newer_hub_knows_are_not_shown_and_stay(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    described = await keep_both_ways(served)
+    for path in described:
+        path.write_bytes(path.read_bytes().replace(b"MEDIA_STILL", b"MEDIA_SMELL"))
+    files = {path for path in served.folder.rglob("*") if path.is_file()}
+    assert len(await served.loaded_anew()) == 0
+    assert caplog.text.count("a kind of clip that this version does not know") == 2
+    assert {path for path in served.folder.rglob("*") if path.is_file()} == files
+    for path in described:
+        path.write_bytes(path.read_bytes().replace(b"MEDIA_SMELL", b"MEDIA_STILL"))
+    assert len(await served.loaded_anew()) == 2, "once that hub is back"
+
+
 async def test_what_is_broken_off_is_gone_on_with(served: Served) -> None:
     data = os.urandom(5 * PART + 77)
     clip = still(data, media=Clip.MEDIA_VIDEO)
