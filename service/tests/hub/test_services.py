@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from harness.stored import Stored
 
 from embereye.hub.coverage.skew import Skew
 from embereye.hub.databases.interface import StoreError
@@ -43,6 +44,7 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.evidence_pb2 import (
     CanaryFire,
     CanaryPlan,
+    ClosedLedger,
     Coverage,
     DeviceStatus,
     EvidenceItem,
@@ -56,6 +58,8 @@ from embereye.v1.roster_pb2 import FleetLedger, FleetRoster
 from embereye.v1.roster_pb2_grpc import RosterStub, add_RosterServicer_to_server
 from embereye.v1.types_pb2 import Device
 from embereye.zone.canary import PREFIX
+
+from .running import running
 
 TOKEN = "an-admins-token-of-forty-characters-or-so"
 
@@ -108,14 +112,14 @@ async def link(tmp_path: Path) -> AsyncIterator[Hubs]:
     store = StoreThreads(tmp_path)
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
-    running = asyncio.ensure_future(hub.run())
+    task = asyncio.ensure_future(hub.run())
     (server, port), (other, control) = await serve(hub), await serve(hub, control=True)
     async with channel(f"127.0.0.1:{port}", token=TOKEN) as people, channel(f"127.0.0.1:{control}") as opened:
         yield Hubs(hub, people, opened)
     await server.stop(0)
     await other.stop(0)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     await store.close()
 
 
@@ -303,6 +307,41 @@ async def test_a_canary_of_a_time_that_cannot_be_believed_stops_nothing(link: Hu
     call.cancel()
 
 
+LONG = "".join(map(chr, range(0x1000, 0x1000 + 1_000)))  # which no database makes much shorter
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        ReportRequest(evidence=EvidenceItem(id=LONG)),
+        ReportRequest(evidence=EvidenceItem(id="e0", episode=LONG)),
+        ReportRequest(evidence=EvidenceItem(id="e0", fleet=f"{LONG}/sensors/s")),
+        ReportRequest(evidence=EvidenceItem(id="e0", zone=LONG)),
+        ReportRequest(coverage=Coverage(shard="s-0", devices=[DeviceStatus(id="d", zone=LONG, ledger=Ledger())])),
+        ReportRequest(coverage=Coverage(shard=LONG, devices=[DeviceStatus(id="d", zone="z", ledger=Ledger())])),
+        ReportRequest(coverage=Coverage(shard="s-0", closed=[ClosedLedger(device=LONG)], final=True)),
+    ],
+)
+async def test_names_that_are_too_long_for_a_database_stop_nothing(
+    stored_in_postgres: Stored, strange: ReportRequest
+) -> None:
+    now = time.time_ns()
+    if strange.WhichOneof("body") == "evidence":
+        strange.evidence.MergeFrom(EvidenceItem(kind=Kind.SMOKE.wire, level=Level.ALARM.wire, until_ns=now))
+    else:
+        strange.coverage.fleet = "default/sensors/s"
+    async with running(stored_in_postgres) as hub:
+        server, port = await serve(hub, control=True)
+        async with channel(f"127.0.0.1:{port}") as link:
+            call = EvidenceStub(link).Report(timeout=20)
+            await call.write(ReportRequest(hello=ShardHello(fleet="default/sensors/s", shard="s-0")))
+            await call.write(strange)
+            await report(link, smoke("e1"))
+            with pytest.raises(grpc.aio.AioRpcError, match="names of more than 600 characters are not kept"):
+                await drained(call)
+        await server.stop(0)
+
+
 async def test_what_a_stream_wants_changes_while_it_is_open(link: Hubs) -> None:
     alarms = AlarmsStub(link.people)
     hall, attic = Selection(zones=["hall"]), Selection(zones=["attic"])
@@ -427,6 +466,11 @@ async def read(call: Any) -> Any:
     event = await call.read()
     assert event is not grpc.aio.EOF
     return event
+
+
+async def drained(call: Any) -> None:
+    while await read(call):
+        pass
 
 
 async def test_more_signs_of_life_than_one_a_second_are_refused(link: Hubs) -> None:

@@ -14,6 +14,7 @@ from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, MarkedPlaces, Repor
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
 ACKNOWLEDGED_AT_ONCE = 500  # ids in one response
+MOST_CHARACTERS = 600  # of names that are one key, of four bytes each: a row of PostgreSQL's indexes has 2,704
 END_SECONDS = 1.0  # for the responses on their way when the hub ends a stream
 
 Context = grpc.aio.ServicerContext[ReportRequest, ReportResponse]
@@ -180,9 +181,13 @@ class ReportServicer(EvidenceServicer):
         async for request in requests:
             if problem := stream.foreign(request):
                 return grpc.StatusCode.PERMISSION_DENIED, problem
-            match request.WhichOneof("body"):
+            body = request.WhichOneof("body")
+            if body == "evidence":
+                request.evidence.fleet = request.evidence.fleet or stream.hello.fleet
+            if _overlong(request):
+                return grpc.StatusCode.INVALID_ARGUMENT, f"names of more than {MOST_CHARACTERS} characters are not kept"
+            match body:
                 case "evidence":
-                    request.evidence.fleet = request.evidence.fleet or stream.hello.fleet
                     await self.admit_report(stream, request.evidence, request.sent_ns)
                 case "coverage":
                     self.note_coverage(stream, request.coverage)
@@ -192,3 +197,15 @@ class ReportServicer(EvidenceServicer):
             if stream.owed and not self.failing:
                 return grpc.StatusCode.UNAVAILABLE, self.again
         return None
+
+
+def _overlong(request: ReportRequest) -> bool:
+    """Whether it has names that no shard gives, and that cannot be keys in every database."""
+    if request.WhichOneof("body") == "evidence":
+        item = request.evidence
+        keys = (len(item.id), len(item.episode), len(item.device), len(item.fleet) + len(item.zone))
+        return max(keys) > MOST_CHARACTERS
+    coverage = request.coverage
+    devices = max((len(status.id) + len(status.zone) for status in coverage.devices), default=0)
+    closed = max((len(one.device) for one in coverage.closed), default=0)
+    return len(coverage.fleet) + len(coverage.shard) + max(devices, closed) > MOST_CHARACTERS
