@@ -111,6 +111,12 @@ def test_a_name_with_a_character_that_no_text_may_have_stops_nothing(stored: Sto
     store.close()
 
 
+def test_behind_any_cursor_of_the_future_there_are_no_dead_letters(stored: Stored) -> None:
+    store = stored.open()
+    assert store.dead_letters("pager", 2**64 - 1, 9) == []
+    store.close()
+
+
 @pytest.fixture
 def version_2(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hub of the next version, which keeps one thing more of an episode."""

@@ -130,6 +130,14 @@ async def test_a_cursor_from_the_future_is_refused(link: Hubs) -> None:
     assert caught.value.details() == "cursor 99 is newer than the newest event, 0: start again with cursor 0"
 
 
+async def test_behind_any_cursor_of_the_future_there_is_no_history(link: Hubs) -> None:
+    await report(link.control, smoke("e1"))
+    for newest in (False, True):
+        request = HistoryRequest(after=2**64 - 1, newest=newest)
+        found = await AlarmsStub(link.people).History(request, timeout=10)
+        assert (len(found.events), found.next) == (0, 0)
+
+
 async def test_one_address_does_not_get_every_feed(link: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "OF_ONE_ADDRESS", 1)
     first = AlarmsStub(link.people).Subscribe(SubscribeRequest(live_only=True), timeout=10)

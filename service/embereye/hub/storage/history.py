@@ -66,7 +66,7 @@ class History:
         before = min(query.before or latest + 1, latest + 1)
         zones = query.selection.zones if len(query.selection.zones) <= FEW_ZONES else ()
         since_ns, until_ns = self._recorded(query.since_ns), self._recorded(query.until_ns) or ENDLESS
-        bounds = EventBounds(query.after, before, since_ns, until_ns, tuple(zones))
+        bounds = EventBounds(min(query.after, latest), before, since_ns, until_ns, tuple(zones))
         while looked_at < MAX_LOOKED_AT and len(found) < query.limit:
             events = await self._store.read(partial(Store.search, bounds=bounds, limit=PART, newest=query.newest))
             if not events:

@@ -509,7 +509,9 @@ class Store:
 
     def dead_letters(self, webhook: str, after: int, limit: int) -> list[DeadLetter]:
         """Up to `limit` events past cursor `after` that `webhook` gave up, ascending."""
-        return list(self._rows(webhook_records.DEAD, webhook_records.read_letter, (webhook, after, limit)))
+        return list(
+            self._rows(webhook_records.DEAD, webhook_records.read_letter, (webhook, min(after, ENDLESS), limit))
+        )
 
     def audit(self, before: int, limit: int) -> list[AuditEntry]:
         """As `records.audit`."""
