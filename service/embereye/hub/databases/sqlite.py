@@ -78,6 +78,9 @@ class SqliteDatabase:
             version = self._check_version(db)
         except sqlite3.Error as error:
             raise UserError(f"{self._path} cannot be read as a hub's database: {error}") from error
+        if not version:
+            db.close()
+            raise UserError(f"{self._path} cannot be read as a hub's database: it has none of its tables")
         if version != schema.VERSION:
             db.close()
             raise UserError(

@@ -187,6 +187,7 @@ async def test_a_hub_that_runs_is_neither_restored_nor_moved(
         (["backup", "--data", "nowhere", "file"], "nowhere/hub.sqlite does not exist"),
         (["restore", "--data", ".", "nowhere"], "nowhere does not exist"),
         (["restore", "--data", "here", "garbage"], "garbage cannot be read as a hub's database"),
+        (["restore", "--data", "here", "empty"], "empty cannot be read as a hub's database: it has none of its tables"),
         (["migrate", "--data", "here", "--to", "here"], "--to names the place where it is already"),
         (["migrate", "--data", "here", "--to", "./here/"], "--to names the place where it is already"),
         (["backup", "--database", "postgresql://u:word@127.0.0.1:1/x", "file"], "cannot be reached"),
@@ -198,6 +199,7 @@ def test_what_cannot_be_done_is_said_in_one_sentence(
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
     Path("garbage").write_bytes(bytes(5000) + b"garbage")
+    Path("empty").touch()
     assert main(["hub", *words]) == 2
     error = capsys.readouterr().err
     assert sentence in error
