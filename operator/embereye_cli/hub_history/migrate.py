@@ -8,7 +8,7 @@ from pathlib import Path
 
 from embereye.hub.storage.transfer import copy_history
 from embereye.process.lifecycle import UserError
-from embereye_cli.hub_history.places import Place, add_place, find_place, owning, print_copied
+from embereye_cli.hub_history.places import Place, add_place, check_stored, find_place, owning, print_copied
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -24,6 +24,7 @@ def run(arguments: Namespace) -> int:
     place, to = find_place(arguments), _place(arguments.to)
     if to == place:
         raise UserError("--to names the place where it is already")  # and may hold a password
+    check_stored(place)
     with owning(place) as source, owning(to) as target:
         copied = copy_history(source, target, replace=arguments.replace)
         name = target.name

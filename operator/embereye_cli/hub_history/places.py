@@ -22,6 +22,11 @@ class Place:
     folder: Path = Path()
     database: str = ""
 
+    @property
+    def file(self) -> Path:
+        """The database in the folder."""
+        return self.folder / "hub.sqlite"
+
 
 def add_place(parser: ArgumentParser) -> None:
     """Declare --data and --database, one of which is needed: what is said counts before variables."""
@@ -41,6 +46,14 @@ def find_place(arguments: Namespace) -> Place:
     if not data:
         raise UserError("--data or --database is missing: name the hub's data folder, or its PostgreSQL")
     return Place(Path(data))
+
+
+def check_stored(place: Place) -> None:
+    """UserError where no hub has ever stored anything in the folder."""
+    if not place.database and not place.file.exists():
+        raise UserError(
+            f"{place.file} does not exist: name the data folder of a hub, or its PostgreSQL with --database"
+        )
 
 
 @contextlib.contextmanager
@@ -81,10 +94,8 @@ def closing(database: Database) -> Iterator[Database]:
 def _open_beside(place: Place) -> Database:
     if place.database:
         return open_database(Path(), place.database, writer=False)
-    path = place.folder / "hub.sqlite"
-    if not path.exists():
-        raise UserError(f"{path} does not exist: name the data folder of a hub, or its PostgreSQL with --database")
-    return SqliteDatabase(path, only_read=True)
+    check_stored(place)
+    return SqliteDatabase(place.file, only_read=True)
 
 
 def print_copied(copied: Sequence[CopiedTable], target: str) -> None:

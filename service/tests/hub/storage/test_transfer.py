@@ -180,6 +180,18 @@ async def test_a_hub_that_runs_is_neither_restored_nor_moved(
         assert "in use by another hub" in capsys.readouterr().err
 
 
+async def test_a_folder_that_is_mistyped_replaces_no_history(
+    stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await burn(stored)
+    before, mistyped = await everything(stored), tmp_path / "mistyped"
+    to = stored.address or str(stored.folder)
+    assert main(["hub", "migrate", "--data", str(mistyped), "--to", to, "--replace"]) == 2
+    assert "hub.sqlite does not exist: name the data folder of a hub" in capsys.readouterr().err
+    assert not mistyped.exists()
+    assert await everything(stored) == before
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
