@@ -11,6 +11,7 @@ from embereye.hub.databases.interface import Database, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.storage.store import lock_folder, open_database
 from embereye.hub.storage.transfer import CopiedTable
+from embereye.process.files import restrict
 from embereye.process.lifecycle import UserError
 from embereye_cli.processes.hub import add_database
 
@@ -72,6 +73,7 @@ def owning(place: Place) -> Iterator[Database]:
         return
     lock = lock_folder(place.folder)
     try:
+        _keep_private(place.file)
         with closing(open_database(place.folder)) as database:
             yield database
     finally:
@@ -89,6 +91,13 @@ def closing(database: Database) -> Iterator[Database]:
         raise UserError(f"{error}; nothing was changed") from error
     finally:
         database.close()
+
+
+def _keep_private(file: Path) -> None:
+    """Keep strangers out as the hub does: SQLite gives its log the permissions that the file has."""
+    with contextlib.suppress(OSError):  # where nothing can be written, opening it says so
+        file.touch(0o660)
+    restrict([file], 0o007)
 
 
 def _open_beside(place: Place) -> Database:

@@ -180,6 +180,15 @@ async def test_a_hub_that_runs_is_neither_restored_nor_moved(
         assert "in use by another hub" in capsys.readouterr().err
 
 
+async def test_strangers_read_no_history_that_was_restored_or_moved(tmp_path: Path) -> None:
+    stored, new, moved, file = Stored(tmp_path), tmp_path / "new", tmp_path / "moved", tmp_path / "backup"
+    await burn(stored)
+    assert main(["hub", "backup", *place(stored), str(file)]) == 0
+    assert main(["hub", "restore", "--data", str(new), str(file)]) == 0
+    assert main(["hub", "migrate", *place(stored), "--to", str(moved)]) == 0
+    assert [(folder / "hub.sqlite").stat().st_mode & 0o007 for folder in (new, moved)] == [0, 0]
+
+
 async def test_a_folder_that_is_mistyped_replaces_no_history(
     stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
