@@ -73,7 +73,7 @@ def owning(place: Place) -> Iterator[Database]:
         return
     lock = lock_folder(place.folder)
     try:
-        _keep_private(place.file)
+        _prepare(place.file)
         with closing(open_database(place.folder)) as database:
             yield database
     finally:
@@ -93,10 +93,15 @@ def closing(database: Database) -> Iterator[Database]:
         database.close()
 
 
-def _keep_private(file: Path) -> None:
-    """Keep strangers out as the hub does: SQLite gives its log the permissions that the file has."""
+def _prepare(file: Path) -> None:
+    """Give it to whoever owns the folder, as a service's user does, and keep strangers out as the hub does.
+
+    SQLite gives its log the owner and the permissions that the file has.
+    """
     with contextlib.suppress(OSError):  # where nothing can be written, opening it says so
         file.touch(0o660)
+        folder = file.parent.stat()
+        os.chown(file, folder.st_uid, folder.st_gid)
     restrict([file], 0o007)
 
 

@@ -189,6 +189,18 @@ async def test_strangers_read_no_history_that_was_restored_or_moved(tmp_path: Pa
     assert [(folder / "hub.sqlite").stat().st_mode & 0o007 for folder in (new, moved)] == [0, 0]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+async def test_what_root_restores_belongs_to_the_user_that_the_hub_runs_as(tmp_path: Path) -> None:
+    stored, new, file = Stored(tmp_path), tmp_path / "new", tmp_path / "backup"
+    await burn(stored)
+    new.mkdir()
+    os.chown(new, 12345, 12346)
+    assert main(["hub", "backup", *place(stored), str(file)]) == 0
+    assert main(["hub", "restore", "--data", str(new), str(file)]) == 0
+    found = (new / "hub.sqlite").stat()
+    assert (found.st_uid, found.st_gid) == (12345, 12346)
+
+
 async def test_a_folder_that_is_mistyped_replaces_no_history(
     stored: Stored, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
