@@ -176,7 +176,8 @@ class PostgresDatabase:
         row = connection.execute("SELECT version FROM hub_owner").fetchone()
         if row and row[0] > schema.VERSION:
             raise UserError(
-                f"{self.name} was written by a newer version of the hub (format {row[0]}, not {schema.VERSION})"
+                f"{self.name} was written by a newer version of the hub (format {row[0]}, not {schema.VERSION}): "
+                "start that one, or restore a backup of this version's into another database"
             )
         for statement in schema.migrations(row[0]) if row else []:
             connection.execute(_dialect(statement))

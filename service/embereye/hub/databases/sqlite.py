@@ -93,7 +93,8 @@ class SqliteDatabase:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         if version > schema.VERSION:
             raise UserError(
-                f"{self._path} was written by a newer version of the hub (format {version}, not {schema.VERSION})"
+                f"{self._path} was written by a newer version of the hub (format {version}, not {schema.VERSION}): "
+                "start that one, or move the file away and restore a backup of this version's"
             )
         return version
 
