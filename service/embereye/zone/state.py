@@ -102,12 +102,13 @@ class ZoneMachine:
             return []  # the rest of an alarm that is over: a sign that goes on was seen since
         key = key_of(item)
         old = self.contributions.get(key)
+        same = old is not None and old.item.episode == item.episode
         if item.level <= Level.CLEAR:
-            if old is None or old.ended or item.until_ns < old.item.until_ns:
+            # Nothing comes after an episode's end; how late each of its reports seems depends on its way here.
+            if old is None or old.ended or (not same and item.until_ns < old.item.until_ns):
                 return []
             old.ended = True
         else:
-            same = old is not None and old.item.episode == item.episode
             if old is not None and item.until_ns <= old.item.until_ns and item.level <= old.peak:
                 return []  # overtaken by a later report that said as much
             kept = _without_snapshot(item)

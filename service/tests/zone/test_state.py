@@ -226,6 +226,23 @@ def test_a_report_overtaken_by_a_later_one_changes_nothing() -> None:
     assert machine.state == NORMAL
 
 
+def test_a_sign_ends_although_its_end_travelled_faster_than_its_last_report() -> None:
+    machine = in_alarm()
+    # A shard says of both when the sign was last seen; on the hub's timeline that is later by the way here.
+    machine.evidence(sign(at=5.02, since=0), at(5.02))
+    machine.evidence(sign(level=Level.CLEAR, at=5.01, since=0), at(8.01))
+    (event, restored) = machine.acknowledge("Ada", "", at(9))
+    assert (event.state, restored.state) == (ACKNOWLEDGED, RESTORED)
+
+
+def test_the_end_of_an_earlier_sign_does_not_end_a_later_one() -> None:
+    machine = in_alarm()
+    machine.evidence(sign(at=10, episode="second"), at(10))
+    machine.evidence(sign(level=Level.CLEAR, at=5), at(11))
+    (event,) = machine.acknowledge("Ada", "", at(12))
+    assert event.state == ACKNOWLEDGED
+
+
 def test_a_device_whose_clock_runs_ahead_does_not_prolong_its_sign() -> None:
     machine = zone()
     machine.evidence(sign(at=7200, level=Level.PRE_ALARM), at(0))
