@@ -20,6 +20,7 @@ SWAPPED = "the bytes of its 16-bit words are swapped: raw words are little-endia
 SWAPPED_RATIO = 8  # by so much smoother is a picture whose bytes come in the right order: measured 480
 _ORDER_ROWS = 16  # of a picture that are looked at for that
 _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], np.uint8)
+_NO_NEIGHBOUR = np.finfo(np.float32).min  # °C; OpenCV takes it for what lies beyond the border
 
 Celsius = NDArray[np.float32]
 
@@ -41,10 +42,9 @@ def to_celsius(words: NDArray[np.uint16], radiometry: Radiometry) -> Celsius:
     """
     celsius = words.astype(np.float32) * np.float32(radiometry.scale) + np.float32(radiometry.offset)
     unknown = (words == NOT_MEASURED[0]) | (words == NOT_MEASURED[1])
-    if unknown.any():
-        celsius[unknown] = -np.inf if radiometry.scale > 0 else np.inf
+    celsius[unknown] = _NO_NEIGHBOUR
     around = cv2.dilate(celsius, _NEIGHBOURS)
-    mended: Celsius = np.minimum(celsius, around)
+    mended: Celsius = np.minimum(celsius, around, out=celsius, where=around > _NO_NEIGHBOUR)
     mended[unknown] = np.nan
     return mended
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from harness.settings import HEAT
 
-from embereye.detect.thermal.radiometric import RadiometricWatch, looks_swapped, to_celsius
+from embereye.detect.thermal.radiometric import CENTIKELVIN, RadiometricWatch, looks_swapped, to_celsius
 from embereye.levels import Level
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Radiometry
@@ -82,6 +82,15 @@ def test_a_lone_hot_pixel_is_a_defect_and_what_is_not_measured_is_unknown():
     assert np.isnan(celsius).sum() == 2
     words[50, 61] = 60_000
     assert to_celsius(words, Radiometry(scale=0.01, offset=-273.15))[50, 60] > 300
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 1)])
+def test_a_pixel_whose_neighbours_are_all_not_measured_keeps_its_temperature(place):
+    words = centikelvin(room())
+    words[:3, :3], words[place] = 0, 29_415
+    assert to_celsius(words, CENTIKELVIN)[place] == pytest.approx(21, abs=0.1)
+    found = run(RadiometricWatch(HEAT), [words + np.uint16(n % 2) * (words > 0) for n in range(90)])
+    assert not any(each.fault for each in found)
 
 
 def test_a_shutter_that_repeats_a_frame_is_no_fault_and_confirms_nothing():
