@@ -75,14 +75,14 @@ class RadiometricWatch:
         self._heat: HeatWatch
         self._last: Heat
         self._changed_ns = 0
-        self._structured_ns = 0
+        self._uniform_since_ns = 0  # 0: it is not
 
     def observe(self, words: NDArray[np.uint16], now_ns: int) -> Heat:
         """Assess one frame of (height, width) `words`."""
         if words.shape != self._shape:
             self._shape = words.shape
             self._heat = HeatWatch(self._thresholds, pixels=words.size, columns=words.shape[1])
-            self._before, self._structured_ns = None, now_ns
+            self._before, self._uniform_since_ns = None, 0
         if self._before is not None and np.array_equal(self._before, words):
             # A frame that a shutter's correction repeats confirms nothing.
             last = self._last
@@ -106,8 +106,10 @@ class RadiometricWatch:
 
     def _uniform(self, celsius: Celsius, now_ns: int) -> str:
         if float(np.nanstd(celsius)) >= UNIFORM_K:
-            self._structured_ns = now_ns
-        if now_ns - self._structured_ns > UNIFORM_NS:
+            self._uniform_since_ns = 0
+            return ""
+        self._uniform_since_ns = self._uniform_since_ns or now_ns
+        if now_ns - self._uniform_since_ns > UNIFORM_NS:
             return "lens covered: every pixel has the same temperature"
         return ""
 

@@ -121,6 +121,13 @@ def test_a_lens_cap_is_a_fault_and_a_closed_shutter_is_none():
     assert found[-1].fault == "lens covered: every pixel has the same temperature"
 
 
+def test_a_shutter_that_is_closed_as_a_camera_comes_back_is_no_fault():
+    watch = RadiometricWatch(HEAT)
+    flat = np.full(SHAPE, 22.0)
+    run(watch, [centikelvin(room()) for _ in range(9)])
+    assert not any(each.fault for each in run(watch, [centikelvin(flat, 0.01) for _ in range(9)], start=60))
+
+
 def test_a_frame_without_a_measured_pixel_is_unknown():
     found = RadiometricWatch(HEAT).observe(np.zeros(SHAPE, np.uint16), SECOND)
     assert found.assessment.level == Level.UNSPECIFIED
