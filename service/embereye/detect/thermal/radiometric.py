@@ -124,9 +124,13 @@ def _extreme(celsius: Celsius) -> Extreme:
 
 
 def _spot(celsius: Celsius, hottest: tuple[int, int]) -> tuple[Box, tuple[tuple[str, float, float, str], ...]]:
-    """The box around the pixels that hang together with the hottest one and are nearer to it than to the median."""
+    """The box around the pixels that hang together with the hottest one and are nearer to it than to the median.
+
+    Where what rises is colder than the median still: those that are as hot.
+    """
     height, width = celsius.shape
-    limit = (float(np.nanmedian(celsius)) + float(celsius[hottest])) / 2
+    value = float(celsius[hottest])
+    limit = min((float(np.nanmedian(celsius)) + value) / 2, value)
     _, labels, stats, centres = cv2.connectedComponentsWithStats((celsius >= limit).astype(np.uint8), connectivity=8)
     label = int(labels[hottest])
     x, y, w, h, pixels = (int(value) for value in stats[label])

@@ -40,6 +40,18 @@ def test_a_hot_spot_is_an_alarm_with_its_place_and_temperature_at_any_resolution
     assert found.fault == ""
 
 
+def test_a_fire_in_a_cold_corner_of_a_hot_hall_is_marked_there_and_not_in_the_whole_corner():
+    watch = RadiometricWatch(HEAT)
+    for second in range(300):
+        celsius = np.full(SHAPE, 45.0)
+        celsius[:50, :50], celsius[10:14, 20:24] = 20.0, 20 + min(max(second - 100, 0) / 2, 20)
+        found = watch.observe(centikelvin(celsius), (1000 + second) * SECOND)
+    assert found.assessment.level == Level.PRE_ALARM
+    x, y, width, height = found.box
+    assert 20 <= round(x * 160) < round((x + width) * 160) <= 24
+    assert 10 <= round(y * 120) < round((y + height) * 120) <= 14
+
+
 def test_a_quiet_room_is_clear_and_seen():
     found = run(RadiometricWatch(HEAT), [centikelvin(room()) for _ in range(90)])
     assert {each.assessment.level for each in found} == {Level.CLEAR}
