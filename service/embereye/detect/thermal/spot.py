@@ -19,17 +19,18 @@ class Spot(NamedTuple):
     pixels: int
 
 
-def hot_spot(celsius: NDArray[np.floating[Any]]) -> Spot | None:
-    """The hot spot of a frame (24, 32) °C, NaN where nothing was measured; None where nothing stands out."""
-    if not np.isfinite(celsius).any():
+def hot_spot(celsius: NDArray[np.floating[Any]], hottest: tuple[int, int]) -> Spot | None:
+    """The spot around `hottest` (row, column) in a frame (24, 32) °C, NaN where nothing was measured.
+
+    None where it does not stand out of the frame.
+    """
+    usual, most = float(np.nanmedian(celsius)), float(celsius[hottest])
+    if not most > usual:
         return None
-    usual, hottest = float(np.nanmedian(celsius)), float(np.nanmax(celsius))
-    if hottest <= usual:
-        return None
-    hot = np.nan_to_num(celsius, nan=-np.inf) >= (usual + hottest) / 2
+    hot = celsius >= (usual + most) / 2
     reached = np.zeros(np.add(hot.shape, 2), np.bool_)
     inner = reached[1:-1, 1:-1]
-    inner[np.unravel_index(np.nanargmax(celsius), celsius.shape)] = True
+    inner[hottest] = True
     size = 1
     while True:  # each round reaches one pixel further: at most as many as the spot is long
         wider = reached[1:-1, 1:-1].copy()

@@ -99,7 +99,7 @@ class FrameAnalysis:
 
     def _with_spot(self, found: HeatAssessment, celsius: NDArray[np.float32], now_ns: int) -> HeatAssessment:
         """`found` with where the heat is and how it grows, once there is any."""
-        spot = hot_spot(celsius) if found.level > CLEAR else None
+        spot = hot_spot(celsius, found.hottest) if found.level > CLEAR and found.hottest else None
         if spot is None:
             self._spot.forget()
             return found
