@@ -45,9 +45,7 @@ class ThermalAnalyst:
         if words.shape != self._shape:
             self._shape = words.shape
             self._ignored = rasterize(self._masks, words.shape[1], words.shape[0])
-        if self._ignored is not None:
-            words[self._ignored] = 0  # not measured
-        heat = self._watch.observe(words, now)
+        heat = self._watch.observe(words, now, self._ignored)
         finding = self._finding(heat, now)
         kept, still = self._pictures(heat, finding, frame)
         seen = Observation(frame.time_ns, (finding,))

@@ -88,7 +88,7 @@ class HeatWatch:
     """Follows one device's frames. Times are nanoseconds since the Unix epoch."""
 
     def __init__(self, thresholds: HeatThresholds, *, pixels: int = PIXELS, columns: int = COLUMNS) -> None:
-        """`pixels` of a frame in rows of `columns`."""
+        """`pixels` of a frame in rows of `columns`, without those that are ignored."""
         self.configure(thresholds)
         self._calibrated = _Calibrated(pixels, columns)
         self._relative = _Relative()
@@ -162,7 +162,7 @@ class _Calibrated:
         self, celsius: NDArray[np.floating[Any]], extreme: Extreme, now_ns: int, limits: _Limits
     ) -> HeatAssessment:
         pixel, hottest, visible = extreme
-        seen = visible >= VISIBLE_SHARE * self._pixels
+        seen = visible >= max(1, VISIBLE_SHARE * self._pixels)
         blind = "" if seen else f"only {visible} of {self._pixels} pixels are measured"
         if not visible:
             return HeatAssessment(UNKNOWN, 0.0, (), None, blind=blind)

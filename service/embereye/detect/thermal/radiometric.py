@@ -77,11 +77,17 @@ class RadiometricWatch:
         self._changed_ns = 0
         self._uniform_since_ns = 0  # 0: it is not
 
-    def observe(self, words: NDArray[np.uint16], now_ns: int) -> Heat:
-        """Assess one frame of (height, width) `words`."""
+    def observe(self, words: NDArray[np.uint16], now_ns: int, ignored: NDArray[np.bool_] | None = None) -> Heat:
+        """Assess one frame of (height, width) `words`, of which those that are `ignored` are overwritten.
+
+        They are the same in each frame of one size.
+        """
+        if ignored is not None:
+            words[ignored] = NOT_MEASURED[0]
         if words.shape != self._shape:
             self._shape = words.shape
-            self._heat = HeatWatch(self._thresholds, pixels=words.size, columns=words.shape[1])
+            pixels = words.size - (0 if ignored is None else int(np.count_nonzero(ignored)))
+            self._heat = HeatWatch(self._thresholds, pixels=pixels, columns=words.shape[1])
             self._before, self._uniform_since_ns = None, 0
         if self._before is not None and np.array_equal(self._before, words):
             # A frame that a shutter's correction repeats confirms nothing.
