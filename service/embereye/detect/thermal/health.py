@@ -54,7 +54,10 @@ class FrameRhythm:
         if changed:
             self._changed_ns = now_ns
         if self._frames:
-            self._interval_ns += (now_ns - self.latest_ns - self._interval_ns) / INTERVAL_FRAMES
+            interval_ns: float = now_ns - self.latest_ns
+            if self.established:  # an absence that was a fault does not become usual at once
+                interval_ns = min(interval_ns, self._patience_ns)
+            self._interval_ns += (interval_ns - self._interval_ns) / INTERVAL_FRAMES
         self._frames += 1
         self.latest_ns = now_ns
 
@@ -63,9 +66,13 @@ class FrameRhythm:
         """Whether enough frames have come for more to be expected."""
         return self._frames >= FRAMES_ESTABLISHED
 
+    @property
+    def _patience_ns(self) -> float:
+        return max(FRAMES_LOST_NS, FRAMES_LOST_INTERVALS * self._interval_ns)
+
     def fault(self, now_ns: int) -> str:
         """Why frames are missing or meaningless at `now_ns`; empty if they are not."""
-        patience_ns = max(FRAMES_LOST_NS, FRAMES_LOST_INTERVALS * self._interval_ns)
+        patience_ns = self._patience_ns
         if (gone_ns := now_ns - self.latest_ns) > patience_ns:
             return f"its thermal frames stopped {gone_ns / SECOND:.0f} s ago"
         if (same_ns := now_ns - self._changed_ns) > patience_ns:

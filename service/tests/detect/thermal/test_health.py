@@ -7,11 +7,12 @@ import pytest
 from harness.settings import HEAT
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.health import STUCK_LOOKS, WINDOW_LOOKS, PixelWatch, doubt
+from embereye.detect.thermal.health import FRAMES_LOST_NS, STUCK_LOOKS, WINDOW_LOOKS, FrameRhythm, PixelWatch, doubt
 from embereye.detect.thermal.heat import HeatWatch
 from embereye.detect.thermal.mlx90640 import GAIN, Calibration
 from embereye.levels import Level
 from embereye.sim.mlx90640 import invent_eeprom, measure
+from embereye.units import DAY, SECOND
 
 CALIBRATION = Calibration.from_eeprom(invent_eeprom(3))
 ROOM = np.full((24, 32), 22.0)
@@ -127,3 +128,19 @@ def test_a_damaged_gain_is_named_and_a_working_sensor_is_not_doubted() -> None:
     assert doubt(CALIBRATION, frame) == ""
     frame[GAIN] = 5
     assert "gain" in doubt(CALIBRATION, frame)
+
+
+def test_frames_that_were_lost_for_days_are_not_awaited_for_hours_when_they_are_lost_again() -> None:
+    rhythm = FrameRhythm()
+    for second in (*range(100), *range(3 * 86_400, 3 * 86_400 + 30)):
+        rhythm.observe(second * SECOND, changed=True)
+    ended_ns = 3 * DAY + 29 * SECOND
+    assert rhythm.fault(ended_ns + FRAMES_LOST_NS) == ""
+    assert rhythm.fault(ended_ns + 2 * FRAMES_LOST_NS) == "its thermal frames stopped 60 s ago"
+
+
+def test_frames_that_become_rare_are_awaited_for_longer_after_some_of_them() -> None:
+    rhythm, rare = FrameRhythm(), 600
+    for second in (*range(100), *range(100, 100 + 6 * rare, rare)):
+        rhythm.observe(second * SECOND, changed=True)
+    assert rhythm.fault((100 + 6 * rare) * SECOND) == ""
