@@ -14,6 +14,7 @@ FULL_SCALE = 4095.0  # counts of the converter for which the limits below are gi
 # does not see those counts: it is given longer, by as much as it is coarser.
 STUCK_NS = 1800 * SECOND
 STUCK_LOOKS = 30  # at least, at which it was the same: of a device that reports rarely a few may well be
+LOOK_NS = STUCK_NS // STUCK_LOOKS  # that counts between two of them, at most: a device may have been switched off
 # Channels without a sensor read next to nothing, and may do so for ever. One that read more before has lost its sensor.
 UNUSED_COUNTS = 16.0
 LOST_NS = 60 * SECOND
@@ -28,7 +29,8 @@ SLOW = ("smoke", "gas")  # a flame does flicker
 
 class _Channel(NamedTuple):
     value: float
-    changed_ns: int
+    same_ns: int  # for which it has not changed
+    looked_ns: int
     noise: float
     alive_ns: int  # when it last read more than an unused channel does; 0: never
     same: int  # looks in a row without a change
@@ -63,13 +65,12 @@ class SensorHealth:
             if not 0 <= value <= full_scale:  # nor is it NaN
                 continue
             channel = self._channels[name] = self._next(name, value, now_ns, UNUSED_COUNTS * scale)
-            same_ns = now_ns - channel.changed_ns
             silent_ns = now_ns - (omitted or {}).get(number, now_ns)
             used = value > UNUSED_COUNTS * scale
             if silent_ns >= SILENT_NS:
                 faults[name] = f"{name} has not been said for {silent_ns / SECOND:.0f} s"
-            elif same_ns >= stuck_ns and channel.same >= STUCK_LOOKS and used and not alarmed:
-                faults[name] = f"{name} is stuck at {value:g} counts for {same_ns / SECOND / 60:.0f} min"
+            elif channel.same_ns >= stuck_ns and channel.same >= STUCK_LOOKS and used and not alarmed:
+                faults[name] = f"{name} is stuck at {value:g} counts for {channel.same_ns / SECOND / 60:.0f} min"
             elif name in SLOW and channel.noise > NOISY_COUNTS * scale:
                 faults[name] = f"{name} jumps by {channel.noise:.0f} counts up and down"
             elif not used and channel.alive_ns and now_ns - channel.alive_ns >= LOST_NS:
@@ -77,11 +78,12 @@ class SensorHealth:
         return faults
 
     def _next(self, name: str, value: float, now_ns: int, unused: float) -> _Channel:
-        before = self._channels.get(name, _Channel(value, now_ns, 0.0, 0, 0))
+        before = self._channels.get(name, _Channel(value, 0, now_ns, 0.0, 0, 0))
         change = abs(value - before.value)
         return _Channel(
             value,
-            now_ns if change else before.changed_ns,
+            0 if change else before.same_ns + min(now_ns - before.looked_ns, LOOK_NS),
+            now_ns,
             before.noise + (change - before.noise) / NOISE_SAMPLES,
             now_ns if value > unused else before.alive_ns,
             0 if change else before.same + 1,

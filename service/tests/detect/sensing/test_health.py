@@ -45,9 +45,16 @@ def test_smoke_that_rises_as_quickly_as_a_fire_makes_it_is_no_noise() -> None:
 def test_a_coarser_converter_is_given_longer_to_move() -> None:
     health = SensorHealth()
     row = (283.0 / 4, 1305.0 / 4, math.nan)
-    for minutes in range(0, 61, 2):
+    for minutes in range(121):
         assert not health.inspect_row(row, minutes * 60 * SECOND, full_scale=1023)
-    assert list(health.inspect_row(row, 7300 * SECOND, full_scale=1023)) == ["smoke", "flame"]
+    assert list(health.inspect_row(row, 7260 * SECOND, full_scale=1023)) == ["smoke", "flame"]
+
+
+def test_a_device_that_was_switched_off_overnight_is_not_stuck_where_it_comes_back_to_the_same_value() -> None:
+    health = SensorHealth()
+    row = (71.0, 330.0, math.nan)
+    for second in (*range(0, 200, 5), *range(8 * 3600, 8 * 3600 + 200, 5)):
+        assert not health.inspect_row(row, second * SECOND, full_scale=1023)
 
 
 def test_a_sensor_at_its_end_in_a_fire_is_not_called_stuck_but_noise_stays_noise() -> None:
