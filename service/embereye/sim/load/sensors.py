@@ -126,6 +126,9 @@ async def _speak_text(packets: _Packets, figure: ClientFigures, pace: Pace, load
                     await writer.drain()
                 figure.latencies.add(time.monotonic() - due)
                 figure.sent(len(line))
+    except BaseException:
+        writer.transport.abort()  # closing would wait until the server has taken what it does not take
+        raise
     finally:
         writer.close()
         with contextlib.suppress(OSError):
