@@ -12,7 +12,7 @@ MB = 1e6
 # At most what a sensor shard keeps of the latest seconds, from which recordings of alarms are cut: of each sensor, and
 # of all together.
 RECENT_MB = (0.26, 33.6)
-MOST_SHARDS = 1_000_000
+MOST_DEVICES = 1_000_000  # that are asked about
 HUB_UTILIZATION = 0.7  # of the one core that a hub has: it is one process with one event loop
 
 
@@ -189,7 +189,10 @@ def _hub(devices: int, costs: Costs) -> Need:
 
 
 def _most_of_a_hub(costs: Costs) -> int:
-    return int((HUB_UTILIZATION - costs.hub_idle) / costs.hub_device)
+    spare = max(0.0, HUB_UTILIZATION - costs.hub_idle)
+    if not costs.hub_device:  # too little to be measured
+        return MOST_DEVICES if spare else 0
+    return int(spare / costs.hub_device)
 
 
 def most_of(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: float, costs: Costs) -> int:
@@ -203,4 +206,4 @@ def most_of(demand: SensorDemand | CameraDemand, whole: Plan, machine_cores: flo
         alone = plan([replace(demand, count=count)], costs)
         return alone.cores + rest * costs.hub_device > spare
 
-    return min(_fewest(too_many, MOST_SHARDS) - 1, max(0, _most_of_a_hub(costs) - rest))
+    return min(_fewest(too_many, MOST_DEVICES) - 1, max(0, _most_of_a_hub(costs) - rest))

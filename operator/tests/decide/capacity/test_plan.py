@@ -202,6 +202,21 @@ def test_a_hub_is_one_process_and_a_plan_says_where_that_is_not_enough(
     assert "BUT       a hub is one process" in capsys.readouterr().out
 
 
+def test_a_hub_for_which_a_device_cost_nothing_that_could_be_measured_is_never_full() -> None:
+    free = replace(COSTS, hub_device=0.0)
+    demand = SensorDemand("hall", 10, 10.0, 0.0)
+    whole = plan([demand], free)
+    assert not whole.hub.warning
+    assert most_of(demand, whole, 1.0, free) > 10
+
+
+def test_a_hub_that_was_busy_by_itself_has_room_for_no_device() -> None:
+    demand = SensorDemand("hall", 10, 10.0, 0.0)
+    for device in (COSTS.hub_device, 0.0):
+        whole = plan([demand], replace(COSTS, hub_idle=0.8, hub_device=device))
+        assert "one core, which 0 devices fill" in whole.hub.warning
+
+
 def test_what_comes_by_the_network_is_calculated_before_everybodys_eyes() -> None:
     for demand, arithmetic in (
         (SensorDemand("hall", 20, 10.0, 0.0), "20 x 10/s x {0.reading_bytes:,.0f} B = "),
