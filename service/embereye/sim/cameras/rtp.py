@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from typing import Any
 
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import Tasks, first_of
@@ -26,37 +27,54 @@ UDP_SEGMENT = 103  # linux/udp.h: one buffer is sent as packets of one size
 SEGMENT = struct.Struct("=H")
 SEGMENTS = 40  # packets a call: UDP takes 64 KB at most
 SEND_BUFFER = 1024 * 1024  # bytes; a few pictures
+_Found = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]  # by getaddrinfo
 PORT_STEP = 2  # the odd ports are for reports
 
 
 async def send_rtp(cameras: Cameras, host: str, port: int, stop: asyncio.Event) -> None:
-    """Send every camera to `host`: the first to `port`, the next one to the even port after it, and so on."""
-    async with Tasks() as tasks:
-        for number, spec in enumerate(cameras.specs):
-            tasks.start(_send_to(cameras, spec.id, host, port + PORT_STEP * number), name=f"rtp-{spec.id}")
-        await first_of(stop.wait(), tasks.failed.wait())
+    """Send every camera to `host`: the first to `port`, the next one to the even port after it, and so on.
+
+    Until `stop`; UserError where `host` cannot be sent to.
+    """
+    ports = range(port, port + PORT_STEP * len(cameras.specs), PORT_STEP)
+    with contextlib.ExitStack() as stack:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            pairs = [
+                [stack.enter_context(_connected(found[0], number)) for number in (even, even + 1)] for even in ports
+            ]
+        except OSError as error:
+            raise UserError(f"cannot send to {host}: {error.strerror}") from error
+        async with Tasks() as tasks:
+            for spec, (packets, reports) in zip(cameras.specs, pairs, strict=True):
+                tasks.start(_send_by(cameras, spec.id, packets, reports), name=f"rtp-{spec.id}")
+            await first_of(stop.wait(), tasks.failed.wait())
 
 
-async def _send_to(cameras: Cameras, camera: str, host: str, port: int) -> None:
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
-    family, kind, protocol, _, address = found[0]
-    with socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol) as packets, \
-            socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol) as reports:  # fmt: skip
-        packets.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        packets.connect(address)
-        reports.connect((address[0], port + 1, *address[2:]))
+def _connected(found: _Found, port: int) -> socket.socket:
+    family, kind, protocol, _, address = found
+    own = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
+    try:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        own.connect((address[0], port, *address[2:]))
+    except OSError:
+        own.close()
+        raise
+    return own
 
-        def send_picture(joined: memoryview, size: int) -> None:
-            try:
-                send_joined(packets, joined, size)
-            except OSError:  # nobody listens, or the buffer is full: packets are lost
-                cameras.unsent += 1
 
-        def send_report(data: bytes) -> None:
-            with contextlib.suppress(OSError):
-                reports.send(data)
+async def _send_by(cameras: Cameras, camera: str, packets: socket.socket, reports: socket.socket) -> None:
+    def send_picture(joined: memoryview, size: int) -> None:
+        try:
+            send_joined(packets, joined, size)
+        except OSError:  # nobody listens, or the buffer is full: packets are lost
+            cameras.unsent += 1
 
-        await stream_pictures(cameras, camera, send_picture, send_report)
+    def send_report(data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            reports.send(data)
+
+    await stream_pictures(cameras, camera, send_picture, send_report)
 
 
 def send_joined(own: socket.socket, packets: memoryview, size: int) -> None:

@@ -81,7 +81,7 @@ class _Viewer:
                         self._answer(item)
                         if item.reason == "TEARDOWN":
                             return
-        except (RtspError, ConnectionError, TimeoutError) as error:
+        except (RtspError, OSError) as error:
             logger.info("an RTSP client is gone: %s", error or "it fell silent")
         finally:
             await self._tasks.stop()

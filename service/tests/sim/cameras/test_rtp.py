@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import errno
 import socket
 
 import pytest
@@ -10,6 +11,7 @@ from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.rtp.source import RtpSource
 from embereye.camera.sources.rtsp.source import RtspSource
 from embereye.process.lifecycle import UserError
+from embereye.sim.cameras import rtsp
 from embereye.sim.cameras.rtp import check_carried, send_rtp
 from embereye.sim.cameras.rtsp import serve_rtsp
 from embereye.sim.scenes.films import CameraSpec, looped_film, prepare
@@ -59,6 +61,12 @@ async def test_cameras_are_sent_to_ports_of_their_own():
     await sender
 
 
+@pytest.mark.parametrize("host", ["::1%none", "255.255.255.255"])
+async def test_a_host_that_cannot_be_sent_to_is_named(host):
+    with pytest.raises(UserError, match=rf"cannot send to {host}: \w+"):
+        await asyncio.wait_for(send_rtp(await cameras("a"), host, 5004, asyncio.Event()), 60)
+
+
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
 async def test_cameras_are_served_by_rtsp_over_tcp_and_udp(query):
     async with rtsp_server("a") as address:
@@ -92,6 +100,26 @@ async def test_a_viewer_that_talks_nonsense_is_sent_away_and_others_go_on():
             (answer,) = parser.feed(await reader.readuntil(b"\r\n\r\n"))
             assert answer.status == status
         writer.close()
+
+
+async def test_a_viewer_whose_network_is_gone_leaves_and_others_go_on(monkeypatch, caplog):
+    read, failures = rtsp._read, [OSError(errno.EHOSTUNREACH, "No route to host")]
+
+    async def read_once_in_vain(reader):
+        if failures:
+            raise failures.pop()
+        return await read(reader)
+
+    monkeypatch.setattr(rtsp, "_read", read_once_in_vain)
+    async with rtsp_server("a") as address:
+        reader, first = await asyncio.open_connection(*address.split(":"))
+        assert not await reader.read()
+        reader, second = await asyncio.open_connection(*address.split(":"))
+        second.write(request("OPTIONS", "*", 1, {}))
+        assert await reader.readline() == b"RTSP/1.0 200 OK\r\n"
+        first.close()
+        second.close()
+    assert "task rtsp-viewer failed" not in caplog.text, "which ends the server"
 
 
 async def test_what_rtp_cannot_carry_is_told_before_anything_is_sent():
