@@ -121,6 +121,8 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         raise UserError("a load test needs --push, and pictures: all others are dialled by a shard at its own pace")
     _check_rtsp_options(arguments)
     specs = parse_specs(arguments)
+    if is_load_test(arguments) and not specs:
+        raise UserError("a load test needs at least one camera")
     size = _size(arguments.size)
     if not 0.1 <= arguments.fps <= 60:
         raise UserError(f"--fps {arguments.fps:g} is not between 0.1 and 60")

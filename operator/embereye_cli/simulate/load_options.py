@@ -13,6 +13,9 @@ from embereye.sim.load.run import LoadTest, run_load_test, sentences, write_repo
 from embereye_cli.values import duration, duration_or_seconds
 
 MOST_CLIENTS = 10_000
+# Of options that mean nothing but in a load test.
+_DEFAULTS = {"packets": 0, "max_errors": None, "min_rate": None, "max_p95": None, "max_p99": None,
+             "include_frames": False}  # fmt: skip
 
 
 def add_load_options(parser: argparse.ArgumentParser, packets: str) -> None:
@@ -46,14 +49,16 @@ def check_load_options(arguments: argparse.Namespace, rate: float) -> None:
         raise UserError("--duration and --for say the same: give one of them")
     arguments.seconds = arguments.seconds or arguments.duration
     if not is_load_test(arguments):
-        for name in ("packets", "max_errors", "min_rate", "max_p95", "max_p99", "include_frames"):
-            if getattr(arguments, name, None):
+        for name, default in _DEFAULTS.items():
+            if getattr(arguments, name, default) != default:
                 raise UserError(f"--{name.replace('_', '-')} means nothing without --clients or --report")
         return
     if arguments.clients is not None and not 1 <= arguments.clients <= MOST_CLIENTS:
         raise UserError(f"--clients {arguments.clients} is not between 1 and {MOST_CLIENTS}")
     if arguments.packets < 0 or (arguments.max_errors or 0) < 0:
         raise UserError("--packets and --max-errors cannot be less than 0")
+    if arguments.min_rate is not None and not 0 <= arguments.min_rate <= 100:
+        raise UserError(f"--min-rate {arguments.min_rate:g} is not between 0 and 100")
     if arguments.packets and arguments.seconds:
         raise UserError("--packets and --for, or --duration, both say when to end: give one of them")
     if not 0 < rate <= 100_000:

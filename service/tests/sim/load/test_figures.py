@@ -1,6 +1,7 @@
 """What a load test counts, and how it judges."""
 
 import argparse
+import asyncio
 import json
 import os
 import random
@@ -14,7 +15,15 @@ import pytest
 from embereye.process.lifecycle import UserError
 from embereye.sim.load.clients import Pace
 from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, rounded, total
-from embereye.sim.load.run import LoadTest, SystemWatch, build_report, describe_progress, is_local, sentences
+from embereye.sim.load.run import (
+    LoadTest,
+    SystemWatch,
+    build_report,
+    describe_progress,
+    is_local,
+    run_load_test,
+    sentences,
+)
 from embereye_cli.simulate import cameras, sensors
 from embereye_cli.simulate.load_options import check_load_options, is_load_test, packets_of
 
@@ -102,6 +111,16 @@ def test_a_load_of_which_most_was_never_sent_is_told_and_does_not_pass() -> None
     assert "40 packets of 120 that were due, 6.7/s, " in describe_progress(test, figures, (100.0, 126.0), watch)
 
 
+async def test_who_left_out_what_was_due_while_nothing_was_taken_has_sent_everything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("embereye.sim.load.run.GRACE_SECONDS", 0.0)
+    test = LoadTest("127.0.0.1:1", rate=100, packets=3, thresholds=Thresholds())
+    figures = [ClientFigures("a", packets=2, skipped=1), ClientFigures("b", packets=2)]
+    report = await run_load_test(test, figures, lambda: asyncio.sleep(60), asyncio.Event(), lambda _: None)
+    assert [client["errorsByReason"] for client in report["perClient"]] == [{}, {"did not send everything in time": 1}]
+
+
 def test_a_report_has_a_histogram_of_each_client_and_of_all() -> None:
     figures = [ClientFigures("a"), ClientFigures("b")]
     for figure, milliseconds in zip(figures, (1.8, 45), strict=True):
@@ -170,6 +189,10 @@ def test_loopback_is_this_machine_and_others_are_not() -> None:
         (["--clients", "2", "--frame-rate", "2"], "--frame-rate means nothing in a load test: --include-frames"),
         (["--min-rate", "50"], "--min-rate means nothing without --clients or --report"),
         (["--max-errors", "5"], "--max-errors means nothing without --clients or --report"),
+        (["--max-errors", "0"], "--max-errors means nothing without --clients or --report"),
+        (["--clients", "2", "--min-rate", "nan"], "--min-rate nan is not between 0 and 100"),
+        (["--clients", "2", "--min-rate", "950"], "--min-rate 950 is not between 0 and 100"),
+        (["--clients", "2", "--min-rate", "-1"], "--min-rate -1 is not between 0 and 100"),
         (["--clients", "2", "--report", "/there/is/none/report.json"], "there is no folder /there/is/none"),
         (["--clients", "2", "--report", "/"], "--report / cannot be written: Is a directory"),
     ],
@@ -187,6 +210,7 @@ def test_options_of_a_load_test_that_make_no_sense_are_named(arguments: list[str
         (["--push", "127.0.0.1:1", "--clients", "2", "--codec", "h264"], "--codec h264: only --rtsp serves it"),
         (["--push", "127.0.0.1:1", "--clients", "2", "--loss", "2"], "--loss 2: only --rtsp loses packets"),
         (["--push", "127.0.0.1:1", "--onvif", "127.0.0.1:2"], "--onvif: name what its cameras play"),
+        (["--push", "127.0.0.1:1", "--count", "0", "--report", "r.json"], "a load test needs at least one camera"),
     ],
 )
 def test_options_of_cameras_that_are_not_pushed_are_refused_where_they_are(
