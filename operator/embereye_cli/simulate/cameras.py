@@ -135,7 +135,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         asyncio.get_running_loop().call_later(arguments.seconds, stop.set)
     options = {"fps": arguments.fps, "size": size, "seed": arguments.seed, "fires": fires}
     if arguments.push:
-        address_option("--push", arguments.push, any_port=True)
+        address_option("--push", arguments.push)
     tls = tls_options(arguments, usable=bool(arguments.push), needed="--push")
     cameras = await prepare(specs, **options)
     if is_load_test(arguments):
@@ -196,7 +196,8 @@ async def _main_rtp(cameras: Cameras, arguments: argparse.Namespace, stop: async
         logger.info("sending %s to %s, ports %d to %d", counted(count, "camera"), host, port, last)
         await send_rtp(cameras, host, port, stop)
         return 0
-    host, port = address_option("--rtsp", arguments.rtsp, any_port=True)
+    # By ONVIF cameras tell the address that was given.
+    host, port = address_option("--rtsp", arguments.rtsp, any_port=not arguments.onvif)
 
     def ready(bound: int) -> None:
         logger.info("%s on rtsp://%s:%d/ID", counted(count, "camera"), host, bound)

@@ -21,9 +21,14 @@ PORTS_VARIABLE = "EMBEREYE_PORTS"  # a range, such as 20000-20999, that ports ar
 def address_option(option: str, text: str, *, any_port: bool = False) -> tuple[str, int]:
     """Host and port of the HOST:PORT that a person gave with `option`; UserError where it is none."""
     try:
-        return split_address(text, any_port=any_port)
+        host, port = split_address(text, any_port=any_port)
     except ValueError as error:
         raise UserError(f"{option} {error}") from error
+    try:
+        host.encode("idna")  # as whoever looks for it does
+    except UnicodeError as error:
+        raise UserError(f'{option} {text}: "{host}" is no name of a host: {error}') from error
+    return host, port
 
 
 def server_url(name: str, text: str, ports: Mapping[str, int]) -> tuple[str, str, int]:

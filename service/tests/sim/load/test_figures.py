@@ -210,10 +210,15 @@ def test_options_of_a_load_test_that_make_no_sense_are_named(arguments: list[str
         (["--push", "127.0.0.1:1", "--clients", "2", "--codec", "h264"], "--codec h264: only --rtsp serves it"),
         (["--push", "127.0.0.1:1", "--clients", "2", "--loss", "2"], "--loss 2: only --rtsp loses packets"),
         (["--push", "127.0.0.1:1", "--onvif", "127.0.0.1:2"], "--onvif: name what its cameras play"),
+        (["--push", "127.0.0.1:0", "--duration", "0.1"], "--push 127.0.0.1:0 is not HOST:PORT"),
+        (
+            ["--rtsp", "127.0.0.1:0", "--codec", "h264", "--onvif", "127.0.0.1:0", "--duration", "0.1"],
+            "--rtsp 127.0.0.1:0 is not HOST:PORT",
+        ),
         (["--push", "127.0.0.1:1", "--count", "0", "--report", "r.json"], "a load test needs at least one camera"),
     ],
 )
-def test_options_of_cameras_that_are_not_pushed_are_refused_where_they_are(
+def test_options_of_cameras_that_make_no_sense_are_refused(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     parser = argparse.ArgumentParser()
