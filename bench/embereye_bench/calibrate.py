@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from embereye.process.files import check_writable
 from embereye.process.lifecycle import UserError, raise_descriptor_limit
 from embereye.process.telemetry.usage import cpu_seconds, resident_mb
 from embereye_bench.cameras.jpeg import Fleet, fleet
@@ -47,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("say what to measure: sensors, cameras, hub, …, or --calibrate; see embereye bench --help")
     if not 0.5 <= arguments.seconds <= 600:
         raise UserError(f"--seconds {arguments.seconds:g} is not between 0.5 and 600")
+    check_writable("--to", arguments.to)
     raise_descriptor_limit()
     costs = calibrate(arguments.seconds, lambda line: print(line, file=sys.stderr, flush=True))
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from embereye.process.files import check_writable
 from embereye.process.lifecycle import UserError, raise_descriptor_limit
 from embereye_bench.cameras import command as cameras
 from embereye_bench.hub import command as hub
@@ -44,6 +45,8 @@ def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure and write; returns the exit code."""
+    if arguments.to:
+        check_writable("--to", arguments.to)
     record = measure(arguments)
     path = arguments.to or FOLDER / f"{record.at[:16].replace(':', '-')}-{record.commit[:8]}.json"
     write(path, record)

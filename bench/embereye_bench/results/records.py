@@ -94,13 +94,13 @@ def write(path: Path, record: Record) -> None:
     """Write a record."""
     document = {"version": VERSION, **asdict(record)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read(path: Path) -> Record:
     """Read a record; UserError where it is none."""
     try:
-        document = json.loads(path.read_text())
+        document = json.loads(path.read_text(encoding="utf-8"))
         if document["version"] != VERSION:
             raise UserError(f"{path}: version {document['version']} of records is not {VERSION}, which is read here")
         rows = tuple(

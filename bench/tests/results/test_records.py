@@ -1,13 +1,20 @@
 """Records of benchmarks: what is worse, what is noise, and what only the machine did."""
 
+import argparse
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from embereye.process.lifecycle import UserError
+from embereye_bench import calibrate
 from embereye_bench.report import Result, Scale
 from embereye_bench.results import compare as compare_command
+from embereye_bench.results import record as record_command
 from embereye_bench.results.record import choose, sample_rows
 from embereye_bench.results.records import Record, Row, Sample, compare, describe_machine, newest, read, write
 from embereye_bench.results.reference import measure_reference
@@ -69,6 +76,31 @@ def test_a_record_is_read_as_it_was_written_and_the_newest_of_a_like_machine_is_
     assert read(tmp_path / "b.json") == old
     assert newest(tmp_path, MACHINE) == tmp_path / "a.json"
     assert newest(tmp_path, {"cpu": "None", "cores": 1}) is None
+
+
+def test_a_record_is_written_and_read_whatever_the_locale(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write(path, record(row()))
+    script = (
+        "import sys, pathlib; from embereye_bench.results.records import read, write;"
+        "path = pathlib.Path(sys.argv[1]); write(path, read(path))"
+    )
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", script, str(path)], env=environment, check=True)
+    assert read(path) == record(row())
+
+
+@pytest.mark.parametrize(("command", "measure"), [(record_command, "measure"), (calibrate, "calibrate")])
+def test_nothing_is_measured_for_a_file_that_cannot_be_written(
+    command: ModuleType, measure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, measure, lambda *_: pytest.fail("it was measured"))
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    calibrating = ["--calibrate"] if command is calibrate else []
+    for path, why in ((tmp_path, "cannot be written: Is a directory"), (tmp_path / "a" / "b", "there is no folder")):
+        with pytest.raises(UserError, match=f"--to {path}:? {why}"):
+            command.run(parser.parse_args([*calibrating, "--to", str(path)]))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 99}', '{"version": 1, "rows": [{}]}'])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+from embereye.process.files import check_writable
 from embereye.process.lifecycle import UserError
 from embereye.sim.load.figures import ClientFigures, Thresholds
 from embereye.sim.load.run import LoadTest, run_load_test, sentences, write_report
@@ -64,20 +65,7 @@ def check_load_options(arguments: argparse.Namespace, rate: float) -> None:
     if not 0 < rate <= 100_000:
         raise UserError(f"--rate {rate:g} is not more than 0 and at most 100000 in a load test")
     if arguments.report:
-        _check_writable(arguments.report)
-
-
-def _check_writable(path: Path) -> None:
-    """UserError where there could be no report at `path` at the end; what is there stays."""
-    folder, new = path.absolute().parent, not path.exists()
-    if not folder.is_dir():
-        raise UserError(f"--report {path}: there is no folder {folder}")
-    try:
-        path.open("ab").close()
-        if new:
-            path.unlink()
-    except OSError as error:
-        raise UserError(f"--report {path} cannot be written: {error.strerror}") from error
+        check_writable("--report", arguments.report)
 
 
 def packets_of(arguments: argparse.Namespace, rate: float) -> int:

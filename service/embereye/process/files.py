@@ -6,6 +6,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from embereye.process.lifecycle import UserError
+
 
 def sync_folder(folder: Path) -> None:
     """Make what was renamed in `folder` outlive a power cut."""
@@ -54,3 +56,16 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool 
         raise
     if durable:
         sync_folder(path.parent)
+
+
+def check_writable(option: str, path: Path) -> None:
+    """UserError where nothing could be written at `path`, which `option` names, later on; what is there stays."""
+    folder, new = path.absolute().parent, not path.exists()
+    if not folder.is_dir():
+        raise UserError(f"{option} {path}: there is no folder {folder}")
+    try:
+        path.open("ab").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise UserError(f"{option} {path} cannot be written: {error.strerror}") from error
