@@ -20,6 +20,7 @@ from embereye.v1.ingest_pb2 import IngestResponse
 
 Call = TypeVar("Call", bound="grpc.aio.StreamStreamCall[Any, Any]")
 CONNECT_SECONDS = 5.0
+HELD_SECONDS = 1.0  # after which a connection was a good one: those who are turned away dial ever less often
 STALLED_SECONDS = 10.0  # for one packet, after which the connection is given up
 
 
@@ -90,8 +91,11 @@ async def keep_speaking(speak: Callable[[], Awaitable[None]], figure: ClientFigu
     backoff = Backoff(floor=0.1, cap=5.0, jitter=random.Random(f"{seed}/{figure.id}/again"))
     figure.began = pace.began
     while not pace.over:
+        began, before = time.monotonic(), figure.packets
         with counted(figure):
             await speak()
+        if figure.packets > before and time.monotonic() - began >= HELD_SECONDS:
+            backoff.reset()
         if not pace.over:
             await asyncio.sleep(backoff.next())
 

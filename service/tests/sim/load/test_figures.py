@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from embereye.process.lifecycle import UserError
-from embereye.sim.load.clients import Pace
+from embereye.sim.load.clients import Pace, keep_speaking
 from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, rounded, total
 from embereye.sim.load.run import (
     LoadTest,
@@ -167,6 +167,32 @@ async def test_a_packet_that_is_sent_late_does_not_put_off_those_after_it(monkey
     now += 10
     assert pace.skip_to(now) == 1
     assert pace.over
+
+
+@pytest.mark.parametrize(("held", "longest"), [(1.0, 0.1), (0.5, 5.0)])
+async def test_who_was_connected_dials_again_at_once_and_who_is_turned_away_ever_less_often(
+    monkeypatch: pytest.MonkeyPatch, held: float, longest: float
+) -> None:
+    waits: list[float] = []
+    now = 100.0
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("embereye.sim.load.clients.asyncio.sleep", sleep)
+    monkeypatch.setattr("embereye.sim.load.clients.time.monotonic", lambda: now)
+    figure, pace = ClientFigures("a"), Pace(rate=10.0, packets=40, began=now)
+
+    async def speak() -> None:
+        nonlocal now
+        now += held
+        pace.number += 1
+        figure.sent(10)
+        raise ConnectionResetError("sent on")
+
+    await keep_speaking(speak, figure, pace, seed=1)
+    assert 0.8 * longest < max(waits) <= longest
+    assert figure.errors["sent on"] == 40
 
 
 def test_loopback_is_this_machine_and_others_are_not() -> None:
