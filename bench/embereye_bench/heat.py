@@ -33,7 +33,7 @@ SIZES_KW = tuple(0.05 * 1.25**step for step in range(40))
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the thermal path says of a scene; seconds from its start, NaN: never."""
+    """What the thermal path says of a scene; seconds from its start, infinite: never."""
 
     pre_alarm: float
     alarm: float
@@ -49,22 +49,22 @@ def play(scene: Scene, seed: int = 1, rate: float = RATE) -> Outcome:
     """Show `scene` to one device: raw words with noise, calibrated, watched as a shard does. Ends with the alarm."""
     dice = np.random.default_rng(seed)
     watch, chip = HeatWatch(HEAT), _chip()
-    pre_alarm = alarm = ideal = math.nan
+    pre_alarm = alarm = ideal = math.inf
     for number in range(int(scene.seconds * rate)):
         time = number / rate
         picture = scene.picture(time)
-        if math.isnan(ideal) and picture.max() >= HEAT.alarm_c:
+        if math.isinf(ideal) and picture.max() >= HEAT.alarm_c:
             ideal = time
-        if math.isnan(alarm):
+        if math.isinf(alarm):
             noisy = picture + dice.normal(0, NOISE_K, picture.shape)
             words = measure(chip, noisy, ambient=scene.room(time) + CHIP_ABOVE_ROOM)
             celsius = chip.temperatures(words[None])
             level = watch.observe_extreme(celsius[0], extremes(celsius)[0], START_NS + int(time * SECOND)).level
-            if level > Level.CLEAR and math.isnan(pre_alarm):
+            if level > Level.CLEAR and math.isinf(pre_alarm):
                 pre_alarm = time
             if level >= Level.ALARM:
                 alarm = time
-        elif not math.isnan(ideal):
+        elif not math.isinf(ideal):
             break
     return Outcome(pre_alarm, alarm, ideal)
 
@@ -101,9 +101,9 @@ def _smallest(distance: float, lens: Lens) -> Callable[[Scale], Result]:
         for kilowatts in SIZES_KW:
             scene = replace(burning("ultrafast", distance, seconds=seconds, most=kilowatts), lens=lens)
             outcomes = [play(scene, seed) for seed in range(scale.rounds)]
-            if not any(math.isnan(each.alarm) for each in outcomes):
+            if not any(math.isinf(each.alarm) for each in outcomes):
                 found = min(found, kilowatts)
-            if not math.isnan(outcomes[0].ideal):
+            if not math.isinf(outcomes[0].ideal):
                 ideal = kilowatts
                 break
         name = f"smallest-{distance:g}m{'-wide' if lens is WIDE else ''}"
@@ -117,8 +117,8 @@ def _harmless(scene: Scene, expected: bool) -> Callable[[Scale], Result]:
 
     def benchmark(scale: Scale) -> Result:
         found = [play(scene, seed) for seed in range(scale.rounds)]
-        alarms = sum(not math.isnan(each.alarm) for each in found) / len(found)
-        ideal = float(not math.isnan(found[0].ideal))
+        alarms = sum(not math.isinf(each.alarm) for each in found) / len(found)
+        ideal = float(not math.isinf(found[0].ideal))
         reach = "hot enough to alarm" if expected else "0"
         ratio = alarms / ideal if ideal else 0.0
         return Result(scene.name, alarms, "alarms", ideal, ratio, reach, expected or not alarms)
