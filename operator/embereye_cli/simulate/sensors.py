@@ -124,9 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
         except sqlite3.Error as error:
             raise UserError(f"--spool {arguments.spool} cannot be used: {error}") from error
         acknowledged = f"; {stats.acknowledged} acknowledged, {stats.waiting} not" if arguments.grpc else ""
+        sent = "" if arguments.grpc else f", {counted(stats.sent_bytes, 'byte')}"
         print(
             f"{counted(len(specs), 'device')}: {counted(stats.readings, 'reading')}, {counted(stats.frames, 'frame')}, "
-            f"{counted(stats.calibrations, 'calibration')}, {counted(stats.sent_bytes, 'byte')}; "
+            f"{counted(stats.calibrations, 'calibration')}{sent}; "
             f"{counted(stats.connections, 'connection')}, {stats.failures} failed, {stats.lost} lost; "
             f"{counted(stats.dropped, 'packet')} dropped because the server was too slow"
             f"{acknowledged}"

@@ -64,7 +64,7 @@ class SensorStats:
     frames: int = 0
     calibrations: int = 0
     dropped: int = 0  # packets not sent because the server was too slow
-    sent_bytes: int = 0
+    sent_bytes: int = 0  # by text
     acknowledged: int = 0  # readings and frames, by gRPC
     waiting: int = 0  # of those, what no shard has acknowledged
 

@@ -276,4 +276,6 @@ def test_the_command_ends_by_itself_and_says_what_it_sent(capsys: pytest.Capture
 def test_the_command_fails_where_nobody_acknowledges_anything(capsys: pytest.CaptureFixture[str]) -> None:
     target = f"127.0.0.1:{free_port()}"
     assert simulate_sensors.run(parse("--target", target, "--grpc", "--frame-rate", "0", "--duration", "1")) == 1
-    assert "; 0 acknowledged, " in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "; 0 acknowledged, " in out
+    assert "byte" not in out, "which are counted of text alone"
