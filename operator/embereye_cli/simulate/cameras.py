@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from embereye.process import lifecycle
@@ -17,7 +18,7 @@ from embereye.sim.cameras.rtsp import serve_rtsp
 from embereye.sim.load.cameras import CameraLoad, push_load
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.load.run import LoadTest
-from embereye.sim.scenes.films import Cameras, CameraSpec, prepare
+from embereye.sim.scenes.films import CLIP_FRAMES, Cameras, CameraSpec, prepare
 from embereye.sim.scenes.fire import parse_fire
 from embereye.units import counted
 from embereye.wire.onvif.media import Profile
@@ -51,7 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fire", action="append", default=[], metavar="at=S,for=S,device=ID|zone=Z",
                         help="a fire: when, how long, where; may be repeated")  # fmt: skip
     parser.add_argument("--clip", action="append", default=[], metavar="PATH=ID",
-                        help="show a video file, over and over, as camera ID; may be repeated")  # fmt: skip
+                        help=f"show the first {CLIP_FRAMES} pictures of a video file, over and over, as camera ID; "
+                        "may be repeated")  # fmt: skip
     parser.add_argument("--thermal", action="append", default=[], metavar="ID[=ZONE]",
                         help="a radiometric camera, 160x120, 9 frames/s, raw 16-bit centikelvin; needs --push; "
                         "may be repeated")  # fmt: skip
@@ -75,12 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
     """The cameras that the arguments name; UserError where they are not understood."""
-    clips = {}
-    for text in arguments.clip:
-        path, equals, camera = text.rpartition("=")
-        if not equals or not camera or not Path(path).is_file():
-            raise UserError(f'--clip "{text}": write PATH=ID with the path of a video file')
-        clips[camera] = Path(path)
+    clips = _parse_clips(arguments.clip)
     specs = {}
     if arguments.cameras:
         for part in arguments.cameras.split(","):
@@ -107,6 +104,19 @@ def parse_specs(arguments: argparse.Namespace) -> list[CameraSpec]:
     for camera, path in clips.items():
         specs.setdefault(camera, CameraSpec(camera, "", path))
     return list(specs.values())
+
+
+def _parse_clips(texts: Sequence[str]) -> dict[str, Path]:
+    """Video files by the camera that shows them."""
+    clips: dict[str, Path] = {}
+    for text in texts:
+        path, equals, camera = text.rpartition("=")
+        if not equals or not camera or not Path(path).is_file():
+            raise UserError(f'--clip "{text}": write PATH=ID with the path of a video file')
+        if "/" in camera or camera in clips:
+            raise UserError(f'--clip "{text}": "{camera}" has another clip, or a slash in it')
+        clips[camera] = Path(path)
+    return clips
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -35,6 +35,14 @@ def test_a_clip_is_a_camera_of_its_own_or_one_of_those_named(tmp_path):
     assert parse_specs(arguments("--clip", f"{clip}=c9")) == [CameraSpec("c9", "", clip)]
 
 
+@pytest.mark.parametrize("names", [("c1", "c1"), ("c/1",)])
+def test_a_clip_that_nobody_could_see_is_refused(names, tmp_path):
+    clip = tmp_path / "a.mp4"
+    clip.write_bytes(b"x")
+    with pytest.raises(UserError, match=f"a.mp4={names[-1]}"):
+        parse_specs(arguments(*(word for name in names for word in ("--clip", f"{clip}={name}"))))
+
+
 def test_a_thermal_camera_is_one_of_its_own_that_is_pushed():
     specs = parse_specs(arguments("--thermal", "t1=attic", "--thermal", "t2", "--push", "127.0.0.1:1"))
     assert specs == [CameraSpec("t1", "attic", thermal=True), CameraSpec("t2", thermal=True)]
