@@ -137,6 +137,7 @@ class MultipartParser:
             if len(buffer) < length:
                 return False
             if buffer.startswith(SOI) and buffer.startswith(EOI, length - 2):
+                self._steps = 0
                 parts.append(bytes(memoryview(buffer)[:length]))
                 return self._enter(_State.HUNT, length)
         picture_end = self._find_picture_end()

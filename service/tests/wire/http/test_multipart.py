@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from embereye.wire.http.multipart import MAX_HEADERS, MultipartParser, boundary_of
+from embereye.wire.http.multipart import MAX_HEADERS, MAX_STEPS, MultipartParser, boundary_of
 
 
 def picture(seed=0):
@@ -102,6 +102,14 @@ def test_a_picture_of_a_length_that_is_believed_is_handed_over_once_its_last_byt
     parser = MultipartParser(TYPE)
     assert parser.feed(data[:-3]) == [A]
     assert parser.feed(data[-3:-2]) == [B]
+
+
+def test_pictures_whose_lengths_are_true_are_taken_for_as_long_as_they_come():
+    parser = MultipartParser(TYPE)
+    data, pictures = sized([A] * 100), 0
+    for _ in range(MAX_STEPS // 100):
+        pictures += len(parser.feed(data))
+    assert pictures == MAX_STEPS // 100 * 100
 
 
 def test_a_part_that_is_no_picture_ends_at_the_next_boundary():
