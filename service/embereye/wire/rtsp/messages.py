@@ -26,6 +26,7 @@ _METHODS = (
 )  # fmt: skip
 _BEGINNINGS = (b"RTSP/", b"HTTP/", *(method + b" " for method in _METHODS))  # of messages
 _LONGEST = max(map(len, _BEGINNINGS))
+_PAYLOAD_TYPES = {str(number): number for number in range(128)}
 _DIMENSIONS = re.compile(r"(\d{1,5})[,x-](\d{1,5})$")
 
 
@@ -273,7 +274,7 @@ def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
         kind, _, value = line.strip().partition("=")
         if kind == "m":
             media, *words = value.split()[:20] or [""]
-            formats = [int(word) for word in words[2:] if word.isdecimal() and int(word) < 128]
+            formats = [_PAYLOAD_TYPES[word] for word in words[2:] if word in _PAYLOAD_TYPES]
             sections.append(_Section(media.lower(), formats, "".join(words[1:2]).upper()))
         elif kind == "a":
             name, _, text = value.partition(":")
@@ -289,9 +290,9 @@ def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
 def _tracks(section: _Section, base: str, whole: _Section, others: Mapping[int, Mapping[str, str]]) -> list[Track]:
     names: dict[int, str] = {}
     for text in section.values("rtpmap"):
-        number, _, encoding = text.partition(" ")
-        if number.isdecimal() and int(number) < 128:
-            names[int(number)] = encoding.partition("/")[0].strip().upper()
+        word, _, encoding = text.partition(" ")
+        if word in _PAYLOAD_TYPES:
+            names[_PAYLOAD_TYPES[word]] = encoding.partition("/")[0].strip().upper()
     formats = section.formats or list(names)  # some cameras name none in the medium's line
     names.setdefault(26, "JPEG")
     control = resolve(base, next(iter(section.values("control")), "*"))
@@ -311,13 +312,13 @@ def _parameters(section: _Section) -> dict[int, dict[str, str]]:
     """The parameters of each format, by its number."""
     found: dict[int, dict[str, str]] = {}
     for text in section.values("fmtp"):
-        number, _, items = text.partition(" ")
-        if not number.isdecimal() or len(number) > 3:
+        word, _, items = text.partition(" ")
+        if word not in _PAYLOAD_TYPES:
             continue
         for item in items.split(";"):
             name, _, value = item.partition("=")
             if name.strip():
-                found.setdefault(int(number), {})[name.strip().lower()] = value.strip()
+                found.setdefault(_PAYLOAD_TYPES[word], {})[name.strip().lower()] = value.strip()
     return found
 
 

@@ -139,6 +139,14 @@ def test_formats_and_parameters_that_stand_in_the_wrong_place_are_found():
     assert (video.encoding, video.payload_type, video.parameter_sets) == ("H264", 96, [b"gB"])
 
 
+def test_payload_types_that_are_no_payload_types_are_left_out():
+    endless = "9" * 5_000  # digits, more than Python makes a number of
+    for number in (endless, "128"):
+        sdp = f"m=video 0 RTP/AVP {number} 96\r\na=rtpmap:{number} JPEG/90000\r\na=rtpmap:96 H264/90000\r\n"
+        ((video,), _) = read_description(sdp.encode(), "rtsp://c/")
+        assert (video.encoding, video.payload_type) == ("H264", 96)
+
+
 def test_what_a_long_description_costs_grows_with_its_length_alone():
     formats = " ".join(map(str, range(96, 113)))
     lines = [f"m=video 0 RTP/AVP {formats}"] * 40 + ["a=fmtp:1 x=1", "a=rtcp-fb:1 nack"] * 200
