@@ -431,10 +431,10 @@ class Depacketizer:
 
     def _tables_of(self, frame: ArrivingPicture) -> bytes:
         quality = frame.key >> 16 & 0xFF
-        described = frame.described or self._described
         if quality < 128:
             return quantization(quality)
-        tables = (described and described.tables) or frame.tables or self._tables.get(quality, b"")
+        own = (frame.described and frame.described.tables) or frame.tables
+        tables = own or (self._described and self._described.tables) or self._tables.get(quality, b"")
         if not tables:
             raise JpegError("unsupported JPEG", f"the quantization tables of Q {quality} have not come")
         return tables

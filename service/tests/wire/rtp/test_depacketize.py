@@ -59,6 +59,14 @@ def fed(receiver, *groups, now=0):
     return found
 
 
+def with_extension(packet, jpeg):
+    """`packet` with the segments of `jpeg` in ONVIF's header extension."""
+    segments = jpeg[2 : jpeg.index(b"\xff\xda")]
+    segments += b"\xff" * (-len(segments) % 4)
+    extension = struct.pack(">HH", 0xFFD8, len(segments) // 4) + segments
+    return bytes([packet[0] | 0x10]) + packet[1:12] + extension + packet[12:]
+
+
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("interval", [0, 1, 7, 10])
 @pytest.mark.parametrize("quality", [1, 30, 50, 75, 99, 100])
@@ -148,13 +156,19 @@ def test_a_size_beyond_2040_pixels_comes_from_the_source_or_from_onvifs_extensio
     assert not blind.usable
     assert "give its size" in receiver.counts.problem
     (given,) = fed(Depacketizer(size=(2056, 16)), group)
-    segments = jpeg[2 : jpeg.index(b"\xff\xda")]
-    segments += b"\xff" * (-len(segments) % 4)
-    extension = struct.pack(">HH", 0xFFD8, len(segments) // 4) + segments
-    group[0] = bytes([group[0][0] | 0x10]) + group[0][1:12] + extension + group[0][12:]
+    group[0] = with_extension(group[0], jpeg)
     (extended,) = fed(Depacketizer(), group)
     for picture in (given, extended):
         assert (decoded(picture.data) == decoded(jpeg)).all()
+
+
+def test_tables_of_a_picture_count_before_those_that_onvifs_extension_gave_an_earlier_one():
+    described, later = encoded(quality=90), encoded(1, quality=20)
+    first, second = packets(described, later, quality=255)
+    first[0] = with_extension(first[0], described)
+    pictures = fed(Depacketizer(), first, second)
+    assert [bool((decoded(picture.data) == decoded(jpeg)).all()) for picture, jpeg in
+            zip(pictures, (described, later), strict=True)] == [True, True]  # fmt: skip
 
 
 def test_a_size_that_is_no_multiple_of_8_is_exact_where_the_source_says_so():
