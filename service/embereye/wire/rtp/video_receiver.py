@@ -117,7 +117,8 @@ class VideoReceiver:
         found: list[AccessUnit] = []
         for packet, lost in self._ordered.expire(now_ns):
             self._unpack(packet, found, lost=lost)
-        if self._assembler.open and not self._ordered.waiting and now_ns - self._heard_ns >= self._deadline_ns:
+        arriving = self._ordered.waiting or self._fragments
+        if self._assembler.open and not arriving and now_ns - self._heard_ns >= self._deadline_ns:
             self._count(self._assembler.finish(), found)
         return found
 

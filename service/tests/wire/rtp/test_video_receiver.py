@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.units import MILLISECOND
 from embereye.wire.rtp.depacketize import DEADLINE_NS, TAKEOVER_NS
-from embereye.wire.rtp.nal_payload import AP, FU, FU_A, STAP_A, H264Format, H265Format, NalFormat
+from embereye.wire.rtp.nal_payload import AP, FU, FU_A, FU_START, STAP_A, H264Format, H265Format, NalFormat
 from embereye.wire.rtp.video_receiver import VideoReceiver
 from embereye.wire.video.access_unit import MAX_SETS, MAX_UNIT, AccessUnit
 
@@ -247,6 +247,17 @@ def test_a_gap_is_waited_for_until_the_deadline_and_no_longer(encoding):
     found = fed(ours, *groups[5:11], now=2 * DEADLINE_NS)
     found += ours.poll(3 * DEADLINE_NS)
     assert [bool(unit.damaged) for unit in found] == [False] * 4 + [True] * len(found[4:])
+
+
+def test_a_sender_that_pauses_within_a_slice_has_not_ended_its_picture():
+    sent = coded("H264", 16, 320, 240, x264="slices=4:sliced-threads=0:bframes=0")
+    before, within, after = (groups := packets("H264", sent))[:8], groups[8], groups[9:]
+    second = [n for n, packet in enumerate(within) if packet[12] & 0x1F == FU_A and packet[13] & FU_START][1]
+    ours = receiver("H264")
+    found = fed(ours, *before, within[: second + 1])
+    found += ours.poll(DEADLINE_NS)
+    found += fed(ours, within[second + 1 :], *after, now=DEADLINE_NS)
+    assert [(nals_of(unit), unit.damaged) for unit in found] == [(nals, "") for _, nals in sent]
 
 
 @BOTH
