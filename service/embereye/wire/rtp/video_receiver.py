@@ -57,6 +57,7 @@ class VideoReceiver:
         self._held = 0  # bytes of them
         self._head = b""  # its header
         self._timestamp = -1  # of the packet before
+        self._marked = False  # the sender marks the last packet of a picture: without a mark none has ended
 
     @property
     def pending(self) -> bool:
@@ -117,7 +118,8 @@ class VideoReceiver:
         found: list[AccessUnit] = []
         for packet, lost in self._ordered.expire(now_ns):
             self._unpack(packet, found, lost=lost)
-        arriving = self._ordered.waiting or self._fragments
+        marked = self._marked and not self._assembler.split_pictures
+        arriving = marked or self._ordered.waiting or self._fragments
         if self._assembler.open and not arriving and now_ns - self._heard_ns >= self._deadline_ns:
             self._count(self._assembler.finish(), found)
         return found
@@ -219,6 +221,7 @@ class VideoReceiver:
                 continue
             for nal in taken_apart(whole):
                 self._count(self._assembler.add(nal, packet.timestamp), found)
+        self._marked |= packet.marker
         if packet.marker and not self._assembler.split_pictures:
             self._drop_fragments()
             self._count(self._assembler.finish(), found)

@@ -260,6 +260,18 @@ def test_a_sender_that_pauses_within_a_slice_has_not_ended_its_picture():
     assert [(nals_of(unit), unit.damaged) for unit in found] == [(nals, "") for _, nals in sent]
 
 
+def test_a_picture_whose_end_was_lost_is_not_trusted_however_late_the_next_one_comes():
+    sent = coded("H264", 16, 320, 240, x264="slices=4:sliced-threads=0:bframes=0")
+    groups = packets("H264", sent, limit=max(map(len, sent[8][1])))
+    assert len(groups[8]) == 4  # the parameter sets with the first slice, and the others
+    ours = receiver("H264")
+    found = fed(ours, *groups[:8], groups[8][:-1])
+    found += ours.poll(DEADLINE_NS)
+    found += fed(ours, *groups[9:], now=DEADLINE_NS)
+    found += ours.poll(2 * DEADLINE_NS)
+    assert [bool(unit.damaged) for unit in found] == [False] * 8 + [True] * 8
+
+
 @BOTH
 def test_a_sender_without_markers_is_understood_one_picture_later(encoding):
     sent = coded(encoding, 16)
