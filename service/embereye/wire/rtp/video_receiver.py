@@ -75,7 +75,7 @@ class VideoReceiver:
         Returns the access units that they complete.
         """
         found: list[AccessUnit] = []
-        for start in range(0, len(packets), size):
+        for start in range(0, len(packets), size or 1):
             packet = packets[start : start + size]
             if not (self._fragments and self._continue_fragments(packet, now_ns)):
                 found += self._receive(packet, now_ns)

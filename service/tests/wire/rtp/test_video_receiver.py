@@ -423,6 +423,14 @@ def test_nal_units_that_a_sender_took_for_one_are_taken_apart(encoding, limit, f
     assert not any(unit.damaged for unit in found)
 
 
+@BOTH
+def test_an_empty_packet_as_a_connection_can_carry_it_changes_nothing(encoding):
+    first, *others = packets(encoding, coded(encoding, 16))
+    found = fed(ours := receiver(encoding), first, [b""], *others)
+    assert len(trusted(found)) == 16
+    assert ours.counts.malformed == 0
+
+
 def test_an_endless_picture_is_given_up():
     ours = receiver("H264")
     fed(ours, *packets("H264", coded("H264", 1)))
@@ -502,5 +510,5 @@ def test_no_packets_make_it_raise(data):
         if packet and data.draw(st.booleans()):
             packet[data.draw(st.integers(0, len(packet) - 1))] = data.draw(st.integers(0, 255))
         now += data.draw(st.sampled_from([0, 10 * MILLISECOND, 200 * MILLISECOND]))
-        ours.feed_joined(memoryview(packet), max(1, len(packet)), now)
+        ours.feed_joined(memoryview(packet), len(packet), now)
         ours.poll(now)
