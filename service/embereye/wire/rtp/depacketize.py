@@ -445,15 +445,13 @@ def _geometry(key: int, size: tuple[int, int]) -> Geometry:
     """How a picture is cut whose packets say `key`, where `size` is known from elsewhere, 0: it is not."""
     kind = key >> 24 & ~EXTRA_FIELD
     width, height = (key >> 8 & 0xFF) * 8, (key & 0xFF) * 8
-    for given, known in zip(size, (width, height), strict=True):
-        if not given and not known:
-            raise JpegError(
-                "unsupported JPEG", "it is larger than 2040 pixels and nothing says how large: give its size"
-            )
-        # The header counts in units of 8 pixels, what is known exactly is better; FFmpeg's count wraps at 256.
-        if known and (given + 7) // 8 % 256 * 8 != known:
-            size = (0, 0)
-    geometry = Geometry(size[0] or width, size[1] or height, kind)
+    # The header counts in units of 8 pixels, what is known exactly is better; FFmpeg's count wraps at 256.
+    if any(known and (given + 7) // 8 % 256 * 8 != known for given, known in zip(size, (width, height), strict=True)):
+        size = (0, 0)
+    size = size[0] or width, size[1] or height
+    if not all(size):
+        raise JpegError("unsupported JPEG", "it is larger than 2040 pixels and nothing says how large: give its size")
+    geometry = Geometry(*size, kind)
     if max(geometry.width, geometry.height) > MAX_SIDE or geometry.width * geometry.height > MAX_PIXELS:
         raise JpegError("too large", f"{geometry.width}x{geometry.height} pixels")
     return geometry

@@ -162,6 +162,13 @@ def test_a_size_beyond_2040_pixels_comes_from_the_source_or_from_onvifs_extensio
         assert (decoded(picture.data) == decoded(jpeg)).all()
 
 
+def test_a_size_that_the_source_gives_of_a_picture_that_was_turned_since_is_of_no_use():
+    receiver = Depacketizer(size=(2056, 16))
+    pictures = fed(receiver, *packets(*[encoded(width=16, height=2056)] * 10))
+    assert [picture.usable for picture in pictures] == [False] * 10
+    assert "give its size" in receiver.counts.problem
+
+
 def test_tables_of_a_picture_count_before_those_that_onvifs_extension_gave_an_earlier_one():
     described, later = encoded(quality=90), encoded(1, quality=20)
     first, second = packets(described, later, quality=255)
