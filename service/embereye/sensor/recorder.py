@@ -149,9 +149,9 @@ class LineRecorder:
 
     def _end(self, key: tuple[str, Kind]) -> None:
         recording = self._open.pop(key)
+        eeprom, pieces = recording.recent.cut(recording.began_ns - BEFORE_NS)
         if not any(other[0] == key[0] for other in self._open):
             recording.recent.limit = self.share
-        eeprom, pieces = recording.recent.cut(recording.began_ns - BEFORE_NS)
         judged = Judged(recording.declared, recording.settings, recording.level, eeprom, recording.replaced)
         job = partial(self._write, recording.about, judged, pieces, stepped_ns())
         future = asyncio.get_running_loop().run_in_executor(self._thread, job)

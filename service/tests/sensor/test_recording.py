@@ -209,3 +209,21 @@ async def test_a_sensor_whose_sign_comes_and_goes_takes_no_room_of_the_others(tm
         assert recorder.made == 14
         assert len(await recorder.run(lambda spool: spool.waiting())) == 14
         recorder.close()
+
+
+async def test_a_recording_has_all_that_was_kept_for_it(tmp_path: Path) -> None:
+    async with Tasks() as tasks:
+        recorder = await LineRecorder.start(recorder_context(tmp_path, tasks))
+        device = SensorDevice(DEVICE, sensor_settings(), BandTable())
+        recent = device.arrivals.recent
+        recorder.share_among([recent, *(RecentData() for _ in range(999))])
+        report = EvidenceItem(device="s-01", episode="e", kind=Kind.HEAT.wire, level=Level.ALARM.wire)
+        recorder.note_report(report, device, sensor_settings(), START)
+        for number in range(100):
+            recent.add(What.FRAME, bytes(1_668), START + number)
+            recent.short.append((START + number, b"#Sensor:ADC1=1!\r\n"))
+        recorder.end({"s-01"})
+        (clip,) = await recorder.run(lambda spool: spool.waiting())
+        assert clip.frames == 200
+        assert len(recent) <= recorder.share
+        recorder.close()
