@@ -63,7 +63,7 @@ def _salvage(db: sqlite3.Connection, *, brief: bool = False) -> tuple[list[Row],
     `brief`: of each only which report it is, of which device: with their pictures all of them are too much for memory.
     """
     found: dict[int, EvidenceItem] = {}
-    garbled = 0
+    garbled = set[int]()
     for order in ("ASC", "DESC"):
         with contextlib.suppress(sqlite3.Error):
             for number, text in db.execute(f"SELECT number, report FROM spool ORDER BY number {order}"):
@@ -72,10 +72,10 @@ def _salvage(db: sqlite3.Connection, *, brief: bool = False) -> tuple[list[Row],
                 try:
                     report = EvidenceItem.FromString(text)
                 except (DecodeError, TypeError):
-                    garbled += 1
+                    garbled.add(number)
                     continue
                 found[number] = EvidenceItem(id=report.id, device=report.device) if brief else report
-    return sorted(found.items()), garbled
+    return sorted(found.items()), len(garbled)
 
 
 def _named(devices: Sequence[str]) -> str:

@@ -421,6 +421,17 @@ def test_rows_that_are_found_garbled_once_a_disk_can_be_opened_are_told(
     assert len(spool) == 199
 
 
+@pytest.mark.parametrize("number", [0, 100, 199])
+def test_a_row_that_is_garbled_is_one_report_that_is_lost_wherever_it_is(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "s.spool"
+    spool = filled(path)
+    spool._db.execute("UPDATE spool SET report = x'ff' WHERE id = ?", (f"r-{number}",))
+    spool.close()
+    spool = Spool(path)
+    assert spool.degraded.endswith(": 1 report is lost")
+    assert len(spool) == 199
+
+
 def test_a_damaged_file_that_cannot_be_put_aside_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, later: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
