@@ -96,12 +96,12 @@ class DeviceAccess:
         if self._rules.open:
             return EVERYTHING
         certified = names is not None and self._rules.HasField("certificates")
-        if not self._networks and not certified:
+        if not self._rules.networks and not certified:
             raise self._denied(
                 "text devices without a certificate prove nothing, and spec.access.networks names none that they may "
                 "come from"
             )
-        if self._networks:
+        if self._rules.networks:
             self._check_network(host)
         return self._certified(names) if certified and names is not None else EVERYTHING
 

@@ -170,3 +170,12 @@ def test_what_is_asked_for_is_asked_for_together(tmp_path: Path) -> None:
             admitted.check_call(host, shown(token), names)
     with pytest.raises(NotAdmittedError, match='certificate is of "s-02", and the token of "s-01"'):
         admitted.check_call("10.0.0.1", shown(ONE), others)
+
+
+def test_a_network_that_is_none_admits_nobody_whatever_is_shown(tmp_path: Path) -> None:
+    rules = AccessRules(networks=["fd00:1/64"], certificates=CERTIFIED)
+    admitted, names = access(tmp_path, rules), named("s-01.devices.example.org")
+    with pytest.raises(NotAdmittedError, match=r"10\.0\.0\.1 is not in a network"):
+        admitted.check_text("10.0.0.1", names)
+    with pytest.raises(NotAdmittedError, match=r"10\.0\.0\.1 is not in a network"):
+        admitted.check_call("10.0.0.1", None, names)
