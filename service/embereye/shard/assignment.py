@@ -86,14 +86,20 @@ def _packed(path: Path) -> Path:
 
 
 def _read(path: Path) -> str | None:
+    file = path
     try:
         if _packed(path).exists():
-            return gzip.decompress(_packed(path).read_bytes()).decode()
+            file = _packed(path)
+            return gzip.decompress(file.read_bytes()).decode()
         return path.read_text()
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{_packed(path)} is not gzip: {error}") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{file} is not gzip: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not text: {error}") from error
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
@@ -119,7 +125,7 @@ async def follow_file(path: Path, assignments: Assignments, *, period: float = 0
                 if assignment is None:
                     mark = None  # its other half is not there yet
             except ValueError as error:
-                reason = str(error)
+                reason, mark = str(error), None  # it may be readable in a moment, and its other half be mended
             if reason and reason != refused:
                 logger.warning("assignment file not taken: %s", reason)
             refused = reason

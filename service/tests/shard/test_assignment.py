@@ -1,7 +1,9 @@
 import asyncio
 import contextlib
+import errno
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from google.protobuf import json_format
 from harness.settings import camera_settings, sensor_settings
 
+from embereye.process.tasks import beside
 from embereye.shard.assignment import Assignments, follow_file, load
 from embereye.v1.shard_pb2 import Assignment
 from embereye.v1.types_pb2 import Device
@@ -116,10 +119,14 @@ def test_a_mounted_folder_is_read_in_one_version(tmp_path: Path) -> None:
     assert found.epoch == 5
 
 
-def test_a_packed_file_that_is_broken_is_named_in_the_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"garbage", "gzip"), (gzip.compress(b"{}")[:-1], "gzip"), (gzip.compress(b"\xff"), "text")],
+)
+def test_a_packed_file_that_is_broken_is_named_in_the_error(tmp_path: Path, content: bytes, why: str) -> None:
     write(tmp_path, 4, 4, packed=True)
-    (tmp_path / "f-0.json.gz").write_bytes(b"garbage")
-    with pytest.raises(ValueError, match=r"f-0\.json\.gz is not gzip"):
+    (tmp_path / "f-0.json.gz").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"f-0\.json\.gz is not {why}: "):
         load(tmp_path / "f-0.json")
 
 
@@ -144,3 +151,36 @@ async def test_a_file_is_followed_through_garbage_and_replacement(tmp_path: Path
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_a_file_that_could_not_be_read_for_a_moment_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, assignments = tmp_path / "assignment.json", Assignments()
+    path.write_text(json_format.MessageToJson(assignment(1, "a")))
+    read, failures = Path.read_text, [errno.EMFILE] * 3
+
+    def busy(file: Path, *options: Any) -> str:
+        if file == path and failures:
+            number = failures.pop()
+            raise OSError(number, os.strerror(number), str(file))
+        return read(file, *options)
+
+    monkeypatch.setattr(Path, "read_text", busy)
+    async with beside(follow_file(path, assignments, period=0.01), name="follow"), asyncio.timeout(10):
+        while assignments.current.epoch != 1:
+            await asyncio.sleep(0.005)
+    assert caplog.text.count(f"assignment file not taken: {path} cannot be read: Too many open files") == 1
+
+
+async def test_a_placement_that_was_broken_is_read_again_once_it_is_whole(tmp_path: Path) -> None:
+    path, assignments = tmp_path / "f-0.json", Assignments()
+    path.write_text(json_format.MessageToJson(assignment(4, "a")))
+    placement = tmp_path / "placement.json"
+    placement.write_text("{")
+    async with beside(follow_file(path, assignments, period=0.01), name="follow"), asyncio.timeout(10):
+        await asyncio.sleep(0.05)
+        placement.write_text(json.dumps({"epoch": 4, "devices": {"b": "f-1"}}))
+        while assignments.current.epoch != 4:
+            await asyncio.sleep(0.005)
+    assert dict(assignments.current.elsewhere) == {"b": "f-1"}
