@@ -124,13 +124,6 @@ class TickBatcher:
         elif self._handle is None:
             self._handle = asyncio.get_running_loop().call_later(self._window, self._tick)
 
-    def remove(self, source: Source) -> None:
-        """`source` is gone, with what waited in it."""
-        if source.queued:
-            source.queued = False
-            self.waiting -= source.reader.waiting
-            self._queue.remove(source)
-
     def hurry(self, source: Source) -> None:
         """Analyse what waits in `source` before everything else, and now."""
         if source.queued and self._queue[0] is not source:
