@@ -620,6 +620,19 @@ async def test_grpc_senders_are_sent_to_the_owner_or_told_that_there_is_none(sta
     assert "spec.sensors" in unknown.rejected.reason
 
 
+async def test_a_shard_without_an_assignment_calls_no_device_undeclared(start: Start) -> None:
+    running = await start()
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await exchange(running, readings(1, 1))
+    assert (refusal.value.code(), refusal.value.details()) == (
+        grpc.StatusCode.UNAVAILABLE,
+        "this shard has no assignment yet",
+    )
+    running.own("s-01")
+    (response,) = await exchange(running, readings(1, 1))
+    assert response.ack.watermarks[0].sequence == 1
+
+
 async def test_a_draining_shard_tells_its_senders_and_still_acknowledges(start: Start) -> None:
     running = await start()
     running.own("s-01")

@@ -161,6 +161,8 @@ class Ingest:
 
     async def Stream(self, requests: object, context: Any) -> None:
         """Answer every request; when the shard drains, say so and acknowledge what still arrives."""
+        if not self._owner.fleet:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this shard has no assignment yet")
         async with self._owner.access.admitted(context) as grant:
             await self._serve(_Stream(context, grant), context)
 
