@@ -217,6 +217,8 @@ class SensorShard:
         self._peers = {peer.shard: peer for peer in assignment.peers}
         for name in [name for name in self._undeclared if name in self._elsewhere]:
             self._undeclared.pop(name).release()
+        for device in self._undeclared.values():
+            device.configure(device.spec, settings)
         self._ingest.moved(self._devices.keys() & self._elsewhere.keys(), left)
 
     def _configured(self, device: SensorDevice | None, spec: Device) -> SensorDevice:

@@ -174,6 +174,15 @@ async def test_assignments_that_follow_one_another_take_no_more_memory_than_one(
     assert resident_mb(os.getpid()) - before < 32
 
 
+def test_a_device_nobody_declared_is_shown_by_the_settings_of_now() -> None:
+    shard = SensorShard()
+    for epoch, settings in enumerate((SETTINGS, sensor_settings(converter={"bits": 10})), 1):
+        shard.apply(Assignment(fleet="site/sensors/hall", shard="hall-0", epoch=epoch, sensor=settings))
+        device = shard.undeclared("stranger", 0)
+        assert device is not None
+    assert device.readings.thresholds.full_scale == 1023
+
+
 async def test_no_counter_falls_as_devices_go_to_other_shards(start: Start) -> None:
     """Prometheus would take it for a restart, and what is left for new."""
     running = await start()
