@@ -98,14 +98,14 @@ class _Connection(asyncio.Transport):
 
     def feed(self, lines: bytes) -> None:
         """Give the session lines, now or once it takes some again; what is too much for that is dropped."""
-        if self._closing or not lines:
+        if not lines:
             return
-        if not self._paused:
-            self._session.data_received(lines)
-        elif len(self._kept) + len(lines) <= PAUSED_LIMIT:
+        if self._closing or (self._paused and len(self._kept) + len(lines) > PAUSED_LIMIT):
+            self._caller.sessions.drop_relayed(lines.count(b"!"))
+        elif self._paused:
             self._kept += lines
         else:
-            self._caller.sessions.drop_relayed(lines.count(b"!"))
+            self._session.data_received(lines)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send the device a command."""

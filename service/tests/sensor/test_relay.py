@@ -18,6 +18,7 @@ from embereye.sensor import relay
 from embereye.sensor.relay import Passed, Relay, Relays
 from embereye.sensor.relay_service import _Caller
 from embereye.sensor.sessions import Sessions
+from embereye.sensor.shard import SensorShard
 from embereye.shard.links import PeerAddress
 from embereye.v1.ingest_pb2 import RelayedConnection, RelayRequest, RelayResponse
 from embereye.v1.ingest_pb2_grpc import RelaysServicer, add_RelaysServicer_to_server
@@ -154,3 +155,13 @@ async def test_what_a_device_said_before_it_went_counts_although_its_session_was
     assert session.heard == b"#Sensor:ADC1=1!#Sensor:ADC1=2!#Sensor:ADC1=3!"
     assert session.transport is None
     assert not caller.connections
+
+
+async def test_lines_of_a_connection_that_finds_no_room_are_counted() -> None:
+    shard = SensorShard()
+    shard._sessions._most = 0
+    async with Tasks() as tasks:
+        caller = _Caller(shard._sessions, None, tasks)
+        for _ in range(3):
+            caller.hand_lines(RelayedConnection(since_ns=1, lines=b"#Sensors-01:ADC1=1!#Sensors-01:ADC1=2!"))
+    assert (shard.relay_dropped, len(caller.connections)) == (6, 0)
