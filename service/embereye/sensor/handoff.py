@@ -43,6 +43,7 @@ class Handoffs:
         self._waiting: set[str] = set()  # of them, those whose shard has not taken over yet
         self._gone: set[str] = set()
         self._asking: dict[str, asyncio.Event] = {}  # device → set once the request under way is answered
+        self._added = asyncio.Event()  # set, and replaced, once there are more devices to hand off
         self._tasks = Tasks()
         self._offers: dict[PeerAddress, asyncio.Task[None]] = {}  # by target
 
@@ -66,6 +67,9 @@ class Handoffs:
             self._gone.discard(device)
             if device not in ours:
                 self._asking[device] = asked
+            self._added.set()
+        if self._added.is_set():
+            self._added = asyncio.Event()
         for target in {self._targets[device] for device in self._waiting}:
             if target not in self._offers:
                 self._offers[target] = self._tasks.start(self._offer(target), name=f"hand-off-{target.shard}")
@@ -104,6 +108,7 @@ class Handoffs:
         logged = ""
         try:
             while devices := self._bound_for(target):
+                added = self._added
                 link = link or self._dial(target)
                 if await self._reachable(link):
                     taken, refusal = await self._ask(link, devices)
@@ -122,7 +127,9 @@ class Handoffs:
                 if refusal != logged:
                     logger.info("%s has not taken over %d devices yet: %s", target.shard, len(devices), refusal)
                     logged = refusal
-                await asyncio.sleep(pause)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await added.wait()
                 pause = min(2 * pause, MAX_RETRY_SECONDS)
         finally:
             self._offers.pop(target, None)

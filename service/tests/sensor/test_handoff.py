@@ -106,6 +106,23 @@ async def test_while_nobody_answers_what_is_still_ours_is_taken() -> None:
         assert not leaving.gone("a")
 
 
+async def test_senders_do_not_wait_until_a_shard_is_asked_again_for_what_it_did_not_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("embereye.sensor.handoff.RETRY_SECONDS", 1e6)
+    server, target, _ = await serve("b")
+    async with handoffs([]) as leaving:
+        leaving.update({"a": target}, ours={"a"})
+        async with asyncio.timeout(10):
+            while not leaving._asking:
+                await asyncio.sleep(0.001)
+            await leaving.wait_until_answered(["a"])
+            leaving.update({"a": target, "b": target}, ours={"a"})
+            await leaving.wait_until_answered(["b"])
+        assert leaving.gone("b")
+    await server.stop(0)
+
+
 async def test_a_shard_that_cannot_be_reached_is_dialled_again_for_a_channel_asks_for_a_name_minutes_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
