@@ -160,13 +160,15 @@ class LedgerBook:
             self._merge(parts)
 
     def _merge(self, parts: list[Part]) -> None:
-        """Make one of the two oldest."""
+        """Make one of the two that were told longest ago: by its own clock, one that goes on may be the oldest."""
         self._count()
-        first, second = parts[:2]
+        first, second = sorted(parts, key=lambda part: part.until_ns)[:2]
         total = add_up((first.ledger, second.ledger))
         key = LedgerKey(first.key.fleet, first.key.device, EARLIER, total.since_ns)
         merged = Part.of(key, max(first.until_ns, second.until_ns), first.final and second.final, total)
         merged.counted = merged.data
-        parts[:2] = [merged]
+        parts[:] = sorted(
+            (merged, *(part for part in parts if part not in (first, second))), key=lambda part: part.key.since_ns
+        )
         self._changed.update({first.key: None, second.key: None})
-        self._changed[key] = parts[0]
+        self._changed[key] = merged

@@ -63,6 +63,17 @@ def test_owners_of_long_ago_are_added_up() -> None:
     assert sum(analysed for _, analysed, _ in parts) == 10 * (KEPT + 3)
 
 
+def test_an_owner_whose_clock_is_behind_that_of_those_before_it_counts_once() -> None:
+    book = LedgerBook()
+    for number in range(1, KEPT + 1):
+        report(book, told(f"shard-{number}", 100 + number, 10, since=100 + number))
+    for time_ns in (201, 202, 203):
+        book.report(told("late", time_ns, 10, since=1), time_ns)
+    assert dict(book.fleets())[FLEET]["analysed"] == 10 * (KEPT + 1)
+    assert ("late", 10, False) in owners(book)
+    assert len(owners(book)) == KEPT
+
+
 def test_what_is_told_apart_of_a_devices_owners_takes_less_than_a_kilobyte_each() -> None:
     book, devices = LedgerBook(), 2_000
     before = resident_mb(os.getpid())
