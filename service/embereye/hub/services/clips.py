@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 import grpc
 
@@ -43,7 +44,7 @@ class ClipsService(ClipsServicer):
     def __init__(self, hub: Hub, clips: ClipStore) -> None:
         self._hub = hub
         self._clips = clips
-        self._arriving: dict[str, asyncio.Lock] = {}
+        self._arriving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def Held(self, request: Clip, context: AnyContext) -> HeldResponse:
         """How much of a clip is here."""
@@ -73,8 +74,6 @@ class ClipsService(ClipsServicer):
             await context.abort(grpc.StatusCode.ABORTED, str(error))
         except NoRoomError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        finally:
-            self._arriving.pop(clip.sha256, None)
         return HeldResponse(bytes=clip.bytes, whole=True)
 
     async def _receive_clip(self, clip: Clip, first: ClipChunk, rest: AsyncIterator[ClipChunk]) -> None:

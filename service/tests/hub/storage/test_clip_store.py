@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import cv2
@@ -38,7 +38,7 @@ from embereye.shard.clips import delivery as delivery_module
 from embereye.shard.clips.delivery import Delivery
 from embereye.shard.links import Links
 from embereye.units import SECOND
-from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
+from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, HeldResponse, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub, add_ClipsServicer_to_server
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.wire.matroska import Muxer, frames
@@ -155,6 +155,50 @@ async def test_a_delivery_that_breaks_off_goes_on_where_it_stopped(running: Runn
     assert (held.bytes, held.whole) == (3000, False)
     await running.deliver(data, clip, offset=3000)
     assert running.clips.path(clip).read_bytes() == data
+
+
+class Unidentified:
+    """Stands for the context of a call by whom nobody asks for a certificate."""
+
+    def auth_context(self) -> dict[str, object]:
+        return {}
+
+    async def abort(self, code: grpc.StatusCode, why: str) -> None:
+        raise grpc.aio.AbortError(f"{code}: {why}")
+
+
+async def test_whoever_delivers_a_clip_that_others_deliver_waits_for_all_of_them(running: Running) -> None:
+    data = content()
+    clip, half, service = described(data), len(data) // 2, ClipsService(running.hub, running.clips)
+    gone, go_on, asked = asyncio.Event(), asyncio.Event(), [asyncio.Event() for _ in range(3)]
+
+    async def breaks_off() -> AsyncIterator[ClipChunk]:
+        yield ClipChunk(clip=clip)
+        asked[0].set()
+        await gone.wait()
+
+    async def whole(mine: asyncio.Event) -> AsyncIterator[ClipChunk]:
+        yield ClipChunk(clip=clip)
+        mine.set()
+        yield ClipChunk(offset=0, data=data[:half])
+        await go_on.wait()
+        yield ClipChunk(offset=half, data=data[half:])
+
+    def deliver(chunks: AsyncIterator[ClipChunk]) -> "asyncio.Task[HeldResponse]":
+        return asyncio.ensure_future(service.Deliver(chunks, cast("Any", Unidentified())))
+
+    first = deliver(breaks_off())
+    await asked[0].wait()
+    second = deliver(whole(asked[1]))
+    await asyncio.sleep(0)  # it waits for the first
+    gone.set()
+    await asked[1].wait()
+    third = deliver(whole(asked[2]))
+    go_on.set()
+    assert (await second).whole
+    assert (await third).whole
+    assert first.exception()
+    assert running.clips.find(clip.sha256)
 
 
 async def test_content_that_is_not_what_its_name_says_is_not_kept(running: Running) -> None:
