@@ -69,6 +69,7 @@ class Connection:
             connect_timeout=DIAL_SECONDS,  # type: ignore[arg-type]  # it is seconds, of any kind
             ping_interval=PING_SECONDS,  # type: ignore[arg-type]
             max_outstanding_pings=2,
+            pending_size=0,  # past which the library waits for the server, for good and deaf to cancellation
             error_cb=self._note,
             closed_cb=self._end,
             tls=options.client_tls().context() if options.tls else None,

@@ -217,6 +217,21 @@ async def test_a_report_that_nats_does_not_acknowledge_is_given_back_and_it_is_d
         assert bus.failures >= 1
 
 
+async def test_a_server_that_takes_nothing_keeps_nobody_waiting_whatever_is_on_its_way_to_it(
+    tmp_path: Path, own_nats: Nats, options: BusOptions
+) -> None:
+    pictures = [smoke(f"r-{number}") for number in range(40)]
+    for item in pictures:
+        item.snapshot = bytes(700_000)
+    async with running(Stored(tmp_path), options) as (_, bus):
+        await until(lambda: not bus.failing)
+        sender = Sender(bus)
+        own_nats.freeze()
+        assert await sender.send(*pictures)
+        await until(lambda: len(sender.failed) == len(pictures))
+        own_nats.freeze(frozen=False)
+
+
 async def test_nats_is_not_dialled_anew_because_the_hub_stood_still(
     tmp_path: Path, own_nats: Nats, options: BusOptions
 ) -> None:
