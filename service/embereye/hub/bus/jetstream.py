@@ -14,6 +14,7 @@ from embereye.hub.bus.publisher import Publisher
 from embereye.hub.bus.records import Position
 from embereye.hub.bus.stream import Stream, StreamState
 from embereye.process.lifecycle import UserError
+from embereye.process.tasks import beside, failure_of
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 
@@ -121,16 +122,17 @@ class JetStreamBus:
         self._backoff.reset()
         logger.info("NATS: connected to %s, stream %s", connection.server, self._options.stream)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_end(connection), name="bus-lost")
-                tasks.create_task(publisher.watch(), name="bus-watch")
-                tasks.create_task(self._read(consumer, state), name="bus-read")
-                tasks.create_task(self._tidy(stream), name="bus-tidy")
-        except BaseExceptionGroup as group:
-            others = group.split(BusError)[1]
-            if others is not None:
-                raise others from None
-            raise group.exceptions[0] from None
+            # A TaskGroup that is cancelled as one of its tasks fails forgets it, before Python 3.13.
+            async with (
+                beside(_end(connection), name="bus-lost") as lost,
+                beside(publisher.watch(), name="bus-watch") as watching,
+                beside(self._read(consumer, state), name="bus-read") as reading,
+                beside(self._tidy(stream), name="bus-tidy") as tidying,
+            ):
+                serving = {lost, watching, reading, tidying}
+                done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_EXCEPTION)
+                errors = [error for one in done if (error := failure_of(one))]
+                raise min(errors, key=lambda error: isinstance(error, BusError))  # what was not foreseen first
         finally:
             self._broken = connection.why or "the connection is not used any more"
             self._publisher = None

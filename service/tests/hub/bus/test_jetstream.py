@@ -232,6 +232,25 @@ async def test_a_server_that_takes_nothing_keeps_nobody_waiting_whatever_is_on_i
         own_nats.freeze(frozen=False)
 
 
+async def test_a_hub_ends_also_in_the_moment_in_which_nats_does(
+    options: BusOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: list[Connection] = []
+
+    async def noted(options: BusOptions) -> Connection:
+        connections.append(await dial(options))
+        return connections[-1]
+
+    monkeypatch.setattr(jetstream, "dial", noted)
+    bus = JetStreamBus(options)
+    running = asyncio.ensure_future(bus.run())
+    await until(lambda: not bus.failing)
+    connections[-1].lost.set()
+    running.cancel()
+    await until(running.done)
+    assert running.cancelled()
+
+
 async def test_nats_is_not_dialled_anew_because_the_hub_stood_still(
     tmp_path: Path, own_nats: Nats, options: BusOptions
 ) -> None:
