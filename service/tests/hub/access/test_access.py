@@ -363,6 +363,16 @@ def test_whom_a_provider_proved_has_to_be_proved_again_after_twelve_hours() -> N
         access.resume(cookie, "10.0.0.1")
 
 
+@pytest.mark.parametrize("name", ["Jörg", "ada (accounts.example)", "HALL\\ada", "a" * 100])
+def test_whoever_a_provider_proved_makes_links_for_themselves_whatever_they_are_called_there(name: str) -> None:
+    access = sessions(Steady())
+    cookie = access.sign_in(Principal(name, Role.VIEWER, "", "10.0.0.1"), "accounts.example")
+    code = access.create_link(access.resume(cookie, "10.0.0.1"), name, Role.VIEWER)
+    assert access.use_link(code, "10.0.0.1").name == name
+    with pytest.raises(ValueError, match="is no name of a person"):
+        access.create_link(ME, name, Role.VIEWER)
+
+
 def test_a_link_gives_nobody_more_time_than_the_provider_did_who_proved_its_maker() -> None:
     steady = Steady()
     access = sessions(steady)
