@@ -115,7 +115,9 @@ class JetStreamBus:
         state = await stream.prepare()
         consumer = Consumer(connection, self._options)
         if self._reader is not None:  # what nobody can read must not be acknowledged
-            await consumer.begin(await self._begin(stream, self._reader.admitted))
+            after = await self._begin(stream, self._reader.admitted)
+            self.pending = max(0, state.last - max(after, state.first - 1))
+            await consumer.begin(after)
         publisher = Publisher(connection, self._options, self.origin)
         await publisher.open()
         self._publisher, self._broken = publisher, ""

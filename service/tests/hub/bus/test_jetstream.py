@@ -331,6 +331,19 @@ async def test_what_nobody_has_consumed_stays_in_a_stream_that_was_made_anew(
         assert (await Stream(connection, options, now_ns).state()).messages == 5
 
 
+async def test_what_waits_in_the_stream_is_counted_before_any_of_it_is_read(options: BusOptions) -> None:
+    publishing = JetStreamBus(options)
+    async with beside(publishing.run(), name="publish"):
+        await until(lambda: not publishing.failing)
+        sender = Sender(publishing)
+        await sender.send(*(smoke(f"r-{n}") for n in range(5)))
+        await until(lambda: len(sender.taken) == 5)
+    reading = JetStreamBus(options, Stuck())
+    async with beside(reading.run(), name="read"):
+        await until(lambda: not reading.failing)
+        assert reading.pending == 5
+
+
 async def test_nothing_is_acknowledged_by_a_stream_that_cannot_be_read(
     tmp_path: Path, options: BusOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
