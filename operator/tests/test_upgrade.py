@@ -33,7 +33,7 @@ def left_behind(path: Path, resource: str) -> World:
             manifest["status"] = {"availableReplicas": 1}
         for name, text in (manifest.get("data") or {}).items():
             if name != PLACEMENT_KEY:
-                told = json_format.Parse(text, Assignment())
+                told = json_format.Parse(text, Assignment(), ignore_unknown_fields=True)  # as shards of today do
                 world.runtime.shards[told.shard] = FakeShard(told.shard, told)
     return world
 
