@@ -21,10 +21,10 @@ class Skew:
         """Learn from a report that was made just now, at `now_ns` of the hub's wall clock."""
         if not coverage.clock_ns:
             return
-        # Delay only ever adds: the smallest difference is the nearest to the truth.
+        # Delay only ever adds: the smallest difference is the nearest to the truth, and few may all be late.
         self._samples.append(now_ns - coverage.clock_ns)
         behind = min(self._samples)
-        wrong = abs(behind) > SKEW_NS
+        wrong = behind < -SKEW_NS or (behind > SKEW_NS and (self.wrong or len(self._samples) == SKEW_SAMPLES))
         if wrong and not self.wrong:
             logger.warning(
                 "the clock of shard %s is %.1f s %s the hub's: alarms are not affected; keep clocks synchronised",
