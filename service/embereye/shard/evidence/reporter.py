@@ -11,6 +11,7 @@ from itertools import chain
 import grpc
 
 from embereye.process.grpc_server import converse
+from embereye.process.tasks import CalledOffError, no_stray_cancellation
 from embereye.process.timing.aligned_sleep import until_aligned
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
@@ -136,16 +137,19 @@ class Reporter:
             link, renewed, since = self._links.hub(failed), self._links.renewed, 0.0
             lost = False
             try:
-                async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
-                    if not self.connected:
-                        self.connected, since = True, time.monotonic()
-                        if not sent_away:
-                            told.clear()
-                            self._refused = ""
-                            logger.info("hub %s: connected, %s", self._links.hub_address, self._waiting())
-                    self._hear(response)
+                with no_stray_cancellation("the stream"):  # by what cannot be read of the spool now
+                    async for response in converse(EvidenceStub(link).Report(), partial(self._send, renewed)):
+                        if not self.connected:
+                            self.connected, since = True, time.monotonic()
+                            if not sent_away:
+                                told.clear()
+                                self._refused = ""
+                                logger.info("hub %s: connected, %s", self._links.hub_address, self._waiting())
+                        self._hear(response)
                 reason, sent_away = "" if renewed.is_set() else "the hub closed the stream", False
                 self._refused = ""
+            except CalledOffError as error:
+                reason, sent_away = str(error), False
             except grpc.aio.AioRpcError as error:
                 reason = f"{error.code().name}: {error.details()}"
                 lost = error.code() == grpc.StatusCode.UNAVAILABLE

@@ -315,3 +315,23 @@ async def test_the_hub_is_found_although_nobody_resolves_its_name_or_its_number_
         reporter.report(evidence("a"))
         await until(lambda: hub.evidence == ["a"])
     await server.stop(0)
+
+
+async def test_what_cannot_be_sent_for_a_moment_is_sent_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, spool = RecordingHub(), Spool(None)
+    server, port = await serve(hub)
+    read, failing = spool.after, True
+
+    def after(number: int, limit: int = 256) -> Any:
+        if failing:
+            raise RuntimeError("it cannot be read")
+        return read(number, limit)
+
+    monkeypatch.setattr(spool, "after", after)
+    async with beside(reporter_to(port, spool).run(), name="report") as task:
+        spool.put(evidence("a"))
+        await until(lambda: len(hub.hellos) > 1)
+        failing = False
+        await until(lambda: hub.evidence == ["a"])
+        assert not task.done()
+    await server.stop(0)
