@@ -80,7 +80,8 @@ async def replicas(
         await hubs[-1].ready()
     yield hubs
     for hub in hubs:
-        assert "Traceback" not in hub.log()
+        _, failed, why = hub.log().partition("Traceback")
+        assert not failed, why
 
 
 def owns(hub: HubProcess) -> bool:
