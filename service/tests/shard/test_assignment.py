@@ -122,6 +122,7 @@ def test_a_mounted_folder_is_read_in_one_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [(b"garbage", "gzip"), (gzip.compress(b"{}")[:-1], "gzip"), (gzip.compress(b"\xff"), "text")],
+    ids=["no gzip", "cut", "no text"],
 )
 def test_a_packed_file_that_is_broken_is_named_in_the_error(tmp_path: Path, content: bytes, why: str) -> None:
     write(tmp_path, 4, 4, packed=True)
