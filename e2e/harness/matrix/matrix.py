@@ -50,7 +50,9 @@ class Outcome:
     alerts: tuple[str, ...] = ()  # that began to fire meanwhile, where a Prometheus looked on
     alerts_missing: tuple[str, ...] = ()  # that had to
     alerts_foreign: tuple[str, ...] = ()  # that should not have
-    alerts_left: tuple[str, ...] = ()  # that still fired RESOLVE_SECONDS after everything was well again
+    alerts_left: tuple[
+        str, ...
+    ] = ()  # with their labels: those that still fired RESOLVE_SECONDS after everything was well again
     resolved: float = 0.0  # seconds from then until none fired any more
     tries: int = 1  # runs of this row; it tells of the last
     moved: float = 0.0  # the longest time between acknowledgements where a sensor was sent from one shard to another
@@ -95,6 +97,9 @@ class AlertsWatched(Protocol):
 
     async def alerts(self) -> Mapping[str, str]:
         """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer."""
+
+    async def labelled(self) -> Mapping[str, Sequence[str]]:
+        """Of every alert that is not inactive, by name, the labels of each, as PromQL writes them."""
 
 
 class Alerts:
@@ -144,6 +149,7 @@ class Alerts:
             return {}
         well = time.monotonic()
         left = await self._calm(self._watch)
+        labelled = await self._watch.labelled() if left else {}
         self._looking.cancel()
         await asyncio.wait([self._looking])
         seen = self._seen - self._before
@@ -155,7 +161,9 @@ class Alerts:
             "alerts": tuple(sorted(seen)),
             "alerts_missing": tuple(sorted(missing)),
             "alerts_foreign": tuple(sorted(seen - own - besides)),
-            "alerts_left": tuple(sorted(left)),
+            "alerts_left": tuple(
+                sorted(name + labels for name in left for labels in labelled.get(f"EmberEye{name}", ("",)))
+            ),
             "resolved": round(max(0.0, time.monotonic() - well - CALM), 1),
         }
 

@@ -67,3 +67,12 @@ def states(alerts: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         name = alert["labels"]["alertname"]
         found[name] = "firing" if "firing" in (alert["state"], found.get(name)) else alert["state"]
     return found
+
+
+def labels(alerts: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """By name, of what Prometheus lists: the labels of each, as PromQL writes them."""
+    found: dict[str, list[str]] = {}
+    for alert in alerts:
+        own = ", ".join(f'{name}="{value}"' for name, value in alert["labels"].items() if name != "alertname")
+        found.setdefault(alert["labels"]["alertname"], []).append(f"{{{own}}} {alert['state']}")
+    return found

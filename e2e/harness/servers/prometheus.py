@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import json
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.matrix.rules import Standing, states
+from harness.matrix.rules import Standing, labels, states
 
 ANSWER_SECONDS = 20.0
 SILENT = (OSError, ValueError, TimeoutError)  # what asking one that is away, or about to be there, ends with
@@ -45,12 +45,17 @@ class PrometheusApi:
 
         Those that stood before anything began are left out.
         """
-        return self.standing.without(await self._alerts())
+        return self.standing.without(states(await self._alerts()))
 
-    async def _alerts(self) -> Mapping[str, str]:
+    async def labelled(self) -> Mapping[str, Sequence[str]]:
+        """Of every alert that is not inactive, by name, the labels of each, as PromQL writes them."""
+        return labels(await self._alerts())
+
+    async def _alerts(self) -> Sequence[Mapping[str, Any]]:
         with contextlib.suppress(*SILENT):
-            return states((await self.get("alerts"))["alerts"])
-        return {}
+            found: list[dict[str, Any]] = (await self.get("alerts"))["alerts"]
+            return found
+        return ()
 
     async def settled(self, targets: int) -> bool:
         """Whether it scrapes `targets` and more, none in vain, and its alerts stay as they are: those stand then.
@@ -63,4 +68,4 @@ class PrometheusApi:
         except SILENT:
             return False
         up = len(scraped) >= targets and all(target["health"] == "up" for target in scraped)
-        return bool(known) and up and self.standing.settled(await self._alerts())
+        return bool(known) and up and self.standing.settled(states(await self._alerts()))

@@ -46,7 +46,7 @@ from harness.matrix.edits import DEFINITIONS, VERSION, edits, merged
 from harness.matrix.fault import NOTHING, Fault
 from harness.matrix.matrix import Alerts, Outcome, choose_pairs, keep_outcome, read_outcomes, write_outcomes
 from harness.matrix.reliability import page
-from harness.matrix.rules import CALM, Standing, lapsed_rules, states
+from harness.matrix.rules import CALM, Standing, labels, lapsed_rules, states
 from harness.records.diary import Diary
 
 from embereye_cli.main import COMMANDS
@@ -159,6 +159,11 @@ class Rules:
     async def alerts(self) -> dict[str, str]:
         return self.states
 
+    async def labelled(self) -> dict[str, list[str]]:
+        return labels(
+            {"labels": {"alertname": name, "fleet": "halls"}, "state": state} for name, state in self.states.items()
+        )
+
 
 async def watched(fault: Fault[Any], *steps: dict[str, str], pressure: float = 0.0) -> dict[str, Any]:
     """What is told of a fault during which rules are in these states, one after the other."""
@@ -186,6 +191,13 @@ async def test_a_fault_has_to_fire_its_own_alerts_and_no_others() -> None:
     other = await watched(hub, {"DevicesDark": "firing"})
     assert other["alerts_missing"] == ("HubDown",)
     assert other["alerts_foreign"] == ("DevicesDark",)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_an_alert_that_stays_is_told_with_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix, "RESOLVE_SECONDS", 0.3)
+    left = (await watched(FAULTS["planned move"], {"DevicesDark": "firing"}))["alerts_left"]
+    assert left == ('DevicesDark{fleet="halls"} firing',)
 
 
 @pytest.mark.usefixtures("hasty")
