@@ -40,12 +40,15 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
     A second signal while stopping ends the process at once, as people expect of Ctrl-C pressed twice.
     """
     import uvloop
+    from grpc.aio import init_grpc_aio
 
     share_heap()
     raise_descriptor_limit()
     tell_stacks()
 
     async def guarded() -> int:
+        # gRPC ends its engine with the last server or channel, and now and then waits for that for ever.
+        init_grpc_aio()
         stop = asyncio.Event()
         stop_on_signals(stop)
         async with Tasks() as tasks:

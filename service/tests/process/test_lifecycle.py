@@ -18,6 +18,24 @@ raise SystemExit(lifecycle.run(main))
 """
 
 
+GRPC_AGAIN = """
+import gc, threading
+from embereye.process import grpc_server, lifecycle
+async def main(stop):
+    only = grpc_server.channel("127.0.0.1:9")
+    threads = set(threading.enumerate())
+    await only.close()
+    del only
+    gc.collect()
+    assert set(threading.enumerate()) == threads
+raise SystemExit(lifecycle.run(main))
+"""
+
+
+def test_grpc_s_engine_is_not_stopped_between_the_last_server_and_the_next_one() -> None:
+    subprocess.run([sys.executable, "-c", GRPC_AGAIN], timeout=60, check=True)
+
+
 def test_a_process_whose_parent_was_gone_before_it_could_look_stops_too() -> None:
     nobody = subprocess.Popen([sys.executable, "-c", ""])
     nobody.wait()
