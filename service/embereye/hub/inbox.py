@@ -17,6 +17,7 @@ from embereye.zone.state import key_of
 
 MAX_PENDING = 20_000  # reports that wait to be written
 MAX_PENDING_BYTES = 64 * MIB
+MAX_SHOWN = 200_000  # reports that are known while nothing can be written: with these, none is shown any more
 NO_ZONE = "unassigned"  # of evidence that names no zone and comes from an undeclared device
 
 
@@ -62,6 +63,25 @@ class _Report:
             self.on_durable(self.item.id)
 
 
+@dataclass
+class _Shown:
+    """A report that is turned away: its zone is stepped all the same, and it is known when it comes again."""
+
+    inbox: "EvidenceInbox"
+    item: EvidenceItem
+    awaited: bool = False
+
+    @property
+    def evidence_id(self) -> str:
+        return self.item.id
+
+    def apply(self, draft: Draft) -> None:
+        self.inbox.step_zone(self.item, draft)
+
+    def finish(self, error: Exception | None) -> None:
+        pass
+
+
 class EvidenceInbox:
     """Bounds how much evidence waits, and steps the zone of each report once, however often it is sent."""
 
@@ -97,6 +117,16 @@ class EvidenceInbox:
         self._pending += 1
         self._pending_bytes += size
         self._committer.enqueue(_Report(self, item, size, on_durable, position))
+
+    def turn_away(self, item: EvidenceItem) -> None:
+        """There is no room for `item`, which its sender has to keep; an alarm is told, without its picture.
+
+        Where pictures take all the room, there would be no alarm any more until the database is mended.
+        """
+        self.counters.refused += 1
+        if not is_canary(item.device) and self._committer.held < MAX_SHOWN:
+            item.ClearField("snapshot")
+            self._committer.enqueue(_Shown(self, item))
 
     def release(self, size: int) -> None:
         """A report of `size` bytes waits no more."""

@@ -84,19 +84,15 @@ class EvidenceService(ReportServicer):
             sent_ns = now_ns
         while not inbox.has_room():
             if self._hub.committer.failing:
-                self._turn_away(stream)
-                return
+                break
             await inbox.wait_for_room()
         put_on_timeline(item, sent_ns, self._hub.timeline.now_ns())
-        inbox.admit(item, stream.acknowledge)
+        self._admit_now(stream, item)
 
     def _admit_now(self, stream: Stream, item: EvidenceItem) -> None:
-        """The stream does not have `item`, as far as is known: an alarm does not wait for it."""
+        """No stream has `item`, as far as is known: an alarm does not wait for one."""
         if self._hub.inbox.has_room():
             self._hub.inbox.admit(item, stream.acknowledge)
         else:
-            self._turn_away(stream)
-
-    def _turn_away(self, stream: Stream) -> None:
-        self._hub.inbox.counters.refused += 1
-        stream.owed = True
+            self._hub.inbox.turn_away(item)
+            stream.owed = True

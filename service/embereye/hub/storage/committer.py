@@ -153,6 +153,11 @@ class Committer:
         self._idle.clear()
         self._arrived.set()
 
+    @property
+    def held(self) -> int:
+        """How many reports the transaction in the making has, or need not have."""
+        return len(self._held)
+
     async def commit(self, action: Callable[[Draft], None]) -> None:
         """Do `action` in the next transaction and wait until it is durable.
 

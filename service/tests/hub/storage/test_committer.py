@@ -109,6 +109,31 @@ async def test_a_shard_that_waits_for_room_is_read_on_when_nothing_can_be_writte
     assert await hub.committer.flush(60)
 
 
+async def test_an_alarm_is_told_where_pictures_of_others_take_all_room_while_nothing_can_be_written(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "MAX_PENDING_BYTES", 50_000)
+    monkeypatch.setattr(committer, "RETRY_SECONDS", 0.01)
+    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1"))
+    service, stream = EvidenceService(hub), Stream(ShardHello(fleet="default/sensors/hall", shard="hall-0"))
+    seen, other = report(hub, 1, 1), report(hub, 2, 1)
+    seen.snapshot = other.snapshot = b"jpeg" * 15_000
+    again = EvidenceItem.FromString(other.SerializeToString())
+    with hub.feed.subscribe(0, unstored=True) as subscription:
+        async with asyncio.timeout(20):
+            await service.admit_report(stream, seen, 0)
+            assert [entry.event.zone for entry in await subscription.next()] == ["zone-1"]
+            await service.admit_report(stream, other, 0)
+            assert [entry.event.zone for entry in await subscription.next()] == ["zone-2"]
+    assert stream.owed, "it is to be sent again"
+    await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
+    assert await hub.committer.flush(20)
+    await service.admit_report(stream, again, 0)
+    assert await hub.committer.flush(20)
+    assert stream._durable == ["1/1", "2/1"]
+    assert [event.zone for event in await hub.history.events_between(0, 2**62, 10)] == ["zone-1", "zone-2"]
+
+
 async def test_what_comes_while_nothing_can_be_written_is_told_as_it_comes_and_each_is_stored_once(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
