@@ -17,7 +17,7 @@ from embereye.zone.state import key_of
 
 MAX_PENDING = 20_000  # reports that wait to be written
 MAX_PENDING_BYTES = 64 * MIB
-MAX_SHOWN = 200_000  # reports that are known while nothing can be written: with these, none is shown any more
+MAX_SHOWN = 200_000  # reports that a transaction has: beyond, none is shown that is turned away
 NO_ZONE = "unassigned"  # of evidence that names no zone and comes from an undeclared device
 
 
@@ -65,7 +65,11 @@ class _Report:
 
 @dataclass
 class _Shown:
-    """A report that is turned away: its zone is stepped all the same, and it is known when it comes again."""
+    """A report that is turned away: its zone is stepped all the same.
+
+    Where that has a zone tell something, the report is known when it comes again. Otherwise it is forgotten: as it says
+    what others said before it, it changes nothing when it comes again, and there may be any number of such reports.
+    """
 
     inbox: "EvidenceInbox"
     item: EvidenceItem
@@ -76,7 +80,7 @@ class _Shown:
         return self.item.id
 
     def apply(self, draft: Draft) -> None:
-        self.inbox.step_zone(self.item, draft)
+        self.inbox.step_zone(self.item, draft, shown=True)
 
     def finish(self, error: Exception | None) -> None:
         pass
@@ -133,14 +137,17 @@ class EvidenceInbox:
         self._pending -= 1
         self._pending_bytes -= size
 
-    def step_zone(self, item: EvidenceItem, draft: Draft) -> None:
-        """Step the zone of `item`, unless it was committed before."""
+    def step_zone(self, item: EvidenceItem, draft: Draft, *, shown: bool = False) -> None:
+        """Step the zone of `item`, unless it was committed before; `shown`: it is not kept, as in `_Shown`."""
         if item.id in draft.known:
             self.counters.duplicate += 1
             return
         machine = self._zones.touch(draft, (namespace_of(item.fleet), self._zone_of(item)))
         announced = machine.told.get(key_of(item), 0)
-        self._zones.add_events(draft, machine.evidence(item, draft.now_ns))
+        events = machine.evidence(item, draft.now_ns)
+        self._zones.add_events(draft, events)
+        if shown and not events:
+            return
         draft.known.add(item.id)
         draft.transaction.evidence.append((item.id, draft.now_ns))
         if machine.alarm and item.episode:

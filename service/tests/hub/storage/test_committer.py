@@ -13,6 +13,7 @@ from embereye.hub import inbox
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.databases.interface import StoreError
+from embereye.hub.feeds.feed import Entry
 from embereye.hub.hub import Hub
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.reports import Stream
@@ -125,6 +126,10 @@ async def test_an_alarm_is_told_where_pictures_of_others_take_all_room_while_not
             assert [entry.event.zone for entry in await subscription.next()] == ["zone-1"]
             await service.admit_report(stream, other, 0)
             assert [entry.event.zone for entry in await subscription.next()] == ["zone-2"]
+            for number in range(2, 5):  # the fire goes on
+                await service.admit_report(stream, report(hub, 2, number), 0)
+                await asyncio.sleep(0.02)
+            assert hub.committer.held == 2
     assert stream.owed, "it is to be sent again"
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(20)
@@ -148,10 +153,13 @@ async def test_what_comes_while_nothing_can_be_written_is_told_as_it_comes_and_e
         dialling.set()
         answered.wait()
 
+    async def tell(entry: Entry) -> None:
+        told.extend([entry.event.zone] if entry.unstored else [])
+
     async def listen() -> None:
         with hub.feed.subscribe(0, unstored=True) as subscription:
             while True:
-                told.extend(entry.event.zone for entry in await subscription.next() if entry.unstored)
+                await subscription.deliver(tell)
 
     with monkeypatch.context() as fault:
         fault.setattr(Store, "commit", fails)
