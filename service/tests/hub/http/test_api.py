@@ -12,9 +12,12 @@ from yarl import URL
 from embereye.hub.feeds import feed
 from embereye.hub.http.fleets import lists
 from embereye.levels import Level
+from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent, Zone
+from embereye.v1.roster_pb2 import FleetRoster
+from embereye.v1.types_pb2 import Device
 
-from .served import FOLDER, Served
+from .served import FLEET, FOLDER, Served
 
 
 async def test_zones_tell_their_state_their_reason_and_their_coverage(served: Served) -> None:
@@ -24,6 +27,29 @@ async def test_zones_tell_their_state_their_reason_and_their_coverage(served: Se
     (zone,) = body["zones"]
     assert (zone["state"], zone["why"]) == ("ZONE_STATE_ALARM", "heat 61.3 °C ≥ 57 °C at s-01")
     assert (body["declared"], body["covered"], body["cursor"], body["failing"]) == (2, 1, "1", "")
+
+
+async def declare(served: Served, *zones: str) -> None:
+    devices = [Device(id=f"s-{zone}", zone=zone) for zone in zones]
+    await served.hub.coverage.set_roster(FleetRoster(fleet=FLEET, deadline_ns=600 * SECOND, devices=devices))
+
+
+async def test_pages_leave_out_no_zone_that_goes_into_alarm_meanwhile(served: Served) -> None:
+    await declare(served, "attic", "hall", "kitchen", "yard")
+    _, page = await served.get("/v1/zones?limit=2")
+    assert [zone["name"] for zone in page["zones"]] == ["attic", "hall"]
+    await served.alarm(zone="yard", device="s-yard")
+    _, page = await served.get(f"/v1/zones?limit=2&after={page['next']}")
+    assert [zone["name"] for zone in page["zones"]] == ["kitchen", "yard"]
+    assert "next" not in page
+
+
+async def test_pages_go_on_behind_an_entry_that_is_gone(served: Served) -> None:
+    await declare(served, "attic", "hall", "kitchen")
+    _, page = await served.get("/v1/zones?limit=2")
+    await declare(served, "attic", "kitchen")
+    _, page = await served.get(f"/v1/zones?limit=2&after={page['next']}")
+    assert [zone["name"] for zone in page["zones"]] == ["kitchen"]
 
 
 async def test_the_cursor_beside_the_zones_is_of_the_moment_that_they_were_looked_at(

@@ -4,8 +4,10 @@ import asyncio
 import gzip
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from aiohttp import web
@@ -52,9 +54,9 @@ class Entry:
 class SharedList:
     """Serves {NAME: [entries…], other fields}. `entries` gives sources of entries; `fields` what stands beside.
 
-    `?limit=N&after=KEY` asks for a page: at most N entries behind that key, and `next`, the key to go on with, where
-    there are more. `?order=urgent`, `?text=` and `?pictures=1` ask for entries by their facts: `total` of them there
-    are, and `?offset=` says how many of these are left out.
+    `?limit=N&after=KEY` asks for a page: at most N entries in order of their keys, behind one that may be gone by now,
+    and `next`, the key to go on with, where there are more. `?order=urgent`, `?text=` and `?pictures=1` ask for entries
+    by their facts: `total` of them there are, and `?offset=` says how many of these are left out.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class SharedList:
         self._making: asyncio.Task[None] | None = None
         self._list: Sequence[Entry] = ()
         self._ordered: Sequence[Entry] = ()  # the most urgent first
+        self._keyed: Sequence[Entry] = ()  # by their keys: what happens between two pages moves none
         self._beside: Json = {}
         self._whole = b""
         self._packed = b""
@@ -115,6 +118,7 @@ class SharedList:
             self._beside = beside
             self._list = made
             self._ordered = sorted(made, key=lambda entry: -entry.facts.urgency)
+            self._keyed = sorted(made, key=attrgetter("key"))
             self._whole = _document(self._name, made, self._beside)
             self._packed = b""
             if len(self._whole) > SHORT:
@@ -124,9 +128,9 @@ class SharedList:
             self._making = None
 
     def _page(self, limit: int, after: str) -> web.Response:
-        start = next((number + 1 for number, entry in enumerate(self._list) if entry.key == after), 0) if after else 0
-        page = self._list[start : start + limit]
-        more = {"next": page[-1].key} if page and start + limit < len(self._list) else {}
+        start = bisect_right(self._keyed, after, key=attrgetter("key"))
+        page = self._keyed[start : start + limit]
+        more = {"next": page[-1].key} if page and start + limit < len(self._keyed) else {}
         return web.Response(body=_document(self._name, page, {**self._beside, **more}), content_type="application/json")
 
     def _selected(self, wanted: "_Wanted", limit: int) -> web.Response:

@@ -31,7 +31,7 @@ TOKEN_NAME = "[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}"
 CHANGES = (400, 408, 413, 415)  # what a body may be refused with
 PAGE = [
     query("limit", whole(), "how many entries at most; 0: all"),
-    query("after", WORD, "the key that the page before ended with, its `next`"),
+    query("after", WORD, "the key that the page before ended with, its `next`; pages are in order of keys"),
 ]
 SELECTION = [
     query("order", {"type": "string", "enum": ["", "urgent"]}, "urgent: dark ones first, then those in zones in alarm"),
@@ -169,7 +169,7 @@ def _present() -> Paths:
         "/v1/zones": {
             "get": operation(
                 "All zones, with what is open in each",
-                {200: answer("in order of their names", reference("Zones"))},
+                {200: answer("the most urgent first", reference("Zones"))},
                 fails=[400],
                 takes=PAGE,
             )
