@@ -18,7 +18,6 @@ from embereye.hub.storage.alarms import SORTS, AlarmQuery
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.storage.store import ENDLESS
-from embereye.levels import ZoneState
 from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.clips_pb2 import Clip
@@ -94,11 +93,10 @@ class PastRoutes:
 
     async def _alarm(self, request: web.Request) -> web.Response:
         name = request.match_info["alarm"]
-        events = await self._hub.history.alarm_events(name)
-        if not events:
+        found = await self._hub.history.alarms(AlarmQuery(limit=1, alarm=name))
+        if not found:
             raise Refused(404, f"there is no alarm {name}")
-        found = await self._hub.history.alarms(AlarmQuery(limit=1, before=events[0].cursor + 1))
-        (alarm,) = [one for one in found if one.alarm == name] or [_of_events(events)]
+        (alarm,), events = found, await self._hub.history.alarm_events(name)
         listed = {**self._listed(alarm), "events": [json_format.MessageToDict(event) for event in events]}
         return web.json_response(listed)
 
@@ -193,11 +191,3 @@ def _lane(key: tuple[str, str], lane: Lane) -> Json:
             for span in lane.dark
         ],
     }
-
-
-def _of_events(events: list[AlarmEvent]) -> PastAlarm:
-    """An alarm that is told by its events alone: a moment ago it began."""
-    first = events[0]
-    return PastAlarm(
-        first.alarm, first.namespace, first.zone, first.time_ns, 0, ZoneState(first.state), first.why, first.cursor
-    )

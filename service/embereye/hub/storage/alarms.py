@@ -32,6 +32,7 @@ class AlarmQuery:
     until_ns: int = 0  # that began earlier; 0: all
     zone: str = ""  # "name" or "namespace/name"
     of: str = ""  # one of SORTS
+    alarm: str = ""  # its id; empty: any
 
 
 def write_events(db: Database, events: Sequence[AlarmEvent]) -> None:
@@ -148,6 +149,9 @@ def query(wanted: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], Sequence
         condition, names = in_zones([wanted.zone])
         where.append(condition)
         arguments += names
+    if wanted.alarm:
+        where.append("alarm = ?")
+        arguments.append(wanted.alarm)
     if sort := SORTS[wanted.of]:
         where.append(sort)
     statement = f"""SELECT alarm, namespace, zone, began_ns, ended_ns, worst, why, first_cursor FROM alarms

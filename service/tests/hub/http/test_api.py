@@ -347,6 +347,20 @@ async def test_an_alarm_is_marked_as_false_explained_and_taken_back(served: Serv
     assert (await served.get("/v1/alarms/0123456789abcdef"))[0] == 404
 
 
+async def test_an_alarm_whose_beginning_is_forgotten_is_explained_as_it_is_listed(served: Served) -> None:
+    await served.alarm("one", "hall", "s-01")
+    await served.alarm("two", "attic", "s-02")
+    until_ns = time.time_ns()
+    for action in ("acknowledge", "reset"):
+        await served.post(f"/v1/zones/default/hall/{action}", {})
+    assert await served.hub._store.write(lambda store: store.prune(until_ns))
+    _, listed = await served.get("/v1/alarms")
+    for alarm, cursors in zip(listed["alarms"], ([], ["3", "4"]), strict=True):
+        status, explained = await served.get(f"/v1/alarms/{alarm['alarm']}")
+        assert (status, [event["cursor"] for event in explained.pop("events")]) == (200, cursors)
+        assert explained == alarm
+
+
 async def test_alarms_are_listed_page_by_page(served: Served) -> None:
     for number in range(5):
         await served.alarm(f"{number}", zone=f"z{number}", device=f"s-{number}")
