@@ -64,11 +64,11 @@ class Timeline:
     _stepped: set[ZoneKey] = field(default_factory=set)  # zones whose state has changed within the span of time
 
     def add(self, event: AlarmEvent) -> None:
-        """Take in what happened next."""
+        """Take in what happened next; behind the span of time, what ended then of what was open within it."""
         key = (event.namespace, event.zone)
         if event.type == AlarmEvent.TYPE_STATE:
             self._add_state(key, event)
-        elif event.type == AlarmEvent.TYPE_FAULT:
+        elif event.type == AlarmEvent.TYPE_FAULT and event.time_ns < self.until_ns:
             # Told again, when a silence ends, it is the same span.
             since_ns = max(event.fault.since_ns or event.time_ns, self.from_ns)
             self._dark.setdefault(
@@ -76,7 +76,7 @@ class Timeline:
             )
         elif event.type == AlarmEvent.TYPE_FAULT_CLEARED:
             self._dark.pop((key, event.fault.device), None)
-            self.add_dark(key, event.fault, event.time_ns)
+            self._add_dark(key, event.fault, event.time_ns)
 
     def _add_state(self, key: ZoneKey, event: AlarmEvent) -> None:
         before = self._open.pop(key, None)
@@ -85,7 +85,7 @@ class Timeline:
             before = StateSpan(previous, event.alarm, self.from_ns, 0, "")  # since before the span of time
         if before is not None:
             self._keep(key, before, event.time_ns)
-        if ZoneState(event.state) is not ZoneState.NORMAL:
+        if ZoneState(event.state) is not ZoneState.NORMAL and event.time_ns < self.until_ns:
             self._open[key] = StateSpan(ZoneState(event.state), event.alarm, event.time_ns, 0, event.why)
         self._stepped.add(key)
 
@@ -93,7 +93,7 @@ class Timeline:
         lane = self._lanes.setdefault(key, Lane())
         lane.states.append(StateSpan(span.state, span.alarm, span.from_ns, until_ns, span.why))
 
-    def add_dark(self, key: ZoneKey, fault: Fault, until_ns: int) -> None:
+    def _add_dark(self, key: ZoneKey, fault: Fault, until_ns: int) -> None:
         """A `fault` lasted until `until_ns`, or does still (0)."""
         if fault.since_ns >= self.until_ns:
             return
@@ -115,5 +115,5 @@ class Timeline:
         for key, open_faults in faults.items():
             for fault in open_faults:
                 if (key, fault.device) not in known:
-                    self.add_dark(key, fault, 0)
+                    self._add_dark(key, fault, 0)
         return dict(sorted(self._lanes.items()))

@@ -70,3 +70,23 @@ def test_what_began_before_is_seen_although_a_device_came_back_first() -> None:
 
 def test_a_fault_that_began_later_is_not_told() -> None:
     assert spans(Timeline(FROM, UNTIL), hall=[Fault(device="s-01", since_ns=3_000)]) == {}
+
+
+def test_what_was_open_at_the_end_of_the_span_of_time_ended_when_it_did() -> None:
+    timeline = Timeline(FROM, UNTIL)
+    for event in (
+        step(1_100, ZoneState.ALARM, ZoneState.NORMAL),
+        fault(1_200, AlarmEvent.TYPE_FAULT, 1_200),
+        step(2_000, ZoneState.NORMAL, ZoneState.ACKNOWLEDGED, "attic"),
+        step(2_100, ZoneState.ACKNOWLEDGED, ZoneState.ALARM),
+        fault(2_200, AlarmEvent.TYPE_FAULT_CLEARED, 1_200),
+        fault(2_300, AlarmEvent.TYPE_FAULT, 2_300),
+        step(2_400, ZoneState.PRE_ALARM, ZoneState.NORMAL, "yard"),
+        step(2_500, ZoneState.NORMAL, ZoneState.PRE_ALARM, "yard"),
+    ):
+        timeline.add(event)
+    still = [Fault(device="s-01", since_ns=2_300)]
+    assert spans(timeline, hall=still) == {
+        "attic": [("acknowledged", FROM, 2_000)],
+        "hall": [("alarm", 1_100, 2_100), ("s-01", 1_200, 2_200)],
+    }

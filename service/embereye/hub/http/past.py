@@ -27,7 +27,7 @@ MAX_ALARMS = 1_000  # in one answer
 DEFAULT_ALARMS = 100
 MAX_SPAN_NS = 8 * DAY  # of one timeline
 MAX_TIMELINE_EVENTS = 20_000  # of one timeline: what happens behind is told to be missing
-LATER_EVENTS = 2_000  # looked at behind its end, for faults that lasted beyond it
+LATER_EVENTS = 2_000  # looked at behind its end, for what lasted beyond it
 MAX_TIMELINE_CLIPS = 2_000
 ALARM = "{alarm:[0-9a-f]{16}}"
 
@@ -142,7 +142,7 @@ class PastRoutes:
         alarms = await history.alarms(AlarmQuery(limit=MAX_ALARMS, from_ns=from_ns, until_ns=until_ns))
         faults = {(zone.namespace, zone.name): list(zone.faults) for zone in self._hub.zones.messages()}
         timeline = Timeline(from_ns, until_ns)
-        lanes = await asyncio.to_thread(partial(_lanes, timeline, events[:MAX_TIMELINE_EVENTS], later))
+        lanes = await asyncio.to_thread(partial(_lanes, timeline, [*events[:MAX_TIMELINE_EVENTS], *later]))
         body = {
             "fromNs": str(from_ns),
             "untilNs": str(until_ns),
@@ -158,12 +158,9 @@ class PastRoutes:
         return [{**listed_clip(clip), "namespace": clip.fleet.partition("/")[0]} for clip in found]
 
 
-def _lanes(timeline: Timeline, events: list[AlarmEvent], later: list[AlarmEvent]) -> Timeline:
+def _lanes(timeline: Timeline, events: list[AlarmEvent]) -> Timeline:
     for event in events:
         timeline.add(event)
-    for event in later:
-        if event.type == AlarmEvent.TYPE_FAULT_CLEARED and event.fault.since_ns < timeline.from_ns:
-            timeline.add_dark((event.namespace, event.zone), event.fault, event.time_ns)
     return timeline
 
 

@@ -387,3 +387,13 @@ async def test_a_timeline_tells_what_was_with_each_zone(served: Served) -> None:
     assert [lane["zone"] for lane in (await served.get("/v1/timeline"))[1]["zones"]] == ["hall"]
     _, body = await served.get(f"/v1/timeline?from=0&until={10**18}")
     assert (body["fromNs"], body["zones"]) == (str(10**18 - 8 * 86_400 * 10**9), [])
+
+
+async def test_a_timeline_tells_when_it_ended_what_was_open_at_its_end(served: Served) -> None:
+    began = time.time_ns()
+    await served.alarm()
+    until = time.time_ns()
+    _, event = await served.post("/v1/zones/default/hall/acknowledge", {})
+    _, body = await served.get(f"/v1/timeline?from={began}&until={until}")
+    ((state,),) = [lane["states"] for lane in body["zones"]]
+    assert (state["state"], state["untilNs"]) == ("ZONE_STATE_ALARM", event["timeNs"])
