@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.plans.images import PlanImage
 from embereye.hub.plans.records import DeviceKey, Place, Plan
 from embereye.hub.storage.committer import Committer, Draft
-from embereye.hub.storage.store import StoreThreads
+from embereye.hub.storage.store import Store, StoreThreads
 
 LETTERS = "A-Za-z0-9\\u00c0-\\u1fff\\u2c00-\\ud7ff"  # of most scripts
 NAME = re.compile(f"[{LETTERS}][{LETTERS}._ ()-]{{0,62}}")
@@ -48,9 +49,16 @@ class Plans:
         return self._plans[name]
 
     async def image(self, name: str) -> bytes:
-        """The picture of a plan; UnknownPlanError, StoreError."""
-        self.find(name)
-        return await self._store.read(lambda store: store.plan_image(name))
+        """The picture of a plan; UnknownPlanError, StoreError, also where that is not stored yet."""
+        digest = self.find(name).digest
+
+        def read(store: Store) -> bytes:
+            data = store.plan_image(name)
+            if hashlib.sha256(data).hexdigest() != digest:  # a plan is known before it is durable
+                raise StoreError(f"the picture of plan {name} is not stored yet: try again in a moment")
+            return data
+
+        return await self._store.read(read)
 
     async def store(self, by: Principal, name: str, image: PlanImage) -> Plan:
         """Make `image` the picture of the plan `name`, which is made where there is none; devices stay where they are.

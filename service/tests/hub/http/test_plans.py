@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 
 from embereye.hub.access.roles import Principal, Role
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.http import plans
+from embereye.hub.storage.store import Store
 
 from .served import Served
 
 PNG = bytes(cv2.imencode(".png", np.full((60, 100, 3), 200, np.uint8))[1])
+OTHER = bytes(cv2.imencode(".png", np.full((60, 100, 3), 20, np.uint8))[1])
 ADA = Principal("Ada", Role.ADMIN, "Ada")
 URL = "/v1/plans/Ground%20floor"
 PLACED = f"{URL}/devices/default/sensors/hall/s-01"
@@ -48,6 +51,27 @@ async def test_a_plan_is_uploaded_furnished_and_served(served: Served) -> None:
     async with served.session.delete(served.base + URL) as response:
         assert response.status == 200
     assert (await served.get(URL))[0] == (await served.get(f"{URL}/image"))[0] == 404
+
+
+async def test_a_picture_that_is_not_stored_yet_is_neither_served_nor_kept_by_browsers(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await upload(served)
+
+    def fail(store: Store, transaction: object) -> None:
+        raise StoreError("database or disk is full")
+
+    async def picture() -> tuple[int, bool]:
+        _, listed = await served.get("/v1/plans")
+        async with served.session.get(served.base + listed["plans"][0]["image"]) as response:
+            return response.status, "immutable" in response.headers["Cache-Control"]
+
+    with monkeypatch.context() as fault:
+        fault.setattr(Store, "commit", fail)
+        assert (await upload(served, OTHER))[0] == 503
+        assert await picture() == (503, False), "that of the plan before, under the address of the new one"
+    assert await served.hub.committer.flush(10)
+    assert await picture() == (200, True)
 
 
 async def test_what_is_no_plan_is_refused_with_a_reason(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
