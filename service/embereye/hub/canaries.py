@@ -116,7 +116,8 @@ class Canaries:
         expected.machine.evidence(item, draft.now_ns)
         if expected.machine.state == ZoneState.ALARM and before != ZoneState.ALARM:
             self._burning[item.id] = key, fire.process, fire
-            draft.transaction.canaries[key] = (draft.now_ns, max(0, draft.now_ns - fire.lit_ns))
+            if (delay := max(0, draft.now_ns - fire.lit_ns)) <= fire.within_ns:
+                draft.transaction.canaries[key] = draft.now_ns, delay
 
     def durable(self, item: EvidenceItem) -> None:
         """The transaction that took `item` is durable."""
