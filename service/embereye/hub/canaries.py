@@ -5,7 +5,7 @@ only its zone is nobody's, and what the zone has to say is no event.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from embereye.hub.storage.committer import Draft
@@ -51,7 +51,7 @@ class _Expected:
 class Success:
     """A canary that was an alarm within its bound."""
 
-    alarmed_ns: int  # when it was durable, nanoseconds since the Unix epoch
+    alarmed_ns: int  # when it was durable, on the hub's timeline
     delay_ns: int  # since its first sign
 
 
@@ -62,7 +62,7 @@ class Heartbeat:
     key: ShardKey
     interval_ns: int
     within_ns: int
-    latest: Success | None
+    latest: Success | None  # by the wall clock
     overdue: bool
 
 
@@ -137,8 +137,11 @@ class Canaries:
         if expected := self._expected.get((key, process)):
             expected.succeeded_ns = self._steady()
 
-    def heartbeats(self) -> list[Heartbeat]:
-        """Of every shard that canaries are expected of, by name; of two processes the one that fares worse."""
+    def heartbeats(self, stepped_ns: int = 0) -> list[Heartbeat]:
+        """Of every shard that canaries are expected of, by name; of two processes the one that fares worse.
+
+        Times are on a wall clock that is `stepped_ns` ahead.
+        """
         now = self._steady()
         worst: dict[ShardKey, _Expected] = {}
         over = self._over(now)
@@ -146,8 +149,9 @@ class Canaries:
             key = place[0]
             if place not in over and (key not in worst or expected.overdue_ns(now) > worst[key].overdue_ns(now)):
                 worst[key] = expected
+        latest = {key: replace(one, alarmed_ns=one.alarmed_ns + stepped_ns) for key, one in self._latest.items()}
         return [
-            Heartbeat(key, of.plan.interval_ns, of.plan.within_ns, self._latest.get(key), of.overdue_ns(now) > 0)
+            Heartbeat(key, of.plan.interval_ns, of.plan.within_ns, latest.get(key), of.overdue_ns(now) > 0)
             for key, of in sorted(worst.items())
         ]
 

@@ -94,7 +94,7 @@ class HubCollector(Collector):
                 packets.add_metric([fleet, outcome], count)
         yield packets
         yield from self._gauges()
-        yield from _of_canaries(self._hub.canaries)
+        yield from _of_canaries(self._hub.canaries, self._hub.timeline.stepped_ns())
         yield from _of_webhooks(self._hub)
         yield from _of_mqtt(self._mqtt)
         yield from self._bus.collect()
@@ -237,8 +237,8 @@ class ControlMetrics:
             yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
 
 
-def _of_canaries(canaries: Canaries) -> Iterator[Metric]:
-    """Every shard's heartbeat; what it names itself, as the hub is not the fleet's."""
+def _of_canaries(canaries: Canaries, stepped_ns: int) -> Iterator[Metric]:
+    """Every shard's heartbeat, by a wall clock so far ahead; what it names itself, as the hub is not the fleet's."""
     labels = ["namespace", "kind", "fleet", "shard"]
     alarmed = GaugeMetricFamily(
         "embereye_canary_alarmed_timestamp_seconds", "When the latest canary was an alarm in time.", labels=labels
@@ -248,7 +248,7 @@ def _of_canaries(canaries: Canaries) -> Iterator[Metric]:
         "1 while no canary was an alarm in time for an interval and its bound.",
         labels=labels,
     )
-    beats = canaries.heartbeats()
+    beats = canaries.heartbeats(stepped_ns)
     for beat in beats[:CANARY_SERIES]:
         names = [*[*beat.key.fleet.split("/"), "", ""][:3], beat.key.shard]
         overdue.add_metric(names, int(beat.overdue))

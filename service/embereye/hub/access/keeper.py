@@ -221,7 +221,7 @@ class Access:
         def step(draft: Draft) -> None:
             if name in self._names:
                 raise NameTakenError(f"there is a token {name} already: revoke it first, or choose another name")
-            record = TokenRecord(name, _digest(text), role, draft.now_ns, by.name)
+            record = TokenRecord(name, _digest(text), role, draft.now_ns + draft.stepped_ns, by.name)
             self._names[name] = self._tokens[record.digest] = record
             draft.transaction.access.tokens[name] = record
             add_entry(draft, by, "create token", name, role.word)

@@ -196,7 +196,7 @@ class Api:
     # What is
 
     async def _canaries(self, _: web.Request) -> web.Response:
-        return web.json_response(heartbeats(self._hub.canaries))
+        return web.json_response(heartbeats(self._hub))
 
     async def _zones(self, request: web.Request) -> web.Response:
         return await self._zone_list.answer(request)

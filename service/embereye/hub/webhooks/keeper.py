@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Principal
@@ -239,10 +239,14 @@ class Webhooks:
     # What people ask for
 
     async def dead_letters(self, name: str, after: int, limit: int) -> list[DeadLetter]:
-        """Up to `limit` dead letters past cursor `after`, ascending; UnknownWebhookError, StoreError."""
+        """Up to `limit` dead letters past cursor `after`, ascending; UnknownWebhookError, StoreError.
+
+        When they died is told by the wall clock.
+        """
         self.find(name)
-        limit = min(limit or 100, MAX_LETTERS)
-        return await self._store.read(lambda store: store.dead_letters(name, after, limit))
+        limit, stepped_ns = min(limit or 100, MAX_LETTERS), self._timeline.stepped_ns()
+        letters = await self._store.read(lambda store: store.dead_letters(name, after, limit))
+        return [replace(letter, died_ns=letter.died_ns + stepped_ns) for letter in letters]
 
     async def resend(self, by: Principal, name: str, cursors: Sequence[int] = ()) -> int:
         """Have dead letters sent again, all or those of `cursors`; returns how many that are.

@@ -11,11 +11,16 @@ from yarl import URL
 
 from embereye.hub.feeds import feed
 from embereye.hub.http.fleets import lists
-from embereye.levels import Level
+from embereye.hub.storage.committer import Draft
+from embereye.hub.webhooks.options import WebhookOptions
+from embereye.hub.webhooks.records import DeadLetter
+from embereye.levels import Kind, Level, Sense
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent, Zone
+from embereye.v1.evidence_pb2 import CanaryFire, CanaryPlan, Coverage, EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
+from embereye.zone.canary import PREFIX
 
 from .served import FLEET, FOLDER, Served
 
@@ -397,3 +402,36 @@ async def test_a_timeline_tells_when_it_ended_what_was_open_at_its_end(served: S
     _, body = await served.get(f"/v1/timeline?from={began}&until={until}")
     ((state,),) = [lane["states"] for lane in body["zones"]]
     assert (state["state"], state["untilNs"]) == ("ZONE_STATE_ALARM", event["timeNs"])
+
+
+async def test_what_was_when_is_told_by_the_wall_clock_though_it_was_set(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served.hub.timeline, "_wall", lambda: time.time_ns() + 3600 * SECOND)
+    served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
+    await served.hub.committer.commit(bury)
+    await served.post("/v1/access/tokens", {"name": "ada", "role": "viewer"})
+    now, within = served.hub.timeline.now_ns(), 10 * SECOND
+    plan = CanaryPlan(process="p", interval_ns=within, within_ns=within)
+    served.hub.canaries.expect(Coverage(fleet=FLEET, shard="hall-0", time_ns=now, canary=plan))
+    fire = CanaryFire(shard="hall-0", process="p", lit_ns=now, within_ns=within)
+    canary = EvidenceItem(
+        id="c", fleet=FLEET, device=f"{PREFIX}1", kind=Kind.SMOKE.wire, sense=Sense.SENSOR.wire,
+        level=Level.ALARM.wire, since_ns=now, until_ns=now, canary=fire,
+    )  # fmt: skip
+    served.hub.inbox.admit(canary, lambda _: None)
+    assert await served.hub.committer.flush(10)
+    async with served.session.get(f"{served.base}/metrics") as response:
+        text = await response.text()
+    (metric,) = re.findall(r"embereye_canary_alarmed_timestamp_seconds\{.*\} (.+)", text)
+    _, letters = await served.get("/v1/webhooks/pager/dead-letters")
+    _, tokens = await served.get("/v1/access/tokens")
+    _, canaries = await served.get("/v1/canaries")
+    told = [int(letters["deadLetters"][0]["diedNs"]) / SECOND, int(tokens["tokens"][0]["madeNs"]) / SECOND]
+    told += [canaries["canaries"][0]["alarmed"], float(metric)]
+    assert told == [pytest.approx(time.time() + 3600, abs=600)] * 4
+
+
+def bury(draft: Draft) -> None:
+    letter = DeadLetter("pager", 1, draft.now_ns, 1, "404", AlarmEvent(cursor=1))
+    draft.transaction.webhooks.dead["pager", 1] = letter

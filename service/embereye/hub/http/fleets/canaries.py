@@ -1,12 +1,13 @@
 """The heartbeat of every shard: when its latest canary was an alarm, and whether one is missed."""
 
-from embereye.hub.canaries import Canaries, Heartbeat
+from embereye.hub.canaries import Heartbeat
+from embereye.hub.hub import Hub
 from embereye.units import SECOND
 
 
-def heartbeats(canaries: Canaries) -> dict[str, object]:
+def heartbeats(hub: Hub) -> dict[str, object]:
     """What /v1/canaries answers; seconds, and seconds since the Unix epoch."""
-    return {"canaries": [_told(beat) for beat in canaries.heartbeats()]}
+    return {"canaries": [_told(beat) for beat in hub.canaries.heartbeats(hub.timeline.stepped_ns())]}
 
 
 def _told(beat: Heartbeat) -> dict[str, object]:
