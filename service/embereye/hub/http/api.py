@@ -38,6 +38,7 @@ from embereye.hub.http.plans import PlanRoutes
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import Replays, frame_at, replay
 from embereye.hub.http.silences import SilenceRoutes
+from embereye.hub.http.written import written
 from embereye.hub.hub import Hub
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
@@ -321,8 +322,8 @@ class Api:
                 bool(newest), min(newest, MAX_EVENTS) if newest else history_limit(limit),
             )
         )  # fmt: skip
-        fields = _fields(HistoryResponse(events=page.events, latest=latest, next=page.next))
-        return web.json_response({"events": [], "latest": "0", **fields})
+        told = HistoryResponse(events=page.events, latest=latest, next=page.next)
+        return await written(lambda: {"events": [], "latest": "0", **_fields(told)})
 
     # What people do
 

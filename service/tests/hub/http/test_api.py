@@ -2,11 +2,14 @@
 
 import asyncio
 import re
+import threading
 import time
 from importlib import resources
 
 import aiohttp
 import pytest
+from google.protobuf import json_format
+from google.protobuf.message import Message
 from yarl import URL
 
 from embereye.hub.feeds import feed
@@ -364,6 +367,27 @@ async def test_an_alarm_whose_beginning_is_forgotten_is_explained_as_it_is_liste
         status, explained = await served.get(f"/v1/alarms/{alarm['alarm']}")
         assert (status, [event["cursor"] for event in explained.pop("events")]) == (200, cursors)
         assert explained == alarm
+
+
+@pytest.mark.parametrize("path", ["/v1/history", "/v1/alarms/{alarm}", "/v1/webhooks/pager/dead-letters"])
+async def test_all_else_goes_on_while_events_are_written_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
+    await served.hub.committer.commit(bury)
+    await served.alarm()
+    path = path.format(alarm=served.hub.zones.messages()[0].alarm)
+    loop, write, went_on = asyncio.get_running_loop(), json_format.MessageToDict, list[bool]()
+
+    def write_out(message: Message) -> object:
+        turn = threading.Event()
+        loop.call_soon_threadsafe(turn.set)
+        went_on.append(turn.wait(5))
+        return write(message)
+
+    monkeypatch.setattr(json_format, "MessageToDict", write_out)
+    assert (await served.get(path))[0] == 200
+    assert went_on == [True]
 
 
 async def test_alarms_are_listed_page_by_page(served: Served) -> None:
