@@ -1,5 +1,6 @@
 """The hub over HTTP: JSON for programs, a WebSocket of alarm events, and the console for people."""
 
+import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -36,7 +37,7 @@ from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.past import PastRoutes, listed_clip
 from embereye.hub.http.plans import PlanRoutes
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.replay import Replays, frame_at, replay
+from embereye.hub.http.replay import GONE, Replays, frame_at, replay
 from embereye.hub.http.silences import SilenceRoutes
 from embereye.hub.http.written import written
 from embereye.hub.hub import Hub
@@ -277,6 +278,9 @@ class Api:
     async def _clip(self, request: web.Request) -> web.StreamResponse:
         assert self._clips is not None
         clip = self._known_clip(request)
+        path = self._clips.path(clip)
+        if not await asyncio.to_thread(path.is_file):
+            raise Refused(404, GONE)
         # Content under the name of its content never changes; its age may still be up.
         headers = {"Cache-Control": "private, max-age=3600", **SECURITY}
         headers["Content-Type"] = CONTENT_TYPES[clip.media]
@@ -284,7 +288,7 @@ class Api:
             started = time.strftime("%Y%m%d-%H%M%S", time.gmtime(clip.from_ns / 1e9))
             name = f"{_plain(clip.device)}-{started}.{SUFFIXES[clip.media]}"
             headers["Content-Disposition"] = f'attachment; filename="{name}"'
-        return web.FileResponse(self._clips.path(clip), headers=headers)
+        return web.FileResponse(path, headers=headers)
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
         """The frames of a clip at their own pace, over and over: browsers play no Motion JPEG in Matroska."""

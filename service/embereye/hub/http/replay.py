@@ -22,6 +22,7 @@ MOST = 8  # at the same time
 OF_ONE_ADDRESS = MOST // 2  # a proxy is one address for all behind it
 ROOM = 128 * 1024 * 1024  # bytes of the clips that are being shown: each is held in memory
 STALL_SECONDS = 20.0  # that one frame may take to be handed over
+GONE = "the clip's file is gone from the hub's disk"
 
 
 class Replays:
@@ -84,7 +85,7 @@ def _stills(path: Path) -> list[Still]:
     try:
         found = [still for still in frames(path.read_bytes()) if still.jpeg.startswith(SOI)]
     except FileNotFoundError:
-        raise Refused(404, "the clip's file is gone from the hub's disk") from None
+        raise Refused(404, GONE) from None
     except MatroskaError:
         found = []
     if not found:

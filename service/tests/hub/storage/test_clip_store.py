@@ -381,6 +381,16 @@ async def test_what_a_browser_cannot_be_shown_is_refused_in_a_sentence(running: 
             )
 
 
+async def test_a_download_whose_file_is_gone_is_refused_in_a_sentence(running: Running) -> None:
+    data = content()
+    await running.deliver(data, described(data))
+    running.clips.path(described(data)).unlink()
+    url = f"{running.base}/v1/clips/{described(data).sha256}.mkv"
+    async with aiohttp.ClientSession(headers=SHOWN) as session, session.get(url) as answer:
+        assert (answer.status, answer.headers["Cache-Control"]) == (404, "no-store")
+        assert await answer.json() == {"error": "the clip's file is gone from the hub's disk"}
+
+
 async def test_a_replay_is_not_sent_to_who_asks_for_its_head_alone(running: Running) -> None:
     data = content()
     await running.deliver(data, described(data))
