@@ -60,10 +60,10 @@ class Actions:
         return events[0]
 
 
-def check_action(who: str, note: str) -> str:
-    """Why a person's action cannot be taken as it is; '' where it can."""
+def check_action(who: str, note: str, called: str = "note") -> str:
+    """Why a person's action cannot be taken as it is, whose note is `called` so; '' where it can."""
     if len(who) > MAX_WHO:
         return f"who has {len(who)} characters: at most {MAX_WHO} are kept"
     if len(note) > MAX_NOTE:
-        return f"note has {len(note)} characters: at most {MAX_NOTE} are kept"
+        return f"{called} has {len(note)} characters: at most {MAX_NOTE} are kept"
     return ""

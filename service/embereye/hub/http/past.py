@@ -104,7 +104,7 @@ class PastRoutes:
     async def _mark_false(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         who, reason = text_of(body, "who"), text_of(body, "reason").strip()
-        if problem := check_action(who, reason):
+        if problem := check_action(who, reason, "reason"):
             raise Refused(400, problem)
         if not reason:
             raise Refused(400, "reason is empty: say what it was that looked like a fire")

@@ -36,7 +36,7 @@ class SilenceRoutes:
     async def _begin(self, request: web.Request) -> web.Response:
         body, names = await read_json(request), request.match_info
         who, reason, device = (text_of(body, name) for name in ("who", "reason", "device"))
-        if problem := check_action(who, reason):
+        if problem := check_action(who, reason, "reason"):
             raise Refused(400, problem)
         try:
             event = await self._hub.silences.begin(

@@ -61,7 +61,7 @@ class AlarmsService(FeedCalls):
 
     async def MarkFalse(self, request: MarkFalseRequest, context: AnyContext) -> AlarmEvent:
         """A person calls an alarm a false one, or takes that back."""
-        if problem := check_action(request.who, request.reason):
+        if problem := check_action(request.who, request.reason, "reason"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         if not request.take_back and not request.reason.strip():
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "reason is empty: say what looked like a fire")
@@ -83,7 +83,7 @@ class AlarmsService(FeedCalls):
 
     async def BeginSilence(self, request: BeginSilenceRequest, context: AnyContext) -> AlarmEvent:
         """Keep notifications of a zone, or of a device in it, back for a while."""
-        if problem := check_action(request.who, request.reason):
+        if problem := check_action(request.who, request.reason, "reason"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         try:
             return await self._hub.silences.begin(
