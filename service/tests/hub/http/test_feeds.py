@@ -6,7 +6,9 @@ import aiohttp
 import pytest
 from google.protobuf import json_format
 
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.feeds import feed
+from embereye.hub.storage.store import Store
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 from .served import Served
@@ -126,6 +128,21 @@ async def test_the_feed_ends_with_its_cursor_when_the_hub_stops(served: Served) 
         message = await socket.receive(timeout=10)
     assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.GOING_AWAY)
     assert message.extra == "the hub stops: subscribe again with cursor 1"
+
+
+async def test_a_client_is_told_why_its_feed_ends_in_whole_characters(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(store: Store, after: int, limit: int) -> None:
+        raise StoreError("x" + "ü" * 100)
+
+    await served.alarm()
+    served.hub.feed._kept.clear()
+    monkeypatch.setattr(Store, "events", fail)
+    async with served.session.ws_connect(f"{served.base}{WS}?cursor=0") as socket:
+        message = await socket.receive(timeout=10)
+    assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.TRY_AGAIN_LATER)
+    assert message.extra == "x" + "ü" * 59
 
 
 async def test_subscriptions_are_stored_replaced_and_removed(served: Served) -> None:

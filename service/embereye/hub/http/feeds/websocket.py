@@ -32,6 +32,7 @@ from embereye.process.tasks import beside
 HEARTBEAT_SECONDS = 10.0
 CLOSE_SECONDS = 1.0  # for a client to take what it is told at the end
 MAX_MESSAGE = 256 * 1024  # bytes of what a client sends: a selection
+MAX_REASON = 120  # bytes of why it is closed: a frame that closes has room for 123
 WAITING_BYTES = 64 * 1024  # that may wait for a client before it has to ask for what follows
 FORMATS: dict[str, Form] = {"json": "text_frame", "binary": "binary_frame"}
 OPCODES: dict[Form, WSMsgType] = {"text_frame": WSMsgType.TEXT, "binary_frame": WSMsgType.BINARY}
@@ -150,9 +151,10 @@ def _writer(request: web.Request) -> Callable[[bytes], bool]:
 async def _close(request: web.Request, socket: web.WebSocketResponse, code: WSCloseCode, why: Exception) -> None:
     """Close `socket` and say why; a client that reads nothing is left without."""
     transport = request.transport
+    text = str(why).encode()[:MAX_REASON].decode(errors="ignore")
     try:
         async with asyncio.timeout(CLOSE_SECONDS):
-            await socket.close(code=code, message=str(why).encode()[:120])
+            await socket.close(code=code, message=text.encode())
     except TimeoutError:
         if transport is not None:
             transport.abort()
