@@ -14,11 +14,12 @@ from prometheus_client import CollectorRegistry
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.session import ControlSession
-from embereye.hub.http.api import Api
+from embereye.hub.http.api import CONTENT_TYPES, Api
 from embereye.hub.hub import Hub
 from embereye.hub.overlays.records import Overlay
 from embereye.hub.plans.images import PlanImage
 from embereye.hub.plans.records import Place
+from embereye.hub.storage.clip_store import SUFFIXES
 from embereye.hub.storage.store import StoreThreads
 from embereye.hub.webhooks.options import WebhookOptions
 from embereye.sim.pan_tilt import PanTiltHead
@@ -113,6 +114,15 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
     assert status == 200
     whole = close(copy.deepcopy({**schema, "components": document["components"]}))
     assert [error.message for error in Draft202012Validator(whole).iter_errors(answer)] == []
+
+
+async def test_every_form_of_a_clip_is_described(served: Served) -> None:
+    _, document = await served.get(URL)
+    operation = document["paths"]["/v1/clips/{name}.{form}"]["get"]
+    (form,) = [one["schema"] for one in operation["parameters"] if one["name"] == "form"]
+    assert set(form["enum"]) == set(SUFFIXES.values())
+    for status in ("200", "206"):
+        assert set(operation["responses"][status]["content"]) == set(CONTENT_TYPES.values())
 
 
 async def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(served: Served) -> None:

@@ -33,7 +33,7 @@ REASONS = {
 # Parts of paths that are not just any text, by name; and where a name means something else.
 PARTS: dict[str, Json] = {
     "action": {"type": "string", "enum": ["acknowledge", "reset", "test"]},
-    "form": {"type": "string", "enum": ["mkv", "jpg", "mp4"]},
+    "form": {"type": "string", "enum": ["mkv", "jpg", "mp4", "jsonl"]},
     "kind": {"type": "string", "pattern": "^[0-9][0-9]?$", "description": "1 heat, 2 smoke, 3 gas, 4 flame"},
 }
 ALARM: Json = {"type": "string", "pattern": "^[0-9a-f]{16}$"}

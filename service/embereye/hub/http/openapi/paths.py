@@ -26,7 +26,7 @@ from embereye.hub.storage.alarms import SORTS
 Paths = dict[str, dict[str, Json]]
 
 JPEG = "image/jpeg"
-CLIPS = ("video/matroska", JPEG, "video/mp4")
+CLIPS = ("video/matroska", JPEG, "video/mp4", "application/jsonl")
 TOKEN_NAME = "[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}"
 CHANGES = (400, 408, 413, 415)  # what a body may be refused with
 PAGE = [
