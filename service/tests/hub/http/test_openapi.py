@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.session import ControlSession
+from embereye.hub.databases.interface import StoreError
 from embereye.hub.http.api import CONTENT_TYPES, Api
 from embereye.hub.hub import Hub
 from embereye.hub.overlays.records import Overlay
@@ -114,6 +115,28 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
     assert status == 200
     whole = close(copy.deepcopy({**schema, "components": document["components"]}))
     assert [error.message for error in Draft202012Validator(whole).iter_errors(answer)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "template"),
+    [
+        ("/v1/history", ""), ("/v1/audit", ""), ("/v1/alarms", ""), ("/v1/timeline", ""),
+        ("/v1/alarms/0123456789abcdef", "/v1/alarms/{alarm}"), ("/v1/alarms/a/clips", "/v1/alarms/{alarm}/clips"),
+        ("/v1/alarms/a/s-01/1.jpg", "/v1/alarms/{alarm}/{device}/{kind}.jpg"),
+        ("/v1/webhooks/pager/dead-letters", "/v1/webhooks/{name}/dead-letters"),
+    ],
+)  # fmt: skip
+async def test_what_is_read_from_the_database_is_described_to_fail_with_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch, path: str, template: str
+) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError("disk I/O error")
+
+    served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
+    monkeypatch.setattr(served.hub._store, "read", fail)
+    assert await served.get(path) == (503, {"error": "disk I/O error"})
+    _, document = await served.get(URL)
+    assert "503" in document["paths"][template or path]["get"]["responses"]
 
 
 async def test_every_form_of_a_clip_is_described(served: Served) -> None:

@@ -27,7 +27,7 @@ REASONS = {
     421: "The Host is not a name of this hub.",
     426: "This is a WebSocket.",
     429: "Too many attempts from this address failed; Retry-After says how long to wait.",
-    503: "Not now: nothing can be written, or too many ask at once.",
+    503: "Not now: the database cannot be written, or not be read, or too many ask at once.",
 }
 
 # Parts of paths that are not just any text, by name; and where a name means something else.

@@ -151,7 +151,7 @@ def _access() -> Paths:
             "get": operation(
                 "The audit trail, newest first",
                 {200: answer("a page of it", record({"entries": list_of(reference("AuditEntry"))}))},
-                fails=[400],
+                fails=(400, 503),
                 takes=[
                     query("before", whole(), "only entries with a smaller number; 0: the newest"),
                     query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
@@ -221,7 +221,7 @@ def _pictures() -> Paths:
             "get": operation("The latest picture of the first device of that id", picture, fails=[404])
         },
         "/v1/alarms/{alarm}/{device}/{kind}.jpg": {
-            "get": operation("What a device saw when its sign joined an alarm", picture, fails=[404])
+            "get": operation("What a device saw when its sign joined an alarm", picture, fails=(404, 503))
         },
         "/v1/alarms/{alarm}/clips": {
             "get": operation(
@@ -232,6 +232,7 @@ def _pictures() -> Paths:
                         record({"clips": list_of(reference("ListedClip")), "lines": list_of(reference("ListedClip"))}),
                     )
                 },
+                fails=[503],
             )
         },
         "/v1/clips/{name}.{form}": {
@@ -288,7 +289,7 @@ def _past() -> Paths:
                         page,
                     )
                 },
-                fails=(400, 404),
+                fails=(400, 404, 503),
                 takes=[
                     query("after", whole(), "cursor of the last event that is known"),
                     query("before", whole(), "only events before this cursor; 0: all"),
@@ -367,7 +368,7 @@ def _webhooks() -> Paths:
             "get": operation(
                 "What a webhook could not deliver",
                 {200: answer("ascending", record({"deadLetters": list_of(reference("DeadLetter"))}))},
-                fails=(400, 404),
+                fails=(400, 404, 503),
                 takes=[
                     query("after", whole(), "cursor of the last one that is known"),
                     query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
@@ -405,7 +406,7 @@ def _alarms() -> Paths:
             "get": operation(
                 "Alarms that were or are",
                 {200: answer("newest first", alarms)},
-                fails=[400],
+                fails=(400, 503),
                 takes=[
                     query("limit", whole(), "how many at most, 1,000 at most; 0: 100"),
                     query("before", whole(), "go on behind a page: its `next`"),
@@ -418,7 +419,7 @@ def _alarms() -> Paths:
         },
         "/v1/alarms/{alarm}": {
             "get": operation(
-                "One alarm, with all its events", {200: answer("it", reference("ExplainedAlarm"))}, fails=[404]
+                "One alarm, with all its events", {200: answer("it", reference("ExplainedAlarm"))}, fails=(404, 503)
             )
         },
         "/v1/alarms/{alarm}/false": {
@@ -435,7 +436,7 @@ def _alarms() -> Paths:
             "get": operation(
                 "What happened in a span of time, by zone, and the clips of it",
                 {200: answer("zones in order of their names", reference("Timeline"))},
-                fails=[400],
+                fails=(400, 503),
                 takes=[
                     query("from", whole(), f"{time}; not given: a day before `until`, at most 8 days before it"),
                     query("until", whole(), f"{time}; 0: now"),
