@@ -81,7 +81,8 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
 @pytest.mark.parametrize(
     ("path", "template"),
     [
-        ("/v1/zones", ""), ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/devices?text=s", ""),
+        ("/v1/zones", ""), ("/v1/zones?order=urgent", ""),
+        ("/v1/devices", ""), ("/v1/devices?limit=1", ""), ("/v1/devices?text=s", ""),
         ("/v1/history", ""), ("/v1/audit", ""), ("/v1/subscriptions", ""), ("/v1/history?newest=1", ""),
         ("/v1/webhooks", ""), ("/v1/actuators", ""), ("/v1/silences", ""), ("/v1/fleets", ""), ("/v1/plans", ""),
         ("/v1/overlays", ""),

@@ -34,7 +34,11 @@ PAGE = [
     query("after", WORD, "the key that the page before ended with, its `next`; pages are in order of keys"),
 ]
 SELECTION = [
-    query("order", {"type": "string", "enum": ["", "urgent"]}, "urgent: dark ones first, then those in zones in alarm"),
+    query(
+        "order",
+        {"type": "string", "enum": ["", "urgent"]},
+        "urgent: what is to be seen first, as dark devices and zones in alarm, before the others",
+    ),
     query("text", WORD, "only entries that have each of these words; the answer says `total`"),
     query("pictures", whole(1), "1: only those that there are pictures of, or ought to be"),
     query("offset", whole(), "how many of the selected ones are left out; instead of `after`"),
@@ -171,7 +175,7 @@ def _present() -> Paths:
                 "All zones, with what is open in each",
                 {200: answer("the most urgent first", reference("Zones"))},
                 fails=[400],
-                takes=PAGE,
+                takes=[*PAGE, *SELECTION],
             )
         },
         "/v1/devices": {

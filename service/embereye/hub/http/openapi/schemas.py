@@ -58,6 +58,7 @@ def schemas() -> dict[str, Json]:
                 "openFleets": list_of(WORD),
             },
             next=NEXT,
+            total=whole(),
         ),
         "Device": _device(),
         **_plans(),
