@@ -149,6 +149,15 @@ async def test_every_form_of_a_clip_is_described(served: Served) -> None:
         assert set(operation["responses"][status]["content"]) == set(CONTENT_TYPES.values())
 
 
+async def test_what_answers_get_and_not_head_is_named(served: Served) -> None:
+    _, document = await served.get(URL)
+    routes = Api(served.hub, served.actuators).app(CollectorRegistry()).router.routes()
+    methods = {(route.method, route.resource.canonical) for route in routes}
+    without = {path for method, path in methods if method == "GET" and ("HEAD", path) not in methods}
+    assert without == {"/v1/clips/{name}.mjpg"}
+    assert all(path in document["info"]["description"] for path in without)
+
+
 async def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(served: Served) -> None:
     async with served.session.delete(f"{served.base}/v1/zones") as response:
         assert (response.status, response.headers["Allow"]) == (405, "GET,HEAD")

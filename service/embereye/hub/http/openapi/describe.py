@@ -61,8 +61,9 @@ def describe(role_of: Callable[[str, str], Role | None]) -> Json:
         "info": {
             "title": "EmberEye hub",
             "version": version("embereye"),
-            "description": "Alarms, coverage, history and access. What answers GET answers HEAD as well. 64-bit "
-            "numbers are strings, as in protobuf's JSON; a field that is missing has its type's zero value.",
+            "description": "Alarms, coverage, history and access. What answers GET answers HEAD as well, but for "
+            "/v1/clips/{name}.mjpg. 64-bit numbers are strings, as in protobuf's JSON; a field that is missing has its "
+            "type's zero value.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": described,
