@@ -3,6 +3,7 @@
 They need no sign-in: they tell nothing of a site, and whoever is woken by an alert wants the page first.
 """
 
+import functools
 import html
 import re
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from importlib import resources
 from aiohttp import web
 
 PATH = "/runbooks"  # in front of an alert's name
+LIST = "Runbooks"
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -29,6 +31,7 @@ _PAGE = """<!doctype html>
 _LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")  # of Markdown: the text, and where it leads
 
 
+@functools.cache
 def _names() -> list[str]:
     folder = resources.files("embereye.hub").joinpath("runbooks")
     return sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md"))
@@ -41,24 +44,33 @@ def _link(match: re.Match[str]) -> str:
     return f"[{text}]({PATH}/{target.removesuffix('.md')})"
 
 
-def _respond(title: str, markdown: str) -> web.Response:
+@functools.cache  # strangers may ask as often as they like
+def _page(title: str) -> str:
+    """The page about the alert `title`; LIST: that of all."""
     from markdown_it import MarkdownIt  # when somebody reads, not in every hub's memory
 
+    if title == LIST:
+        markdown = f"# {LIST}\n" + "".join(f"* [{name}]({name}.md)\n" for name in _names())
+    else:
+        file = resources.files("embereye.hub").joinpath("runbooks", f"{title}.md")
+        markdown = file.read_text(encoding="utf-8")
     body = MarkdownIt("commonmark", {"html": False}).enable("table").render(_LINK.sub(_link, markdown))
-    text = _PAGE.format(title=html.escape(title), body=body)
-    return web.Response(text=text, content_type="text/html", headers={"Cache-Control": "no-cache"})
+    return _PAGE.format(title=html.escape(title), body=body)
+
+
+def _respond(title: str) -> web.Response:
+    return web.Response(text=_page(title), content_type="text/html", headers={"Cache-Control": "no-cache"})
 
 
 async def _list(_: web.Request) -> web.Response:
-    return _respond("Runbooks", "# Runbooks\n" + "".join(f"* [{name}]({name}.md)\n" for name in _names()))
+    return _respond(LIST)
 
 
 async def _runbook(request: web.Request) -> web.Response:
     name = request.match_info["name"]
     if name not in _names():
         raise web.HTTPNotFound
-    file = resources.files("embereye.hub").joinpath("runbooks", f"{name}.md")
-    return _respond(name, file.read_text(encoding="utf-8"))
+    return _respond(name)
 
 
 def routes() -> Iterable[web.RouteDef]:

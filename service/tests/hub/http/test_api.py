@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from google.protobuf import json_format
 from google.protobuf.message import Message
+from markdown_it import MarkdownIt
 from yarl import URL
 
 from embereye.hub.feeds import feed
@@ -223,6 +224,18 @@ async def test_every_alert_leads_to_a_page_that_needs_no_sign_in(served: Served)
         for path in ("Nothing", "..%2Fhub.py", "EmberEyeHubDown.md"):
             async with stranger.get(f"{served.base}/runbooks/{path}") as response:
                 assert response.status == 404, path
+
+
+async def test_a_page_that_strangers_may_ask_for_is_rendered_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    render, rendered = MarkdownIt.render, list[str]()
+    monkeypatch.setattr(MarkdownIt, "render", lambda self, text: rendered.append(text) or render(self, text))
+    async with aiohttp.ClientSession() as stranger:
+        for path in ("/runbooks", "/runbooks/EmberEyeHubDown") * 3:
+            async with stranger.get(served.base + path) as response:
+                assert response.status == 200
+    assert len(rendered) == len(set(rendered))
 
 
 def test_the_console_never_makes_markup_of_text_and_loads_nothing_from_elsewhere() -> None:
