@@ -42,10 +42,10 @@ class DeniedError(Exception):
 
 
 class SlowDownError(Exception):
-    """Too many attempts failed; `seconds` to wait."""
+    """Too many attempts failed, or too much was asked for; `seconds` to wait."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(f"too many attempts from this address: try again in {seconds:.0f} s")
+    def __init__(self, seconds: float, why: str = "too many attempts from this address") -> None:
+        super().__init__(f"{why}: try again in {int(seconds) + 1} s")
         self.seconds = seconds
 
 
@@ -282,7 +282,7 @@ class Access:
     def _note_write(self, principal: Principal) -> None:
         key = _digest(f"{principal.token}\0{principal.name}").hex()
         if wait := self._writes.wait_seconds(key):
-            raise SlowDownError(wait)
+            raise SlowDownError(wait, f"{principal.name} has signed in, or made links, too often")
         self._writes.note_failure(key)
 
     def sign_out(self, principal: Principal) -> None:

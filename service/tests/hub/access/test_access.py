@@ -448,8 +448,11 @@ def test_who_signs_in_without_end_loses_their_own_sessions_and_nobody_elses() ->
 
 async def test_who_signs_in_without_end_is_slowed(site: Site) -> None:
     token = await site.hub.access.create_token(ME, "guest", Role.VIEWER)
-    statuses = [(await site.ask("/v1/session", {"token": token}))[0] for _ in range(keeper.WRITES + 1)]
-    assert statuses == [200] * keeper.WRITES + [429]
+    answers = [await site.ask("/v1/session", {"token": token}) for _ in range(keeper.WRITES + 1)]
+    assert [status for status, _, _ in answers] == [200] * keeper.WRITES + [429]
+    _, refusal, response = answers[-1]
+    seconds = response.headers["Retry-After"]
+    assert refusal["error"] == f"guest has signed in, or made links, too often: try again in {seconds} s"
     async with channel(site.grpc, token=token) as link:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await AccessStub(link).CreateLink(messages.CreateLinkRequest(), timeout=10)

@@ -26,7 +26,7 @@ REASONS = {
     415: "The body is not application/json, or not an image that can be a plan.",
     421: "The Host is not a name of this hub.",
     426: "This is a WebSocket.",
-    429: "Too many attempts from this address failed; Retry-After says how long to wait.",
+    429: "Too many attempts from this address failed, or sign-ins of one person; Retry-After says how long to wait.",
     503: "Not now: the database cannot be written, or not be read, or too many ask at once.",
 }
 
