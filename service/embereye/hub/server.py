@@ -193,7 +193,6 @@ async def _own(options: HubOptions, stop: asyncio.Event) -> int:
         await hub.open()
         hub.webhooks.declare(options.webhooks)
         hub.access.set_admin_token(admin_file.prepare(options.admin_token_file))
-        await clips.open()
         return await _serve(options, hub, clips, stop)
     finally:
         await clips.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import time
@@ -265,6 +266,18 @@ async def test_a_hub_that_is_told_to_stop_has_stored_what_it_took_and_stops_at_o
     assert acknowledged == {"one", "two"}
     assert took < max(5.0, 3 * hub_process.start_seconds)
     assert "Traceback" not in hub_process.log()
+
+
+async def test_a_hub_serves_although_its_clips_cannot_be_looked_through_yet(
+    tmp_path: Path, make_hub: Callable[[Stored], HubProcess]
+) -> None:
+    hub, folder = make_hub(Stored(tmp_path)), tmp_path / "clips" / "00"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "0.json")  # who reads it waits, as for a disk that does not answer
+    hub.start()
+    await until(lambda: "hub ready" in hub.log(), "the hub serves", 20)
+    os.close(os.open(folder / "0.json", os.O_WRONLY | os.O_NONBLOCK))
+    await until(lambda: not list(folder.iterdir()), "what is of no clip is cleared away")
 
 
 async def test_two_hubs_do_not_share_a_folder(hub_process: HubProcess) -> None:

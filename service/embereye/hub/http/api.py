@@ -272,7 +272,10 @@ class Api:
     def _known_clip(self, request: web.Request) -> Clip:
         clip = self._clips.find(request.match_info["name"]) if self._clips else None
         if clip is None or request.match_info.get("form", SUFFIXES[clip.media]) != SUFFIXES[clip.media]:
-            raise Refused(404, "there is no such clip: it is too old, or still with the shard that recorded it")
+            why = (
+                "it is too old, still with the shard that recorded it, or not found yet by a hub that has just started"
+            )
+            raise Refused(404, f"there is no such clip: {why}")
         return clip
 
     async def _clip(self, request: web.Request) -> web.StreamResponse:

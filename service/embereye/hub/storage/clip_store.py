@@ -105,6 +105,7 @@ class ClipStore:
         self._run_id = secrets.token_hex(8)  # no earlier hub has given such names
         self._wholes_named = False  # whether the folder of whole contents outlives a power cut
         self._clips = KeptClips(recordings_ns=recordings_ns)
+        self._opened = asyncio.Event()
         self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
         self.failing = ""  # why none can be taken; empty: they can
         self.removed = 0  # by age and by size
@@ -117,9 +118,12 @@ class ClipStore:
             await self._run(self._load)
         except OSError as error:
             self._set_failing(f"clips cannot be read: {error.strerror or error}")
+        self._opened.set()
 
     async def run(self) -> None:
-        """Remove what is too old or too much until cancelled."""
+        """Learn what there is, then remove what is too old or too much until cancelled."""
+        if not self._opened.is_set():
+            await self.open()
         while True:
             await self.prune()
             await asyncio.sleep(PRUNE_SECONDS)
@@ -179,6 +183,7 @@ class ClipStore:
     async def held(self, clip: Clip) -> tuple[int, bool]:
         """(bytes that are here, whether that is all of it). ClipRefusedError where it is no clip; NoRoomError."""
         _check(clip)
+        await self._opened.wait()
         if clip.sha256 in self._clips:
             return clip.bytes, True
         return await self._guarded(partial(self._begun, clip)), False
@@ -195,9 +200,10 @@ class ClipStore:
     async def store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer]:
         """Keep whole contents, durable on return: for each, why it is not kept, or None.
 
-        What several callers have waits for the disk together. NoRoomError where nothing can be written. Cancelled, it
-        goes on without its caller, and reads the contents still.
+        What several callers have waits for the disk together, and until it is open. NoRoomError where nothing can be
+        written. Cancelled, it goes on without its caller, and reads the contents still.
         """
+        await self._opened.wait()
         size = sum(len(data) for _, data in items)
         if self._storing and self._storing_bytes + size > STORING_BYTES:
             raise self._failed(NoRoomError(f"{self._storing_bytes >> 20} MB of clips wait for the hub's disk"))

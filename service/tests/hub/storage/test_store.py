@@ -90,6 +90,24 @@ def still(data: bytes, **fields: Any) -> Clip:
     return Clip(sha256=hashlib.sha256(data).hexdigest(), **{**known, **fields})
 
 
+async def test_who_brings_a_clip_waits_until_those_that_there_are_were_looked_through(tmp_path: Path) -> None:
+    folder = tmp_path / "clips" / "00"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "0.json")  # who reads it waits
+    clips, data, other = ClipStore(tmp_path / "clips"), b"a whole one", b"one in parts"
+    running = asyncio.ensure_future(clips.run())
+    storing = asyncio.ensure_future(clips.store([(still(data), data)]))
+    asking = asyncio.ensure_future(clips.held(still(other)))
+    await asyncio.sleep(0.2)
+    assert [path for path in (tmp_path / "clips").rglob("*") if path.is_file()] == []
+    (folder / "0.json").write_bytes(b"")
+    assert (await storing, await asking) == ([None], (0, False))
+    assert len(clips) == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await clips.close()
+
+
 async def test_many_under_way_are_all_kept_and_known_again_after_a_restart(served: Served) -> None:
     contents = [os.urandom(8_000 + number) for number in range(150)]
 
