@@ -280,6 +280,18 @@ async def test_a_hub_serves_although_its_clips_cannot_be_looked_through_yet(
     await until(lambda: not list(folder.iterdir()), "what is of no clip is cleared away")
 
 
+async def test_a_hub_ends_although_the_disk_of_its_clips_does_not_answer(
+    tmp_path: Path, make_hub: Callable[[Stored], HubProcess]
+) -> None:
+    hub, folder = make_hub(Stored(tmp_path)), tmp_path / "clips" / "00"
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "0.json")
+    hub.start()
+    await until(lambda: "hub ready" in hub.log(), "the hub serves", 20)
+    assert await asyncio.to_thread(hub.terminate) == 0
+    assert "Traceback" not in hub.log()
+
+
 async def test_two_hubs_do_not_share_a_folder(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from google.protobuf import json_format
 
@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 DEFAULT_BYTES = 5 * 1024**3  # of all clips
+CLOSE_SECONDS = 2.0  # to wait for the disk as the hub ends
 FREE_BYTES = 256 * 1024**2  # left on the disk for the database, which alarms need
 CLIP_BYTES = 128 * 1024**2  # of one clip
 PARTIAL_NS = DAY  # that a clip may stay unfinished
@@ -136,11 +137,11 @@ class ClipStore:
             logger.warning("old clips could not be removed: %s", error)
 
     async def close(self) -> None:
-        """Finish what is under way."""
-        if self._storing:
-            await asyncio.wait(self._storing)
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
-        self._drafting.shutdown()
+        """Finish what is under way, unless the disk takes too long: what is not kept was not acknowledged."""
+        last = asyncio.wrap_future(self._thread.submit(int))  # behind all else
+        await asyncio.wait(set[asyncio.Future[Any]]({*self._storing, last}), timeout=CLOSE_SECONDS)
+        for executor in (self._thread, self._drafting):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, work: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
