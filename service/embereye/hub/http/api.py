@@ -29,7 +29,7 @@ from embereye.hub.http.files import STATIC, file_response
 from embereye.hub.http.fleets.actuators import describe_actuators
 from embereye.hub.http.fleets.canaries import heartbeats
 from embereye.hub.http.fleets.devices import DeviceEntries
-from embereye.hub.http.fleets.lists import Facts, Json, SharedList, Source
+from embereye.hub.http.fleets.lists import Facts, Json, SharedList, Source, written
 from embereye.hub.http.fleets.routes import FleetRoutes
 from embereye.hub.http.openapi.describe import describe
 from embereye.hub.http.overlays import OverlayRoutes
@@ -39,14 +39,13 @@ from embereye.hub.http.plans import PlanRoutes
 from embereye.hub.http.refused import Refused
 from embereye.hub.http.replay import GONE, Replays, frame_at, replay
 from embereye.hub.http.silences import SilenceRoutes
-from embereye.hub.http.written import written
 from embereye.hub.hub import Hub
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.storage.history import MAX_EVENTS, EventQuery, history_limit
 from embereye.levels import ZoneState
 from embereye.process.http.server import metrics_app
-from embereye.v1.alarms_pb2 import HistoryResponse, Zone
+from embereye.v1.alarms_pb2 import Zone
 from embereye.v1.clips_pb2 import Clip
 from embereye.zone.state import NotAllowedError
 
@@ -329,8 +328,8 @@ class Api:
                 bool(newest), min(newest, MAX_EVENTS) if newest else history_limit(limit),
             )
         )  # fmt: skip
-        told = HistoryResponse(events=page.events, latest=latest, next=page.next)
-        return await written(lambda: {"events": [], "latest": "0", **_fields(told)})
+        more = {"next": str(page.next)} if page.next else {}
+        return await written("events", map(_fields, page.events), {"latest": str(latest), **more})
 
     # What people do
 

@@ -10,10 +10,9 @@ from google.protobuf import json_format
 from embereye.hub.actions import check_action
 from embereye.hub.false_alarms import NotMarkedError, UnknownAlarmError
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.fleets.lists import Json
+from embereye.hub.http.fleets.lists import Json, written
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.written import written
 from embereye.hub.hub import Hub
 from embereye.hub.storage.alarms import SORTS, AlarmQuery
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
@@ -98,8 +97,7 @@ class PastRoutes:
         if not found:
             raise Refused(404, f"there is no alarm {name}")
         (alarm,), events = found, await self._hub.history.alarm_events(name)
-        listed = self._listed(alarm)
-        return await written(lambda: {**listed, "events": [json_format.MessageToDict(event) for event in events]})
+        return await written("events", map(json_format.MessageToDict, events), self._listed(alarm))
 
     async def _mark_false(self, request: web.Request) -> web.Response:
         body = await read_json(request)

@@ -4,10 +4,9 @@ from aiohttp import web
 from google.protobuf import json_format
 
 from embereye.hub.http.access.authenticate import PRINCIPAL
-from embereye.hub.http.fleets.lists import Json
+from embereye.hub.http.fleets.lists import Json, written
 from embereye.hub.http.parameters import number_of, read_json
 from embereye.hub.http.refused import Refused
-from embereye.hub.http.written import written
 from embereye.hub.hub import Hub
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.webhooks.keeper import UnknownWebhookError, Webhook
@@ -41,7 +40,7 @@ class WebhookRoutes:
             letters = await self._hub.webhooks.dead_letters(request.match_info["name"], after, limit)
         except UnknownWebhookError as error:
             raise Refused(404, str(error.args[0])) from error
-        return await written(lambda: {"deadLetters": [_letter(one) for one in letters]})
+        return await written("deadLetters", map(_letter, letters), {})
 
     async def _resend(self, request: web.Request) -> web.Response:
         cursors = _cursors(await read_json(request))

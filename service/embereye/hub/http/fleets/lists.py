@@ -119,7 +119,7 @@ class SharedList:
             self._list = made
             self._ordered = sorted(made, key=lambda entry: -entry.facts.urgency)
             self._keyed = sorted(made, key=attrgetter("key"))
-            self._whole = _document(self._name, made, self._beside)
+            self._whole = self._body(made, self._beside)
             self._packed = b""
             if len(self._whole) > SHORT:
                 self._packed = await asyncio.to_thread(gzip.compress, self._whole, LEVEL)
@@ -131,7 +131,7 @@ class SharedList:
         start = bisect_right(self._keyed, after, key=attrgetter("key"))
         page = self._keyed[start : start + limit]
         more = {"next": page[-1].key} if page and start + limit < len(self._keyed) else {}
-        return web.Response(body=_document(self._name, page, {**self._beside, **more}), content_type="application/json")
+        return web.Response(body=self._body(page, {**self._beside, **more}), content_type="application/json")
 
     def _selected(self, wanted: "_Wanted", limit: int) -> web.Response:
         entries = self._ordered if wanted.urgent else self._list
@@ -139,13 +139,25 @@ class SharedList:
             entries = [entry for entry in entries if wanted.matches(entry.facts)]
         page = entries[wanted.offset : wanted.offset + limit if limit else None]
         beside = {**self._beside, "total": len(entries)}
-        return web.Response(body=_document(self._name, page, beside), content_type="application/json")
+        return web.Response(body=self._body(page, beside), content_type="application/json")
+
+    def _body(self, entries: Iterable[Entry], fields: Json) -> bytes:
+        return _document(self._name, (entry.json for entry in entries), fields)
 
 
-def _document(name: str, entries: Iterable[Entry], fields: Mapping[str, Any]) -> bytes:
+async def written(name: str, entries: Iterable[Json], fields: Json) -> web.Response:
+    """{NAME: [entries…], other fields}, where each entry takes long, as an event that lists hundreds of signs.
+
+    They are made in a thread, and each written out by itself: all at once would hold everything else up.
+    """
+    texts = (json.dumps(entry) for entry in entries)
+    return web.Response(body=await asyncio.to_thread(_document, name, texts, fields), content_type="application/json")
+
+
+def _document(name: str, texts: Iterable[str], fields: Mapping[str, Any]) -> bytes:
     rest = json.dumps(fields)[1:]
     comma = ", " if fields else ""
-    return f'{{"{name}": [{", ".join(entry.json for entry in entries)}]{comma}{rest}'.encode()
+    return f'{{"{name}": [{", ".join(texts)}]{comma}{rest}'.encode()
 
 
 @dataclass(frozen=True)
