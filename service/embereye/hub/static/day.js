@@ -8,7 +8,7 @@ const PICTURES = 4;          // at one moment
 const REFRESH_MS = 10000;    // of a day that is not over
 const ORDER = ["alarm", "acknowledged", "pre-alarm", "restored"];
 
-const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, loaded: 0, truncated: false, failing: false };
+const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, known: 0, loaded: 0, truncated: false, failing: false };
 let shown = false, wanted = 0;
 
 const midnight = (ms) => new Date(ms).setHours(0, 0, 0, 0);
@@ -24,16 +24,17 @@ function bounds() {
 }
 
 async function load(from) {
+  if (midnight(from) !== day.from) day.known = 0;
   day.from = midnight(from);
   day.until = midnight(day.from + 1.5 * DAY);  // not 24 hours on two days of the year
-  const asked = day.from;
+  const asked = day.from, now = hubNow();
   const date = new Date(day.from);
   get("day-date").value = `${date.getFullYear()}-${String(date.getMonth() + 1).padStart(2, "0")}-${String(date.getDate()).padStart(2, "0")}`;
   get("day-at").max = String(Math.round((day.until - day.from) / 1000) - 1);
   try {
     const body = await fetchJson(`/v1/timeline?from=${nanoseconds(day.from)}&until=${nanoseconds(day.until)}`, { patience: 15000 });
     if (asked !== day.from) return;
-    Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, loaded: elapsed(), failing: false });
+    Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, known: body.truncated ? 0 : now, loaded: elapsed(), failing: false });
     say(get("day-note"), day.truncated ? "More happened than fits: only the first part of the day is shown."
       : day.lanes.length ? "" : "Nothing happened on this day, and everything was watched.");
   } catch (error) {
@@ -111,7 +112,7 @@ function drawMoment() {
   lines.sort((a, b) => ORDER.indexOf(b.look) < 0 ? -1 : ORDER.indexOf(a.look) - ORDER.indexOf(b.look));
   say(get("day-time"), new Date(at).toLocaleTimeString("en-GB"));
   get("day-quiet").hidden = lines.length > 0;
-  say(get("day-quiet"), at > hubNow() ? "This is still to come." : "No alarm, and nothing was dark.");
+  say(get("day-quiet"), at > hubNow() ? "This is still to come." : at > day.known ? "What was then is not known." : "No alarm, and nothing was dark.");
   sync(get("day-states"), lines, (line) => `${line.key}/${line.look}/${line.text}`, (line) => {
     const item = make("li");
     item.dataset.state = line.look;

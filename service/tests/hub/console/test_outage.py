@@ -62,6 +62,19 @@ async def test_pictures_that_never_come_do_not_keep_the_page_from_the_hub(
     await browser.until(f"{VERDICT} !== 'UNKNOWN'")
 
 
+async def test_a_day_that_could_not_be_asked_for_is_not_called_quiet(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish()
+    await browser.until(f"{VERDICT} === 'FAULT'")
+    link.refuse()
+    await browser.ask("evaluate", script="location.hash = 'day'")
+    await browser.until("document.querySelector('#day-note').innerText.includes('cannot be shown')")
+    assert await browser.text("#day-quiet") == "What was then is not known."
+    link.mend()
+    await browser.until("document.querySelector('#day-quiet').hidden && document.querySelector('#day-states li')")
+
+
 async def test_what_was_typed_is_kept_until_the_hub_has_taken_it(house: House, browser: Browser, link: Link) -> None:
     await house.furnish()
     await browser.ask("click", selector=SILENCE)

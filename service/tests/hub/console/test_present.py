@@ -6,6 +6,8 @@ import time
 import pytest
 from harness.need import BROWSER
 
+from embereye.hub.actions import Action
+from embereye.hub.http import past
 from embereye.hub.http.fleets import lists
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -14,7 +16,7 @@ from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 
 from .browser import Browser
-from .house import TOKEN, House
+from .house import ADA, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 HOUR_MS = 3_600_000
@@ -208,3 +210,17 @@ async def test_what_happens_at_once_is_drawn_at_once_and_not_event_by_event(hous
     await house.hub.committer.commit(lambda draft: house.hub.zones.add_events(draft, many))
     await browser.until("document.querySelector('#events .why')?.innerText === 'no 999'")
     assert await browser.ask("evaluate", script="window.drawn") < 500
+
+
+async def test_a_moment_of_a_day_of_which_not_all_is_known_is_not_called_quiet(
+    house: House, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await house.furnish(dark=0)
+    await house.hub.actions.perform(Action.TEST, ADA, "default", "kitchen")
+    quiet = "document.querySelector('#day-quiet').innerText"
+    await browser.ask("evaluate", script="location.hash = 'day'")
+    await browser.until(f"{quiet} === 'No alarm, and nothing was dark.'")
+    monkeypatch.setattr(past, "MAX_TIMELINE_EVENTS", 0)
+    await browser.ask("click", selector="#day-today")
+    await browser.until("document.querySelector('#day-note').innerText.includes('More happened than fits')")
+    assert await browser.ask("evaluate", script=quiet) == "What was then is not known."
