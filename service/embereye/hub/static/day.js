@@ -6,7 +6,7 @@ import { openAlarm } from "./alarm.js";
 const HOUR = 3600000, DAY = 24 * HOUR;
 const PICTURES = 4;          // at one moment
 const REFRESH_MS = 10000;    // of a day that is not over
-const ORDER = ["alarm", "acknowledged", "pre-alarm", "restored"];
+const ORDER = ["alarm", "acknowledged", "pre-alarm", "restored", "fault"];
 
 const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, known: 0, loaded: 0, truncated: false, failing: false };
 let shown = false, wanted = 0;
@@ -109,7 +109,7 @@ function drawMoment() {
       lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: zoneName(lane), text: `${dark.device} was dark: ${dark.reason}`, alarm: "" });
     }
   }
-  lines.sort((a, b) => ORDER.indexOf(b.look) < 0 ? -1 : ORDER.indexOf(a.look) - ORDER.indexOf(b.look));
+  lines.sort((a, b) => ORDER.indexOf(a.look) - ORDER.indexOf(b.look));
   say(get("day-time"), new Date(at).toLocaleTimeString("en-GB"));
   get("day-quiet").hidden = lines.length > 0;
   say(get("day-quiet"), at > hubNow() ? "This is still to come." : at > day.known ? "What was then is not known." : "No alarm, and nothing was dark.");

@@ -224,3 +224,14 @@ async def test_a_moment_of_a_day_of_which_not_all_is_known_is_not_called_quiet(
     await browser.ask("click", selector="#day-today")
     await browser.until("document.querySelector('#day-note').innerText.includes('More happened than fits')")
     assert await browser.ask("evaluate", script=quiet) == "What was then is not known."
+
+
+async def test_of_a_moment_an_alarm_is_told_before_what_was_dark(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
+    await house.burn("kitchen", device="s-00000")
+    await browser.until("/^for [1-9]/.test(document.querySelector('.zone[data-state=alarm] .facts')?.innerText)")
+    await browser.ask("evaluate", script="location.hash = 'day'")
+    looks = "[...document.querySelectorAll('#day-states li')].map((item) => item.dataset.state).join()"
+    await browser.until(f"{looks}.includes('alarm')")
+    assert await browser.ask("evaluate", script=looks) == "alarm,fault,fault"
