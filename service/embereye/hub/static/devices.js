@@ -36,7 +36,7 @@ function analysed(ledger) {
 /** First and last row in sight, with some beyond. */
 function inSight() {
   const box = get("devices-scroll");
-  const first = Math.max(0, Math.floor(box.scrollTop / ROW) - BEYOND);
+  const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW), list.total) - BEYOND);  // there may be fewer by now
   return [first, Math.min(list.total, Math.ceil((box.scrollTop + box.clientHeight) / ROW) + BEYOND)];
 }
 

@@ -235,3 +235,17 @@ async def test_of_a_moment_an_alarm_is_told_before_what_was_dark(house: House, b
     looks = "[...document.querySelectorAll('#day-states li')].map((item) => item.dataset.state).join()"
     await browser.until(f"{looks}.includes('alarm')")
     assert await browser.ask("evaluate", script=looks) == "alarm,fault,fault"
+
+
+async def test_the_table_shows_the_devices_that_are_left_when_most_are_gone_that_were_in_sight(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish(sensors=300, cameras=0, dark=0)
+    await browser.ask("evaluate", script="location.hash = 'devices'")
+    await browser.until("document.querySelector('#devices-count').textContent === '300'")
+    await browser.ask("evaluate", script="document.querySelector('#devices-scroll').scrollTop = 34 * 280")
+    await browser.until("document.querySelector('#devices tr:last-child th').textContent === 's-00299'")
+    await house.furnish(sensors=3, cameras=0, dark=0)
+    await browser.until("document.querySelector('#devices-count').textContent === '3'")
+    await browser.until("document.querySelectorAll('#devices tr').length === 3")
+    assert await browser.ask("problems") == []
