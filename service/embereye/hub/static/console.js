@@ -411,7 +411,7 @@ function drawViews() {
     item.classList.toggle("unwatched", !device.covered && device.declared);
     const screen = item.querySelector(".screen"), thermal = screen.tagName === "CANVAS";
     const at = thermal ? device.thermalNs : device.pictureNs;
-    if (item.dataset.at !== at && at !== "0") {
+    if (item.dataset.at !== at && at !== "0" && (thermal || screen.complete)) {  // what is on its way would be given up
       item.dataset.at = at;
       if (thermal) fetchJson(`${devicePath(device)}/thermal`).then((body) => paint(screen, body), () => { item.dataset.at = ""; });
       else load(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`);

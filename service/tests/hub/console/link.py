@@ -16,6 +16,7 @@ class Link:
         self._refusing = False
         self._cuts = 0
         self._swallowed = b""
+        self._slow, self._seconds = b"", 0.0
         self._serving: set[asyncio.Task[None]] = set()
         self.base = ""
 
@@ -33,6 +34,10 @@ class Link:
     def swallow(self, request: bytes) -> None:
         """Silence from now on whatever connection sends `request`; nothing: no more."""
         self._swallowed = request
+
+    def delay(self, request: bytes, seconds: float) -> None:
+        """Have whatever sends `request` wait so long for its answer from now on."""
+        self._slow, self._seconds = request, seconds
 
     def mend(self) -> None:
         """Let new connections pass."""
@@ -67,6 +72,8 @@ class Link:
         while data := await reader.read(CHUNK):
             if self._swallowed and self._swallowed in data:
                 cuts = -1
+            if self._slow and self._slow in data:
+                await asyncio.sleep(self._seconds)
             if cuts == self._cuts:
                 writer.write(data)
                 await writer.drain()

@@ -62,6 +62,14 @@ async def test_pictures_that_never_come_do_not_keep_the_page_from_the_hub(
     await browser.until(f"{VERDICT} !== 'UNKNOWN'")
 
 
+async def test_cameras_are_seen_over_a_line_on_which_a_picture_takes_longer_than_until_the_next_one(
+    house: House, browser: Browser, link: Link
+) -> None:
+    link.delay(b"/snapshot.jpg", 3)
+    await house.furnish(cameras=2)
+    await browser.until("document.querySelector('.view img')?.naturalWidth === 320")
+
+
 async def test_a_day_that_could_not_be_asked_for_is_not_called_quiet(
     house: House, browser: Browser, link: Link
 ) -> None:
