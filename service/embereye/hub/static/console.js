@@ -1,7 +1,7 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, followFocus, hubNow, keepFocus, KINDS, load, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, say,
+  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, followFocus, hubNow, keepFocus, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, renew, say,
   SEVERITY, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, tellInFront, toast, wait, amount, zoneKey, zoneName,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
@@ -411,10 +411,10 @@ function drawViews() {
     item.classList.toggle("unwatched", !device.covered && device.declared);
     const screen = item.querySelector(".screen"), thermal = screen.tagName === "CANVAS";
     const at = thermal ? device.thermalNs : device.pictureNs;
-    if (item.dataset.at !== at && at !== "0" && (thermal || screen.complete)) {  // what is on its way would be given up
+    if (item.dataset.at !== at && at !== "0" && (thermal || item.coming?.complete !== false)) {  // what is on its way would be given up
       item.dataset.at = at;
-      if (thermal) fetchJson(`${devicePath(device)}/thermal`).then((body) => paint(screen, body), () => { item.dataset.at = ""; });
-      else load(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`);
+      if (thermal) fetchJson(`${devicePath(device)}/thermal`).then((body) => { paint(screen, body); item.dataset.shown = at; }, () => { item.dataset.at = ""; });
+      else item.coming = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { item.dataset.shown = at; });
     }
     const hot = device.thermal && device.thermal.hottest !== null ? device.thermal : null;
     say(item.querySelector(".hot"), hot ? (hot.relative ? `${amount(hot.hottest)} (rise)` : `${hot.hottest.toFixed(1)} °C`) : "");
@@ -425,7 +425,7 @@ function drawViews() {
     const [name, about, age] = item.querySelector(".caption").children;
     say(name, device.id);
     say(about, device.declared ? zoneName(device) : "not declared");
-    say(age, at === "0" ? "" : span(hubNow() - milliseconds(at)));
+    say(age, item.dataset.shown ? span(hubNow() - milliseconds(item.dataset.shown)) : "");
     const dark = item.querySelector(".dark");
     dark.hidden = device.covered || !device.declared;
     if (!dark.hidden && dark.dataset.reason !== device.reason) {

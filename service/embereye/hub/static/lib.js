@@ -286,6 +286,14 @@ export function load(image, address) {
   loading.set(image, setTimeout(() => { if (!image.complete && image.getAttribute("src") === address) image.removeAttribute("src"); }, PICTURE_MS));
 }
 
+/** Put what is at `address` in the place of `image` once it is there, and then do what follows; returns what is to be there. */
+export function renew(image, address, then) {
+  const fresh = make("img", image.className);
+  fresh.onload = () => { fresh.alt = image.alt; image.replaceWith(fresh); then(); };
+  load(fresh, address);
+  return fresh;
+}
+
 /**
  * Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does, and MP4.
  */

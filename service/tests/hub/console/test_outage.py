@@ -51,6 +51,17 @@ async def test_an_alarm_raised_while_the_network_swallows_everything_is_shown_on
     assert await browser.ask("evaluate", script=heads) == 1
 
 
+async def test_a_view_tells_the_age_of_the_picture_that_is_in_it(house: House, browser: Browser, link: Link) -> None:
+    await house.furnish(cameras=1)
+    view = "document.querySelector('.view:has(img)')"
+    await browser.until(f"{view}?.querySelector('img').naturalWidth === 320")
+    link.swallow(b"/snapshot.jpg")
+    await browser.until(f"parseFloat({view}.querySelector('.age').innerText) > 5")
+    assert await browser.ask("evaluate", script=f"{view}.querySelector('img').naturalWidth") == 320
+    link.swallow(b"")
+    await browser.until(f"parseFloat({view}.querySelector('.age').innerText) < 5")
+
+
 async def test_pictures_that_never_come_do_not_keep_the_page_from_the_hub(
     house: House, browser: Browser, link: Link
 ) -> None:
