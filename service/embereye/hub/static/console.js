@@ -1,7 +1,7 @@
 // The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, followFocus, hubNow, keepFocus, KINDS, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, renew, say,
+  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, followFocus, hubNow, keepFocus, KINDS, load, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, renew, say,
   SEVERITY, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, tellInFront, toast, wait, amount, zoneKey, zoneName,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
@@ -75,10 +75,10 @@ async function lookAgain() {
   looking = false;
 }
 
-/** The open alarms that are in sight, or nearly so. */
+/** The items of the open alarms that are in sight, or nearly so. */
 function alarmsInSight() {
   const near = ({ top, bottom }) => bottom > -innerHeight && top < 2 * innerHeight;
-  return [...get("alarm-list").children].filter((item) => item.getClientRects().length && near(item.getBoundingClientRect())).map((item) => item.dataset.alarm);
+  return [...get("alarm-list").children].filter((item) => item.getClientRects().length && near(item.getBoundingClientRect()));
 }
 
 /** What was recorded of the open alarms: it comes some seconds after the sign, over the shard's own disk. */
@@ -86,7 +86,7 @@ async function followClips() {
   for (;;) {
     const open = page.zones.map((zone) => zone.alarm).filter(Boolean);
     for (const alarm of page.clips.keys()) if (!open.includes(alarm)) page.clips.delete(alarm);
-    for (const alarm of alarmsInSight()) {
+    for (const { dataset: { alarm } } of alarmsInSight()) {
       try { page.clips.set(alarm, (await fetchJson(`/v1/alarms/${encodeURIComponent(alarm)}/clips`)).clips); } catch { /* next time */ }
     }
     await wait(CLIPS_MS);
@@ -356,8 +356,7 @@ function drawAlarms(stale) {
       const picture = make("img");
       picture.alt = `What ${sign.device} saw`;
       picture.onerror = () => { picture.hidden = true; };
-      picture.loading = "lazy";
-      picture.src = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`;
+      picture.dataset.address = `/v1/alarms/${zone.alarm}/${encodeURIComponent(sign.device)}/${KINDS[sign.kind][1]}.jpg`;
       return picture;
     }, () => {});
     drawClips(item.querySelector(".clips"), page.clips.get(zone.alarm) || []);
@@ -370,8 +369,15 @@ function drawAlarms(stale) {
     lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
+  loadPictures();
   // Under a pointer there may be another alarm now than the one that was meant.
   [...get("alarm-list").children].forEach((item, index) => { if (before.length && before[index] !== item) item.movedAt = elapsed(); });
+}
+
+/** Ask for what cameras saw of the alarms in sight, and again for what did not come. */
+function loadPictures() {
+  const waiting = [...get("alarm-list").querySelectorAll(".pictures img:not([src])")], items = waiting.length ? alarmsInSight() : [];
+  for (const picture of waiting) if (items.includes(picture.closest(".alarm"))) load(picture, picture.dataset.address);
 }
 
 function drawEvents() {

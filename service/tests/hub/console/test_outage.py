@@ -10,12 +10,13 @@ from harness.need import BROWSER
 from embereye.hub.access.roles import Role
 
 from .browser import Browser, run_browser
-from .house import ADA, TOKEN, House
+from .house import ADA, TOKEN, ZONES, House
 from .link import Link, linked
 
 pytestmark = pytest.mark.needs(BROWSER)
 VERDICT = "document.querySelector('#verdict-word').textContent"
 ALARMS = "document.querySelectorAll('#alarm-list > li').length"
+PICTURES = "[...document.querySelectorAll('.alarm .pictures img')]"
 SILENCE = ".zone [data-action=silence]"
 
 
@@ -79,6 +80,20 @@ async def test_cameras_are_seen_over_a_line_on_which_a_picture_takes_longer_than
     link.delay(b"/snapshot.jpg", 3)
     await house.furnish(cameras=2)
     await browser.until("document.querySelector('.view img')?.naturalWidth === 320")
+
+
+async def test_pictures_of_alarms_that_never_come_do_not_keep_the_page_from_the_hub_and_are_asked_for_again(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish(cameras=8)
+    await browser.until(f"{VERDICT} === 'FAULT'")
+    link.swallow(b"/4.jpg")
+    for number in range(8):
+        await house.burn_before(f"cam-{number}", ZONES[number % 4])
+    await browser.until(f"{VERDICT} === 'UNKNOWN'")
+    link.swallow(b"")
+    await browser.until(f"{VERDICT} !== 'UNKNOWN'")
+    await browser.until(f"{PICTURES}.length === 8 && {PICTURES}.every((image) => image.naturalWidth === 320)")
 
 
 async def test_a_day_that_could_not_be_asked_for_is_not_called_quiet(
