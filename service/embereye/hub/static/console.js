@@ -160,8 +160,10 @@ function drawSoon() {
 function draw() {
   clearTimeout(drawing);
   drawing = 0;
-  const stale = sinceAnswer() > STALE_MS;
+  const stale = sinceAnswer() > STALE_MS, isBack = !stale && document.body.classList.contains("stale");
   document.body.classList.toggle("stale", stale);
+  // What failed while the hub was gone is asked for again.
+  for (const picture of isBack ? document.querySelectorAll(".pictures img[hidden]") : []) { picture.hidden = false; picture.removeAttribute("src"); }
   drawBanner(stale);
   drawVerdict(stale);
   drawSilences(stale);

@@ -96,6 +96,21 @@ async def test_pictures_of_alarms_that_never_come_do_not_keep_the_page_from_the_
     await browser.until(f"{PICTURES}.length === 8 && {PICTURES}.every((image) => image.naturalWidth === 320)")
 
 
+async def test_what_cameras_saw_of_an_alarm_is_shown_once_the_hub_is_back(
+    house: House, browser: Browser, link: Link
+) -> None:
+    await house.furnish()
+    await browser.until(f"{VERDICT} === 'FAULT'")
+    link.swallow(b"/4.jpg")
+    await house.burn_before("cam-0", "kitchen")
+    await browser.until(f"{PICTURES}.length === 1")
+    link.swallow(b"")
+    link.refuse()
+    await browser.until(f"{VERDICT} === 'UNKNOWN'")
+    link.mend()
+    await browser.until(f"{PICTURES}.every((image) => image.naturalWidth === 320 && !image.hidden)")
+
+
 async def test_a_day_that_could_not_be_asked_for_is_not_called_quiet(
     house: House, browser: Browser, link: Link
 ) -> None:
