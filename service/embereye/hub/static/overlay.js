@@ -1,9 +1,10 @@
 // The thermal picture of a sensor laid over a camera's, where somebody has adjusted it so; kept for everybody.
 
-import { deviceKey, devicePath, elapsed, fetchJson, get, load as loadPicture, make, mayAct, page, paint, problem, say, sendJson, toast, unique } from "./lib.js";
+import { deviceKey, devicePath, elapsed, fetchJson, get, hubNow, load as loadPicture, make, mayAct, milliseconds, page, paint, problem, say, sendJson, toast, unique } from "./lib.js";
 
 const OVERLAYS_MS = 5000;
 const THERMAL_MS = 2000;
+const OLD_MS = 60000;        // after which a thermal picture is none of now; of thousands of sensors each has its turn
 const DEFAULT = { x: 0.5, y: 0.5, scale: 0.6, opacity: 0.6 };
 const CONTROLS = ["x", "y", "scale", "opacity"];
 
@@ -24,7 +25,7 @@ async function load() {
   } catch { /* what was known stays */ }
 }
 
-/** Have the thermal picture of `sensor` on `canvas`, as new as two seconds. */
+/** Have the thermal picture of `sensor` on `canvas`; nothing, where there is none of now. */
 async function draw(canvas, sensor) {
   const key = deviceKey(sensor), known = overlays.pictures.get(key) || { at: -Infinity, body: null };
   if (elapsed() - known.at > THERMAL_MS) {
@@ -33,7 +34,7 @@ async function draw(canvas, sensor) {
     overlays.pictures.set(key, { ...known, at: elapsed() });
   }
   const shown = overlays.pictures.get(key).body;
-  if (shown) paint(canvas, shown, true);
+  if (shown && hubNow() - milliseconds(shown.timeNs) < OLD_MS) paint(canvas, shown, true);
   else canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
 }
 

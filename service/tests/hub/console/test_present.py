@@ -9,14 +9,16 @@ from harness.need import BROWSER
 from embereye.hub.actions import Action
 from embereye.hub.http import past
 from embereye.hub.http.fleets import lists
+from embereye.hub.overlays.records import Overlay
 from embereye.levels import Kind, Level, Sense, ZoneState
+from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 
 from .browser import Browser
-from .house import ADA, TOKEN, House
+from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 HOUR_MS = 3_600_000
@@ -249,3 +251,16 @@ async def test_the_table_shows_the_devices_that_are_left_when_most_are_gone_that
     await browser.until("document.querySelector('#devices-count').textContent === '3'")
     await browser.until("document.querySelectorAll('#devices tr').length === 3")
     assert await browser.ask("problems") == []
+
+
+async def test_a_thermal_picture_that_is_old_lies_over_no_picture_of_now(house: House, browser: Browser) -> None:
+    await house.furnish(sensors=2, cameras=1, dark=0)
+    await house.hub.overlays.store(ADA, (CAMERAS, "cam-0"), Overlay(SENSORS, "s-00000", 0.5, 0.5, 0.6, 0.6))
+    canvas = "document.querySelector('.view .thermal')"
+    drawn = f"{canvas}?.getContext('2d').getImageData(0, 0, 320, 240).data.some(Boolean)"
+    await browser.until(drawn)
+    await house.furnish(sensors=2, cameras=1, dark=2)
+    found = house.hub.coverage.book.find(SENSORS, "s-00000")
+    assert found
+    found[1].thermal_ns -= 120 * SECOND
+    await browser.until(f"{canvas} && !{drawn}")
