@@ -289,6 +289,7 @@ export function load(image, address) {
 /** Put what is at `address` in the place of `image` once it is there, and then do what follows; returns what is to be there. */
 export function renew(image, address, then) {
   const fresh = make("img", image.className);
+  if (image.id) fresh.id = image.id;
   fresh.onload = () => { fresh.alt = image.alt; image.replaceWith(fresh); then(); };
   load(fresh, address);
   return fresh;

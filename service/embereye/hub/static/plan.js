@@ -1,7 +1,7 @@
 // Plans of the building: devices where they are, zones coloured by their state; an admin uploads plans and places devices.
 
 import { asked, ask as address, pageName } from "./address.js";
-import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, load as loadPicture, make, page, problem, say, sendJson, stateOf, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
+import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
 
 const REFRESH_MS = 2000;
 const SAVE_MS = 500;         // after the last key that moved a device
@@ -10,7 +10,7 @@ const FOUND = 12;            // devices that are offered at once
 const ASKED = 500;           // that are looked through at once for them
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const plan = { all: [], shown: null, editing: false, held: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", failing: "" };
+const plan = { all: [], shown: null, editing: false, held: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", looked: "", coming: null, failing: "" };
 
 const path = (name) => `/v1/plans/${encodeURIComponent(name)}`;
 const placePath = (device) => `${path(plan.shown.name)}${devicePath(device).replace("/v1", "")}`;
@@ -27,7 +27,9 @@ async function load() {
     if (!plan.held && !plan.unsaved.size && changes === plan.changes) plan.shown = found;
     plan.failing = "";
   } catch (error) { plan.failing = problem(error); }
-  if (pageName() === "plan") draw();
+  if (pageName() !== "plan") return;
+  draw();
+  lookThrough();
 }
 
 // ---- what is drawn
@@ -54,6 +56,7 @@ function draw() {
   drawAreas(shown);
   sync(get("plan-devices"), shown.devices, deviceKey, makeMarker, drawMarker);
   drawZones(shown);
+  drawLooked();
 }
 
 const zonesByKey = () => new Map(page.zones.map((zone) => [zoneKey(zone), zone]));
@@ -156,14 +159,29 @@ function drawZones(shown) {
 
 function select(key) {
   plan.chosen = key;
-  const device = plan.shown.devices.find((one) => deviceKey(one) === key);
+  if (!plan.editing) plan.looked = key;
+  for (const picture of [get("plan-picture"), plan.coming]) picture?.removeAttribute("src");  // of another camera
   draw();
-  if (!device || plan.editing) return;
-  const picture = get("plan-picture"), camera = device.fleet.includes("/cameras/");
-  picture.hidden = !camera;
-  if (camera) { loadPicture(picture, `${devicePath(device)}/snapshot.jpg?at=${unique()}`); picture.alt = `What ${device.id} sees`; }
+  lookThrough();
+}
+
+/** The device that somebody wants to be told of. */
+const looked = () => plan.shown?.devices.find((one) => deviceKey(one) === plan.looked);
+
+function drawLooked() {
+  const device = looked();
+  get("plan-chosen").hidden = !device;
+  if (!device) return;
   say(get("plan-detail"), `${device.id}, ${device.zone || "no zone"}: ${device.covered ? "watched" : `dark, ${device.reason}`}`);
-  get("plan-chosen").hidden = false;
+  get("plan-picture").hidden = !device.fleet.includes("/cameras/");
+  get("plan-picture").alt = `What ${device.id} sees`;
+}
+
+/** Show what the camera sees now that somebody looks through, unless its picture is on its way. */
+function lookThrough() {
+  const picture = get("plan-picture"), device = looked();
+  if (!device?.fleet.includes("/cameras/") || plan.coming?.complete === false) return;
+  plan.coming = renew(picture, `${devicePath(device)}/snapshot.jpg?at=${unique()}`, draw);
 }
 
 // ---- what an admin changes
@@ -292,8 +310,7 @@ async function remove() {
 
 function choose(name) {
   address({ name });
-  plan.chosen = "";
-  get("plan-chosen").hidden = true;
+  plan.chosen = plan.looked = "";
   load();
 }
 

@@ -3,6 +3,8 @@
 import asyncio
 import time
 
+import cv2
+import numpy as np
 import pytest
 from harness.need import BROWSER
 
@@ -10,6 +12,8 @@ from embereye.hub.actions import Action
 from embereye.hub.http import past
 from embereye.hub.http.fleets import lists
 from embereye.hub.overlays.records import Overlay
+from embereye.hub.plans.images import make_plan_image
+from embereye.hub.plans.records import Place
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import AlarmEvent
@@ -264,3 +268,23 @@ async def test_a_thermal_picture_that_is_old_lies_over_no_picture_of_now(house: 
     assert found
     found[1].thermal_ns -= 120 * SECOND
     await browser.until(f"{canvas} && !{drawn}")
+
+
+async def test_what_is_told_of_a_chosen_device_on_a_plan_goes_on_with_it(house: House, browser: Browser) -> None:
+    await house.furnish()
+    pixels = bytes(cv2.imencode(".png", np.full((60, 100, 3), 255, np.uint8))[1])
+    await house.hub.plans.store(ADA, "Hall", await make_plan_image(pixels))
+    for device, key in (("s-00000", (SENSORS, "s-00000")), ("cam-0", (CAMERAS, "cam-0"))):
+        await house.hub.plans.place(ADA, "Hall", key, Place(0.3 if device == "cam-0" else 0.7, 0.5))
+    await browser.ask("evaluate", script="location.hash = 'plan'")
+    picture = "document.querySelector('#plan-picture')"
+    await browser.until("document.querySelectorAll('.marker').length === 2")
+    await browser.ask("click", selector=".marker[aria-label^='cam-0, ']")
+    await browser.until(f"{picture}.naturalWidth === 320")
+    first = await browser.ask("evaluate", script=f"{picture}.src")
+    await browser.until(f"{picture}.src !== '{first}' && {picture}.naturalWidth === 320")
+    await browser.ask("click", selector=".marker[aria-label^='s-00000, ']")
+    detail = "document.querySelector('#plan-detail').innerText"
+    await browser.until(f"{detail} === 's-00000, kitchen: watched' && {picture}.hidden")
+    await house.furnish(dark=8)
+    await browser.until(f"{detail}.startsWith('s-00000, kitchen: dark, ')")
