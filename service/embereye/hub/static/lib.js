@@ -41,7 +41,11 @@ export function say(element, text) {
 
 /** Make the children of `parent` those of `items`, in order, reusing what is there: focus and scroll stay. */
 export function sync(parent, items, keyOf, create, update = () => {}) {
-  const held = document.activeElement, known = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  const held = document.activeElement, known = new Map();
+  for (const child of [...parent.children]) {
+    if (known.has(child.dataset.key)) child.remove();  // of two items of one key, which nothing tells apart
+    else known.set(child.dataset.key, child);
+  }
   const keys = new Set(items.map(keyOf));
   for (const [key, child] of known) if (!keys.has(key)) child.remove();  // first, or all that follow them would be moved
   let place = parent.firstElementChild;

@@ -274,6 +274,25 @@ async def test_devices_are_offered_for_a_plan_that_has_more_of_them_than_are_ask
     assert (SENSORS, "s-00519") in plan.devices
 
 
+async def test_who_places_a_device_by_a_double_click_has_it_on_the_plan_once(
+    house: House, browser: Browser, tmp_path: Path
+) -> None:
+    await house.furnish()
+    await house.hub.plans.store(ADA, "Hall", await make_plan_image(floor(tmp_path / "floor.png").read_bytes()))
+    await browser.ask("evaluate", script="location.hash = 'plan'")
+    await browser.until("document.querySelector('#plan-image').naturalWidth")
+    await browser.ask("click", selector="#plan-edit")
+    button = "document.querySelector('#plan-free button')"
+    await browser.until(button)
+    await browser.ask("evaluate", script=f"{{ const button = {button}; button.click(); button.click(); }}")
+    await browser.until("document.querySelector('#plan-note').innerText.includes('was placed')")
+    await browser.ask("evaluate", script="performance.clearResourceTimings()")
+    await browser.until(
+        "performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('/Hall')).length > 1"
+    )
+    assert await browser.ask("evaluate", script="document.querySelectorAll('.marker').length") == 1
+
+
 async def test_a_plan_is_for_everybody_to_see_in_light_and_on_a_phone(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
