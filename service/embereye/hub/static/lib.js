@@ -310,7 +310,7 @@ export function view(address, caption) {
   picture.src = address;
   picture.setAttribute(moving ? "aria-label" : "alt", caption);
   say(get("viewer-caption"), caption);
-  dialog.onclose = () => picture.removeAttribute("src");  // the hub need not play on
+  dialog.onclose = () => { picture.removeAttribute("src"); picture.load?.(); };  // neither hub nor video need play on
   dialog.showModal();
 }
 

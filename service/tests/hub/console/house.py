@@ -2,11 +2,13 @@
 
 import asyncio
 import hashlib
+import io
 import math
 import time
 from dataclasses import dataclass, field
 
 import aiohttp
+import av
 import cv2
 import numpy as np
 
@@ -152,10 +154,30 @@ class House:
         muxer = Muxer(320, 240, camera, from_ns)
         data = muxer.begin() + b"".join(muxer.frame(picture(n), at) for n, at in enumerate(times)) + muxer.finish()[0]
         clip = Clip(
-            sha256=hashlib.sha256(data).hexdigest(), media=Clip.MEDIA_CLIP, fleet=fleet, device=camera, zone=zone,
-            kind=Kind.FLAME.wire, episode=episode, from_ns=from_ns, until_ns=times[-1], bytes=len(data), frames=40,
-            width=320, height=240,
+            media=Clip.MEDIA_CLIP, fleet=fleet, device=camera, zone=zone, kind=Kind.FLAME.wire, episode=episode,
+            from_ns=from_ns, until_ns=times[-1], frames=40, width=320, height=240,
         )  # fmt: skip
+        await self._keep(clip, data)
+
+    async def film(self, camera: str, zone: str) -> str:
+        """Keep two seconds of H.264 of what `camera` saw last; the address of it."""
+        file, now = io.BytesIO(), time.time_ns()
+        with av.open(file, "w", format="mp4") as container:
+            stream = container.add_stream("libx264", rate=10, options={"bf": "0"})
+            stream.width, stream.height, stream.pix_fmt = 320, 240, "yuv420p"
+            for number in range(20):
+                pixels = np.full((240, 320, 3), 10 * number, np.uint8)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="bgr24")))
+            container.mux(stream.encode())
+        clip = Clip(
+            media=Clip.MEDIA_VIDEO, fleet=CAMERAS, device=camera, zone=zone, kind=Kind.FLAME.wire,
+            episode=self.episodes[camera], from_ns=now - 2 * SECOND, until_ns=now, frames=20, width=320, height=240,
+        )  # fmt: skip
+        await self._keep(clip, file.getvalue())
+        return f"/v1/clips/{clip.sha256}.mp4"
+
+    async def _keep(self, clip: Clip, data: bytes) -> None:
+        clip.sha256, clip.bytes = hashlib.sha256(data).hexdigest(), len(data)
         await self.clips.write(clip, 0, data)
         await self.clips.complete(clip)
 

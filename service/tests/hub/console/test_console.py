@@ -105,6 +105,19 @@ async def test_a_day_shows_what_each_of_two_cameras_saw_that_are_called_alike(ho
     await browser.until("document.querySelectorAll('#day-pictures img').length === 2")
 
 
+async def test_a_clip_is_played_for_as_long_as_it_is_looked_at(house: House, browser: Browser) -> None:
+    await house.furnish()
+    await house.burn_before("cam-0", "kitchen")
+    clip = await house.film("cam-0", "kitchen")
+    video = "document.querySelector('#viewer-video')"
+    play = f"document.querySelector('.alarm .clips a[href=\"{clip}\"]')"
+    await browser.until(play)
+    await browser.ask("evaluate", script=f"{play}.previousSibling.click()")
+    await browser.until(f"{video}.currentTime > 0")
+    await browser.ask("click", selector="#viewer-close")
+    await browser.until(f"{video}.networkState === HTMLMediaElement.NETWORK_EMPTY")
+
+
 async def test_ten_thousand_devices_are_a_table_of_a_few_rows(house: House, browser: Browser) -> None:
     await house.furnish(sensors=10_000, dark=3)
     await browser.ask("evaluate", script="location.hash = 'devices'")
