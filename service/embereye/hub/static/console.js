@@ -472,9 +472,12 @@ async function followMe() {
   }
 }
 
+let audited = 0;
 async function showAudit(before) {
+  const turn = ++audited;
   try {
     const { entries } = await fetchJson(`/v1/audit?limit=100&before=${before}`);
+    if (turn !== audited) return;
     if (!before) get("audit-entries").replaceChildren();
     for (const entry of entries) {
       const row = make("tr");

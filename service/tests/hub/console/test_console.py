@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from harness.need import BROWSER
 
+from embereye.hub.access.keeper import add_entry
 from embereye.hub.access.roles import Role
 from embereye.hub.actions import Action
 from embereye.hub.plans.images import make_plan_image
 from embereye.hub.plans.records import Place
+from embereye.hub.storage.committer import Draft
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import FleetRoster, FleetScaling, ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load
@@ -116,6 +118,22 @@ async def test_a_clip_is_played_for_as_long_as_it_is_looked_at(house: House, bro
     await browser.until(f"{video}.currentTime > 0")
     await browser.ask("click", selector="#viewer-close")
     await browser.until(f"{video}.networkState === HTMLMediaElement.NETWORK_EMPTY")
+
+
+async def test_older_entries_of_the_audit_trail_are_shown_once(house: House, browser: Browser) -> None:
+    def step(draft: Draft) -> None:
+        for number in range(250):
+            add_entry(draft, ADA, "try", f"number {number}")
+
+    await house.hub.committer.commit(step)
+    await browser.until("!document.querySelector('#audit-open').hidden")
+    await browser.ask("click", selector="#audit-open")
+    rows = "document.querySelectorAll('#audit-entries tr').length"
+    await browser.until(f"{rows} === 100")
+    older = "document.querySelector('#audit-more')"
+    await browser.ask("evaluate", script=f"{older}.click(); {older}.click()")
+    await browser.until(f"{rows} > 100 && !{older}.disabled")
+    assert await browser.ask("evaluate", script=rows) == 200
 
 
 async def test_ten_thousand_devices_are_a_table_of_a_few_rows(house: House, browser: Browser) -> None:
