@@ -5,6 +5,7 @@ import { deviceKey, devicePath, elapsed, fetchJson, get, hubNow, load as loadPic
 const OVERLAYS_MS = 5000;
 const THERMAL_MS = 2000;
 const OLD_MS = 60000;        // after which a thermal picture is none of now; of thousands of sensors each has its turn
+const ASKED = 500;           // devices that are looked through at once for those with a thermal picture
 const DEFAULT = { x: 0.5, y: 0.5, scale: 0.6, opacity: 0.6 };
 const CONTROLS = ["x", "y", "scale", "opacity"];
 
@@ -93,8 +94,13 @@ export async function adjustOverlay(device) {
   camera = device;
   const overlay = overlays.all.get(deviceKey(device));
   try {
-    const { devices } = await fetchJson("/v1/devices?pictures=1&limit=500&order=urgent");
-    const sensors = devices.filter((one) => one.thermal).sort((a, b) => (b.zone === device.zone) - (a.zone === device.zone) || a.id.localeCompare(b.id));
+    const sensors = [];
+    for (let offset = 0, total = 1; offset < total; offset += ASKED) {
+      const body = await fetchJson(`/v1/devices?pictures=1&offset=${offset}&limit=${ASKED}`);
+      total = body.total;
+      sensors.push(...body.devices.filter((one) => one.thermal));
+    }
+    sensors.sort((a, b) => (b.zone === device.zone) - (a.zone === device.zone) || a.id.localeCompare(b.id));
     if (overlay && !sensors.some((one) => deviceKey(one) === deviceKey(sensorOf(overlay)))) sensors.unshift({ ...sensorOf(overlay), zone: "no picture now" });
     get("overlay-sensor").replaceChildren(...sensors.map((one) => {
       const option = make("option", "", `${one.id} · ${one.zone}`);

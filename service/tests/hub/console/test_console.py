@@ -475,3 +475,16 @@ async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_kept(house:
     await browser.until("!document.querySelector('.view .thermal')")
     assert house.hub.overlays.all() == []
     assert await browser.ask("problems") == []
+
+
+async def test_a_sensor_is_found_for_an_overlay_among_more_cameras_than_are_asked_for_at_once(
+    house: House, browser: Browser
+) -> None:
+    cameras = [Device(id=f"cam-{number:03}", zone="far") for number in range(510)]
+    await house.hub.coverage.set_roster(FleetRoster(fleet="default/cameras/far", epoch=1, devices=cameras))
+    await house.furnish()
+    await browser.until("document.querySelector('.view .over')")
+    await browser.ask("evaluate", script="document.querySelector('.view .over').click()")
+    await browser.until("document.querySelector('#overlay').open")
+    options = "[...document.querySelector('#overlay-sensor').options].map((option) => option.innerText).join()"
+    assert await browser.ask("evaluate", script=options) == "s-00000 · kitchen,s-00001 · hall"
