@@ -202,7 +202,7 @@ export function refreshDay() {
 export function setUpDay() {
   get("day-date").onchange = () => {
     const [year, month, date] = get("day-date").value.split("-").map(Number);
-    if (year) { day.at = new Date(year, month - 1, date, 12).getTime(); load(day.at); }
+    if (year >= 1970) { day.at = new Date(year, month - 1, date, 12).getTime(); load(day.at); }
   };
   get("day-before").onclick = () => { day.at -= DAY; load(day.from - DAY / 2); };
   get("day-after").onclick = () => { day.at += DAY; load(day.until + DAY / 2); };

@@ -107,6 +107,14 @@ async def test_a_day_shows_what_each_of_two_cameras_saw_that_are_called_alike(ho
     await browser.until("document.querySelectorAll('#day-pictures img').length === 2")
 
 
+async def test_a_day_is_chosen_by_typing_it(house: House, browser: Browser) -> None:
+    await browser.ask("evaluate", script="location.hash = 'day'")
+    await browser.until("document.querySelector('#day-date').value")
+    await browser.ask("evaluate", script="document.querySelector('#day-date').focus()")
+    await browser.ask("type", text="11272025")
+    assert await browser.ask("evaluate", script="document.querySelector('#day-date').value") == "2025-11-27"
+
+
 async def test_a_clip_is_played_for_as_long_as_it_is_looked_at(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
