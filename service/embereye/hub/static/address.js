@@ -2,8 +2,10 @@
 
 const split = () => location.hash.slice(1).split("?");
 
+export const PAGES = ["now", "day", "history", "plan", "devices", "fleets"];
+
 /** The name of the page. */
-export const pageName = () => split()[0];
+export const pageName = () => (PAGES.includes(split()[0]) ? split()[0] : "now");
 
 /** What is asked of the page. */
 export const asked = () => new URLSearchParams(split()[1] || "");

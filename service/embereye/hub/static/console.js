@@ -168,7 +168,7 @@ function draw() {
   drawVerdict(stale);
   drawSilences(stale);
   drawCoverage(stale);
-  if (current() === "now") {
+  if (pageName() === "now") {
     drawZones(stale);
     drawAlarms(stale);
     drawEvents();
@@ -450,10 +450,9 @@ const PAGES = {
   plan: { show: showPlan, refresh: refreshPlan }, devices: { show: refreshDevices, refresh: refreshDevices },
   fleets: { show: showFleets, refresh: refreshFleets },
 };
-const current = () => (pageName() in PAGES ? pageName() : "now");
 
 function turnPage() {
-  const name = current();
+  const name = pageName();
   document.body.dataset.page = name;
   for (const other of Object.keys(PAGES)) get(`page-${other}`).hidden = other !== name;
   for (const link of document.querySelectorAll("nav a")) {
@@ -505,7 +504,7 @@ setUpFleets();
 setUpHistory();
 setUpPlan();
 setUpOverlay();
-setInterval(() => { refreshOverlays(); draw(); if (PAGES[current()].refresh) PAGES[current()].refresh(); }, 1000);
+setInterval(() => { refreshOverlays(); draw(); if (PAGES[pageName()].refresh) PAGES[pageName()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
 follow(ZONES_MS, lookAtZones);
 follow(VIEWS_MS, async () => { page.views = await fetchJson(`/v1/devices?order=urgent&pictures=1&limit=${VIEWS}`); });

@@ -1,10 +1,12 @@
 // Signing in: with a token, or with the code of a link, which stands behind the # so that it reaches no log.
 
+import { PAGES } from "./address.js";
+
 const get = (id) => document.getElementById(id);
 
 /** Only a page of ours: a name in the address must not lead elsewhere once somebody has signed in. A browser passes over tabs in it. */
 function next() {
-  const wanted = new URLSearchParams(location.search).get("next") || "/";
+  const wanted = new URLSearchParams(location.search).get("next") || `/${location.hash}`;
   const { origin } = Object.assign(document.createElement("a"), { href: wanted });
   return wanted.startsWith("/") && origin === location.origin ? wanted : "/";
 }
@@ -46,7 +48,8 @@ async function offerProvider() {
   get("provider").hidden = false;
 }
 
-const code = location.hash.slice(1);
+// Whoever is led here from a link to a page still has what names it behind the #.
+const hash = location.hash.slice(1), code = PAGES.includes(hash.split("?")[0]) ? "" : hash;
 if (code) {
   history.replaceState(null, "", location.pathname + location.search);
   signIn({ code });

@@ -215,6 +215,15 @@ async def test_who_has_to_sign_in_again_is_led_back_to_the_page_that_was_shown(h
     await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
 
 
+async def test_a_link_to_a_page_leads_to_it_whoever_has_to_sign_in_first(house: House, browser: Browser) -> None:
+    await browser.ask("open", url=f"{house.base}/#history?zone=kitchen")
+    await browser.until("document.querySelector('#token')")
+    await browser.ask("fill", selector="#token", text=TOKEN)
+    await browser.ask("press", key="Enter")
+    await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
+    assert await browser.ask("problems") == []
+
+
 @pytest.mark.parametrize("hidden", ["/", "\t/", "\n\\", "."])
 async def test_an_address_that_somebody_else_made_leads_nowhere_else_once_one_has_signed_in(
     house: House, browser: Browser, hidden: str
