@@ -48,6 +48,12 @@ async function offerProvider() {
   get("provider").hidden = false;
 }
 
+/** Lead on who is signed in: a browser that follows a link of another site sends no cookie with it, and does from here. */
+async function goOn() {
+  const { ok } = await fetch("/", { redirect: "manual" });
+  if (ok) location.replace(next());
+}
+
 // Whoever is led here from a link to a page still has what names it behind the #.
 const hash = location.hash.slice(1), code = PAGES.includes(hash.split("?")[0]) ? "" : hash;
 if (code) {
@@ -55,6 +61,7 @@ if (code) {
   signIn({ code });
 } else {
   if (new URLSearchParams(location.search).has("ended")) tell("Your session is over, or its token was revoked. Sign in again, and you are back where you were.");
+  else goOn().catch(() => {});
   get("token").focus();
   offerProvider().catch(() => {});
 }

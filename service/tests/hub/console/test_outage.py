@@ -224,6 +224,13 @@ async def test_a_link_to_a_page_leads_to_it_whoever_has_to_sign_in_first(house: 
     assert await browser.ask("problems") == []
 
 
+async def test_a_link_on_another_site_leads_to_its_page_who_is_signed_in(house: House, browser: Browser) -> None:
+    await browser.sign_in(house.base, TOKEN)
+    await browser.ask("goto", url=f"{house.base.replace('127.0.0.1', 'localhost')}/runbooks")
+    await browser.ask("evaluate", script=f"location.href = '{house.base}/#history?zone=kitchen'")
+    await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
+
+
 @pytest.mark.parametrize("hidden", ["/", "\t/", "\n\\", "."])
 async def test_an_address_that_somebody_else_made_leads_nowhere_else_once_one_has_signed_in(
     house: House, browser: Browser, hidden: str
