@@ -24,8 +24,9 @@ async function signIn(proof) {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(proof), signal: AbortSignal.timeout(10000),
     });
     if (response.ok) return location.replace(next());
-    const said = (await response.json()).error;
-    if (response.status !== 401) tell(said);
+    // What stands in front of a hub that is down answers with a page of its own.
+    const said = (await response.json().catch(() => ({}))).error;
+    if (response.status !== 401) tell(said || `The hub answered ${response.status}.`);
     else tell(proof.code ? "This link was used already, or is too old. Have a new one made, or sign in with a token." : "The hub does not know this token: it may have been revoked.");
   } catch (error) {
     tell(error.name === "TimeoutError" || error instanceof TypeError ? "The hub does not answer." : error.message);

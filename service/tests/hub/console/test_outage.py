@@ -231,6 +231,16 @@ async def test_a_link_on_another_site_leads_to_its_page_who_is_signed_in(house: 
     await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
 
 
+async def test_an_answer_that_is_not_the_hubs_own_is_told_by_its_number(house: House, browser: Browser) -> None:
+    await browser.ask("open", url=f"{house.base}/login")
+    gone = "window.fetch = async () => new Response('<html>Bad Gateway</html>', { status: 502 }); 0"
+    await browser.ask("evaluate", script=gone)
+    await browser.ask("fill", selector="#token", text=TOKEN)
+    await browser.ask("press", key="Enter")
+    await browser.until("document.querySelector('#problem').textContent")
+    assert await browser.text("#problem") == "The hub answered 502."
+
+
 @pytest.mark.parametrize("hidden", ["/", "\t/", "\n\\", "."])
 async def test_an_address_that_somebody_else_made_leads_nowhere_else_once_one_has_signed_in(
     house: House, browser: Browser, hidden: str
