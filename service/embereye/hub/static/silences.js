@@ -3,7 +3,12 @@
 import { ask, fetchJson, get, hubNow, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, span, sync, toast, button, zoneName } from "./lib.js";
 
 const hourMinute = (ns) => new Date(milliseconds(ns)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
-const all = () => page.zones.flatMap((zone) => zone.silences || []);
+let zones = null, gathered = [];
+/** All of them, gathered once for each answer of the hub: every zone and device looks for its own. */
+function all() {
+  if (zones !== page.zones) gathered = (zones = page.zones).flatMap((zone) => zone.silences || []);
+  return gathered;
+}
 
 /** The silence of a zone, or of a device in it. */
 export const silenceOf = (namespace, zone, device = "") =>
@@ -52,7 +57,7 @@ export function lookOver(made, stale, namespace, zone, device = "") {
 }
 
 export function drawSilences(stale = false) {
-  const silences = all().sort((a, b) => milliseconds(a.untilNs) - milliseconds(b.untilNs));
+  const silences = [...all()].sort((a, b) => milliseconds(a.untilNs) - milliseconds(b.untilNs));
   get("silenced").hidden = !silences.length;
   say(get("silenced-count"), `${silences.length}`);
   sync(get("silences"), silences, (one) => one.id, (one) => {

@@ -288,3 +288,19 @@ async def test_what_is_told_of_a_chosen_device_on_a_plan_goes_on_with_it(house: 
     await browser.until(f"{detail} === 's-00000, kitchen: watched' && {picture}.hidden")
     await house.furnish(dark=8)
     await browser.until(f"{detail}.startsWith('s-00000, kitchen: dark, ')")
+
+
+async def test_many_zones_are_gone_through_once_for_all_of_them_and_not_once_for_each(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish_zones(100)
+    await browser.until("document.querySelectorAll('.zone').length === 100")
+    count = """{
+      const own = Array.prototype.flatMap;
+      window.passes = 0;
+      Array.prototype.flatMap = function (...given) { window.passes += 1; return own.apply(this, given); };
+      performance.clearResourceTimings();
+    }"""
+    await browser.ask("evaluate", script=count)
+    await browser.until(f"{ASKED % '/v1/zones'} >= 2")
+    assert await browser.ask("evaluate", script="window.passes") < 100
