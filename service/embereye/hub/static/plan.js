@@ -53,13 +53,12 @@ function draw() {
   if (!shown) return;
   const image = get("plan-image");
   if (image.getAttribute("src") !== shown.image) { image.src = shown.image; image.alt = `Plan: ${shown.name}`; }
-  drawAreas(shown);
-  sync(get("plan-devices"), shown.devices, deviceKey, makeMarker, drawMarker);
-  drawZones(shown);
+  const zones = new Map(page.zones.map((zone) => [zoneKey(zone), zone])), groups = byZone(shown.devices);
+  drawAreas(shown, zones, groups);
+  sync(get("plan-devices"), shown.devices, deviceKey, makeMarker, (item, device) => drawMarker(item, device, zones));
+  drawZones(zones, groups);
   drawLooked();
 }
-
-const zonesByKey = () => new Map(page.zones.map((zone) => [zoneKey(zone), zone]));
 
 /** How a zone looks: its state, or fault where something of it is dark. */
 function lookOf(zone) {
@@ -74,7 +73,8 @@ function byZone(devices) {
   for (const device of devices) {
     if (!device.zone) continue;
     const key = `${device.namespace}/${device.zone}`;
-    found.set(key, [...(found.get(key) || []), device]);
+    if (found.has(key)) found.get(key).push(device);
+    else found.set(key, [device]);
   }
   return [...found.entries()].map(([key, members]) => ({ key, name: zoneName(members[0]), members }));
 }
@@ -98,10 +98,10 @@ function svg(tag, parent) {
   return parent.appendChild(document.createElementNS("http://www.w3.org/2000/svg", tag));
 }
 
-function drawAreas(shown) {
-  const areas = get("plan-areas"), zones = zonesByKey(), unit = Math.min(shown.width, shown.height);
+function drawAreas(shown, zones, groups) {
+  const areas = get("plan-areas"), unit = Math.min(shown.width, shown.height);
   areas.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
-  sync(areas, byZone(shown.devices), (zone) => zone.key, () => {
+  sync(areas, groups, (zone) => zone.key, () => {
     const group = document.createElementNS("http://www.w3.org/2000/svg", "g");
     svg("path", group);
     svg("text", group);
@@ -128,8 +128,8 @@ function makeMarker(device) {
   return item;
 }
 
-function drawMarker(item, device) {
-  const marker = item.firstChild, zone = zonesByKey().get(`${device.namespace}/${device.zone}`);
+function drawMarker(item, device, zones) {
+  const marker = item.firstChild, zone = zones.get(`${device.namespace}/${device.zone}`);
   item.style.left = `${100 * device.x}%`;
   item.style.top = `${100 * device.y}%`;
   marker.dataset.state = device.covered ? lookOf(zone)[0] === "fault" ? "normal" : lookOf(zone)[0] : "dark";
@@ -141,9 +141,8 @@ function drawMarker(item, device) {
   else marker.removeAttribute("aria-describedby");
 }
 
-function drawZones(shown) {
-  const zones = zonesByKey();
-  sync(get("plan-zones"), byZone(shown.devices), (zone) => zone.key, (zone) => {
+function drawZones(zones, groups) {
+  sync(get("plan-zones"), groups, (zone) => zone.key, (zone) => {
     const item = make("li"), head = make("p", "head", zone.name);
     head.append(make("span"));
     item.append(head, make("p", "why"));

@@ -304,3 +304,22 @@ async def test_many_zones_are_gone_through_once_for_all_of_them_and_not_once_for
     await browser.ask("evaluate", script=count)
     await browser.until(f"{ASKED % '/v1/zones'} >= 2")
     assert await browser.ask("evaluate", script="window.passes") < 100
+
+
+async def test_zones_are_gone_through_once_for_all_devices_on_a_plan_and_not_once_for_each(
+    house: House, browser: Browser
+) -> None:
+    await house.furnish(sensors=200)
+    pixels = bytes(cv2.imencode(".png", np.full((60, 100, 3), 255, np.uint8))[1])
+    await house.hub.plans.store(ADA, "Hall", await make_plan_image(pixels))
+    keys = [(SENSORS, f"s-{number:05}") for number in range(200)]
+    await asyncio.gather(*(house.hub.plans.place(ADA, "Hall", key, Place(0.5, 0.5)) for key in keys))
+    await browser.ask("evaluate", script="location.hash = 'plan'")
+    await browser.until("document.querySelectorAll('.marker').length === 200")
+    count = """{
+      window.maps = 0;
+      window.Map = class extends Map { constructor(...given) { super(...given); window.maps += 1; } };
+      document.querySelector('#plan-edit').click();
+      window.maps;
+    }"""
+    assert 0 < await browser.ask("evaluate", script=count) < 50
