@@ -229,8 +229,9 @@ class Subscription:
                 for entry in entries:
                     if self._overrun:
                         raise self._too_slow()
-                    if self.selection is not chosen:
-                        return  # the rest was chosen by what it wanted a moment ago
+                    if self.selection is not chosen:  # the rest was chosen by what it wanted a moment ago
+                        self._seen = min(self._seen, self._feed.unstored.number(entry))
+                        return
                     if entry.unstored:
                         await send(entry)
                         continue
@@ -314,6 +315,10 @@ class Unstored:
     def holds(self, entry: Entry) -> bool:
         """Whether `entry` is not stored yet."""
         return entry in self._entries
+
+    def number(self, entry: Entry) -> int:
+        """The number of `entry`, or of the next one where it is stored."""
+        return self.start + self._entries.index(entry) if self.holds(entry) else self.end
 
     def add(self, entries: Sequence[Entry]) -> None:
         """So much more."""

@@ -16,7 +16,7 @@ from embereye.hub.feeds.feed import (
     TooManyError,
     TooSlowError,
 )
-from embereye.hub.feeds.selection import Selection
+from embereye.hub.feeds.selection import EVERYTHING, Selection
 from embereye.v1.alarms_pb2 import AlarmEvent, FollowResponse
 
 
@@ -443,6 +443,20 @@ async def test_what_is_not_stored_is_told_to_those_who_asked_without_a_cursor_an
     assert cursors(sink) == [1, 0, 0, 2, 3]
     assert cursors(plain) == [1, 2, 3]
     assert stored.feed.unstored.past(0) == []
+
+
+async def test_what_is_not_stored_and_wanted_from_now_on_is_not_lost_in_what_was_chosen_before() -> None:
+    feed, told = Stored().feed, list[str]()
+    with feed.subscribe(0, Selection(zones=frozenset({"hall"})), unstored=True) as subscription:
+
+        async def send(entry: Entry) -> None:
+            told.append(entry.event.zone)
+            subscription.select(EVERYTHING)
+
+        feed.publish_unstored([*events(1, 2), *events(3, 3, "attic")])
+        await subscription.deliver(send)
+        await asyncio.wait_for(subscription.deliver(send), 10)
+    assert told == ["hall", "hall", "attic"]
 
 
 async def test_whoever_has_no_room_for_what_is_not_stored_takes_it_by_itself() -> None:
