@@ -294,7 +294,8 @@ export function load(image, address) {
 export function renew(image, address, then) {
   const fresh = make("img", image.className);
   if (image.id) fresh.id = image.id;
-  fresh.onload = () => { fresh.alt = image.alt; image.replaceWith(fresh); then(); };
+  const settle = () => { fresh.alt = image.alt; image.replaceWith(fresh); then(); };
+  fresh.addEventListener("load", settle, { once: true });  // what would stay holds the one before, and that all before it
   load(fresh, address);
   return fresh;
 }

@@ -41,6 +41,8 @@ const operations = {
   },
   /** Freeze the page, as browsers do in the background, or wake it: "frozen", "active". */
   async lifecycle({ state }) { await (await context.newCDPSession(page)).send("Page.setWebLifecycleState", { state }); },
+  /** Have the page's garbage collected. */
+  async collect() { await (await context.newCDPSession(page)).send("HeapProfiler.collectGarbage"); },
   upload: ({ selector, path }) => page.setInputFiles(selector, path),
   text: ({ selector }) => page.innerText(selector),
   evaluate: ({ script }) => page.evaluate(script),

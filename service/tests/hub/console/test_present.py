@@ -323,3 +323,13 @@ async def test_zones_are_gone_through_once_for_all_devices_on_a_plan_and_not_onc
       window.maps;
     }"""
     assert 0 < await browser.ask("evaluate", script=count) < 50
+
+
+async def test_pictures_that_are_not_in_sight_any_more_are_not_held(house: House, browser: Browser) -> None:
+    await house.furnish(cameras=1)
+    await browser.until("document.querySelector('.view img')?.naturalWidth")
+    await browser.ask("evaluate", script="window.first = new WeakRef(document.querySelector('.view img')); 0")
+    async with asyncio.timeout(60):
+        while await browser.ask("evaluate", script="Boolean(window.first.deref())"):
+            await asyncio.sleep(1)
+            await browser.ask("collect")
