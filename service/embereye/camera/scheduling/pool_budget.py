@@ -20,6 +20,7 @@ GROWTH_MOST = 1.5  # times the work, at a raise
 PROBE = 1.04  # times the work, where the pool is neither short nor has room; each step in a row is larger
 PROBE_POWER = 1.5  # of the step before
 COST_UNKNOWN = 0.001  # seconds per frame, where no camera's cost is known yet
+LEAST_SECONDS = 0.001  # that the budget never falls below: of nothing, each raise would be nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class PoolBudget:
             self.seconds = math.inf
             return
         low, high = (choose(_work(want, each) for want in wants) for choose, each in ((min, 0.0), (max, math.inf)))
+        low = max(LEAST_SECONDS, low)
         while high > 1.01 * low:
             middle = (low + high) / 2
             if sum(_work(want, middle) for want in wants) > allowed:

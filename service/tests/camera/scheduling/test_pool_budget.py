@@ -223,3 +223,12 @@ def test_no_rate_falls_below_the_least():
     for tick in range(20):
         budget.adapt(load(standing=9.0, served=0.1), WANTS, 100 + tick)
     assert budget.rate(WANTS[0]) == 5
+
+
+def test_what_one_that_burns_has_left_nothing_of_comes_back_once_there_is_time():
+    burning, calm = Want(15.0, 0.0, 0.1, urgent=True), Want(15.0, 0.0, 0.01)  # no key frame came lately
+    budget = adapted(*SHORT, wants=[burning, calm])
+    assert budget.limited
+    for tick in range(60):
+        budget.adapt(load(decoders_busy=0.1, loop_busy=0.1), [replace(burning, urgent=False), calm], 102 + tick / 2)
+    assert not budget.limited
