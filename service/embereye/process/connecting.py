@@ -4,6 +4,7 @@ uvloop and asyncio wait for each address as long as they are let: whoever waits 
 """
 
 import asyncio
+import errno
 import socket
 
 ADDRESS_SECONDS = 1.0  # for one of several addresses of a name to answer before the next one is tried
@@ -18,7 +19,11 @@ async def connect_any(host: str, port: int) -> socket.socket:
     problems: list[OSError] = []
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for number, (family, kind, protocol, _, address) in enumerate(found, 1):
-        connection = socket.socket(family, kind, protocol)
+        try:
+            connection = socket.socket(family, kind, protocol)
+        except OSError as error:  # such as IPv6 on a machine without it
+            problems.append(error)
+            continue
         connection.setblocking(False)
         try:
             async with asyncio.timeout(ADDRESS_SECONDS if number < len(found) else None):
@@ -31,4 +36,8 @@ async def connect_any(host: str, port: int) -> socket.socket:
             raise
         else:
             return connection
-    raise next((one for one in problems if not isinstance(one, TimeoutError)), problems[-1])
+    raise min(problems, key=_says_little)
+
+
+def _says_little(problem: OSError) -> bool:
+    return isinstance(problem, TimeoutError) or problem.errno == errno.EAFNOSUPPORT

@@ -11,6 +11,7 @@ from embereye.process.addresses import LOOPBACK
 from embereye.process.connecting import connect_any
 
 Place = tuple[str, int]
+UNSPOKEN = 99  # a family of addresses that no kernel knows, as one without IPv6 does not know that
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def name(monkeypatch: pytest.MonkeyPatch, *places: Place) -> None:
 
     async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
         found = places if host == "several.test" else ((host, port),)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in found]
+        return [(UNSPOKEN if ":" in place[0] else socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in found]
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
 
@@ -54,6 +55,17 @@ async def test_the_next_address_is_tried_where_one_is_dead(
     name(monkeypatch, silent, closed, alive)
     with await connect_any("several.test", 1) as connection:
         assert connection.getpeername() == alive
+
+
+async def test_an_address_of_a_family_that_this_machine_does_not_speak_is_passed_over(
+    alive: Place, closed: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name(monkeypatch, ("::1", 1), alive)
+    with await connect_any("several.test", 1) as connection:
+        assert connection.getpeername() == alive
+    name(monkeypatch, ("::1", 1), closed)
+    with pytest.raises(ConnectionRefusedError):
+        await connect_any("several.test", 1)
 
 
 async def test_where_no_address_answers_the_one_that_refuses_is_told(
