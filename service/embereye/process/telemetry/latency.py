@@ -17,9 +17,10 @@ class LatencyHistogram:
         self.sum = 0.0  # seconds
 
     def observe(self, seconds: float) -> None:
-        """Count one."""
+        """Count one. By clocks that differ it may have ended before it began: it took no time then."""
         self._counts[bisect_left(self._bounds, seconds)] += 1
-        self.sum += seconds
+        if seconds > 0.0:
+            self.sum += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
         """Cumulative counts by upper bound, as Prometheus writes them."""

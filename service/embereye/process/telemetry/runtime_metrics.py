@@ -48,7 +48,7 @@ class RuntimeMetrics(Collector):
         while True:
             due = loop.time() + PROBE_SECONDS
             await asyncio.sleep(PROBE_SECONDS)
-            self._lag.observe(max(0.0, loop.time() - due))
+            self._lag.observe(loop.time() - due)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing in advance: prometheus_client would otherwise collect at registration."""

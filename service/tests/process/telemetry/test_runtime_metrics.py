@@ -5,6 +5,7 @@ import time
 
 from prometheus_client import CollectorRegistry
 
+from embereye.process.telemetry.latency import LatencyHistogram
 from embereye.process.telemetry.runtime_metrics import PROBE_SECONDS, RuntimeMetrics
 
 
@@ -27,3 +28,11 @@ def test_threads_and_version_are_told() -> None:
     assert (registry.get_sample_value("embereye_threads") or 0) >= 1
     (build,) = (family for family in registry.collect() if family.name == "embereye_build_info")
     assert build.samples[0].labels["version"]
+
+
+def test_what_seems_to_have_ended_before_it_began_takes_nothing_off_a_sum_which_would_be_read_as_a_restart() -> None:
+    ages = LatencyHistogram()
+    for seconds in (0.2, -30.0):  # of a picture whose camera's clock is ahead
+        ages.observe(seconds)
+    assert ages.sum == 0.2
+    assert dict(ages.buckets())["0.001"] == 1
