@@ -134,3 +134,20 @@ def test_an_extra_that_is_missing_is_named_with_the_remedy(
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     assert open_tracer("embereye-shard") is None
     assert "install embereye[otel]" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "zip"),
+        ("OTEL_BSP_MAX_QUEUE_SIZE", "100"),
+    ],
+)
+def test_a_variable_that_opentelemetry_refuses_ends_no_process_that_watches(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(ENDPOINT_VARIABLE, "http://127.0.0.1:4317")
+    monkeypatch.setenv(variable, value)
+    assert open_tracer("embereye-shard") is None
+    assert f"{ENDPOINT_VARIABLE} is set, but alarms are not traced: " in caplog.text

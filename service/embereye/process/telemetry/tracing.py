@@ -84,7 +84,8 @@ def open_tracer(service: str, **attributes: str) -> Tracer | None:
     try:
         return Tracer(service, attributes)
     except ImportError as error:
-        logger.error(  # noqa: TRY400 -- watching goes on without
-            "%s is set, but alarms are not traced: %s; install embereye[otel], or unset it", variable, error
-        )
-        return None
+        why = f"{error}; install embereye[otel], or unset it"
+    except Exception as error:  # the library has many variables, and errors of its own for what they hold
+        why = f"OpenTelemetry does not start with the variables that it is given: {error}"
+    logger.error("%s is set, but alarms are not traced: %s", variable, why)  # watching goes on without
+    return None
