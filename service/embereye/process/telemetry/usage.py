@@ -16,7 +16,9 @@ def tree(pid: int) -> list[int]:
     """Process `pid` and all that it has started, and they have."""
     children: list[str] = []
     with contextlib.suppress(*GONE):
-        children = (PROC / f"{pid}/task/{pid}/children").read_text().split()
+        for thread in (PROC / f"{pid}/task").iterdir():  # each of which knows those that it has started itself
+            with contextlib.suppress(*GONE):
+                children += (thread / "children").read_text().split()
     return [pid, *(found for child in children for found in tree(int(child)))]
 
 

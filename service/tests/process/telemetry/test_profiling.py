@@ -4,6 +4,7 @@ import os
 import pstats
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,13 @@ def test_children_belong_to_a_process_and_listeners_are_found_by_their_port() ->
     assert listeners(port) == [child.pid]
     child.communicate("")
     assert listeners(port) == []
+
+
+def test_those_that_a_thread_of_a_process_has_started_belong_to_it_as_well() -> None:
+    with ThreadPoolExecutor(1) as threads:
+        child = threads.submit(subprocess.Popen, ["sleep", "60"]).result()
+        try:
+            assert child.pid in tree(os.getpid())
+        finally:
+            child.kill()
+            child.wait()
