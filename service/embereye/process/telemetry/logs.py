@@ -44,6 +44,10 @@ class TextFormatter(logging.Formatter):
         """The line, in which neither another one can begin nor a terminal be told anything."""
         return visible(super().formatMessage(record))
 
+    def formatException(self, ei: Any) -> str:
+        """The traceback, with lines of its own and nothing else that a terminal would obey."""
+        return "\n".join(map(visible, super().formatException(ei).split("\n")))
+
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a record: time, level, logger, message, then the fleet, shard, device and zone it is about."""

@@ -74,3 +74,13 @@ def test_nobody_writes_a_line_of_the_log_by_what_they_call_themselves() -> None:
     assert text == (
         r"WARNING device s-1\n2026-01-01T00:00:00.000Z ERROR   embereye: all is lost\x1b[2J\x9b\u202e is not declared"
     )
+
+
+def test_nobody_tells_a_terminal_anything_by_what_an_error_says_either() -> None:
+    try:
+        raise ValueError("it sent \x1b[2J\x9b")
+    except ValueError:
+        record = logging.LogRecord("embereye", logging.ERROR, __file__, 1, "failed", (), sys.exc_info())
+    text = logs.TextFormatter("%(message)s").format(record)
+    assert text.splitlines()[-1] == r"ValueError: it sent \x1b[2J\x9b"
+    assert text.count("\n") >= 3
