@@ -90,13 +90,16 @@ class Ring:
     def add(self, frame: KeptFrame, before_ns: int, *, suspected: bool) -> None:
         """Keep `frame`, unless one is kept from just before it, and let go of what is older than `before_ns`.
 
-        While fire is suspected every frame is kept: what leads to an alarm is seen in full.
+        While fire is suspected every frame is kept: what leads to an alarm is seen in full. What is of a later time
+        than `frame` goes, as a clock that was ahead has stamped it: clips leave out what comes behind a later picture.
         """
         size = len(frame.jpeg)
         self._mean += (size - self._mean) * (MEAN_WEIGHT if self._mean else 1.0)
         if not suspected and 0 <= frame.time_ns - self._latest_ns < self._spacing(before_ns):
             return
         self._latest_ns = frame.time_ns
+        while self._frames and self._frames[-1].time_ns > frame.time_ns:
+            self._count(-self._frames.pop().size)
         self._frames.append(frame)
         self._count(size)
         # Less the size of the newest picture: the camera holds it in any case, mostly as a second copy.

@@ -63,3 +63,12 @@ def test_a_clock_that_was_set_back_does_not_stop_the_ring():
     newest = ring.frames()[-1].time_ns
     assert newest >= 501.5 * SECOND
     assert SPACING_NS < SECOND
+
+
+def test_what_a_clock_that_was_ahead_has_stamped_stands_in_front_of_nothing_that_comes_once_it_is_set():
+    ring = Ring(Budget())
+    fill(ring, 6, start=1030)
+    fill(ring, 2, start=1000)
+    times = [frame.time_ns for frame in ring.frames()]
+    assert times == sorted(times)
+    assert times[-1] >= 1001.5 * SECOND
