@@ -168,7 +168,8 @@ class ClipSpool(KeptSpool):
             self._keep_part(part, about)
             return
         try:
-            whole = list(frames(part.read_bytes())) if about else []
+            # Times that no description can hold are the disk's, which has garbled them.
+            whole = [still for still in frames(part.read_bytes()) if 0 <= still.time_ns < 1 << 63] if about else []
         except MatroskaError:
             whole = []
         if about is not None and whole:

@@ -143,6 +143,19 @@ def test_what_cannot_be_recovered_is_removed(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_a_clip_whose_times_the_disk_has_garbled_is_removed_and_the_others_are_completed(tmp_path):
+    spool = ClipSpool(tmp_path)
+    for number in (0, 30):
+        recording = spool.begin(about(), frame(number))
+        recording.append(frame(number + 1))
+    data = recording.path.read_bytes()
+    at = data.index(b"\x44\x61\x88") + 3  # the date of its first picture
+    recording.path.write_bytes(data[:at] + b"\x7f" * 8 + data[at + 8 :])
+    (clip,) = reopened(tmp_path).waiting()
+    assert (clip.from_ns, clip.frames) == (START, 2)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_the_oldest_go_where_the_hub_stays_away_for_too_long(tmp_path):
     spool = ClipSpool(tmp_path, capacity=3 * 20 * len(PICTURES[0]))
     clips = [make_clip(spool, start=100 * number) for number in range(6)]
