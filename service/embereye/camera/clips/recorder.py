@@ -33,6 +33,7 @@ Key = tuple[str, Kind]
 class _OpenClip:
     episode: str
     ends_ns: int
+    video: bool  # it is made of access units, and has no room for pictures
     recording: Recording | None = None  # the writing thread's own
     over: bool = False
     broken: bool = False  # a picture was left out, to which those of a video refer until the next key frame
@@ -101,7 +102,7 @@ class Recorder:
             return True
         if key in self._open:
             self._end(key)
-        clip = self._open[key] = _OpenClip(report.episode, now_ns + after_ns)
+        clip = self._open[key] = _OpenClip(report.episode, now_ns + after_ns, isinstance(before[0], KeptUnit))
         size = sum(frame.size for frame in before)
         self._write(partial(self._begin, clip, about, list(before)), size)
         return True
@@ -117,9 +118,10 @@ class Recorder:
         """Add a camera's next picture to its open clips."""
         if not self._open:
             return
+        video = isinstance(frame, KeptUnit)
         begins = not isinstance(frame, KeptUnit) or frame.unit.key
         for key, clip in list(self._open.items()):
-            if key[0] != device:
+            if key[0] != device or clip.video != video:
                 continue
             if clip.over or now_ns > clip.ends_ns:
                 self._end(key)

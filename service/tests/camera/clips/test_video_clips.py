@@ -6,7 +6,7 @@ import av
 import pytest
 
 from embereye.camera.clips.recorder import Recorder
-from embereye.camera.clips.ring import Budget, KeptUnit, VideoRing
+from embereye.camera.clips.ring import Budget, KeptFrame, KeptUnit, VideoRing
 from embereye.camera.clips.spool import CUT, ClipSpool
 from embereye.levels import Level
 from embereye.units import SECOND
@@ -14,7 +14,7 @@ from embereye.v1.clips_pb2 import Clip
 from embereye.wire.video.access_unit import AccessUnit
 
 from ...wire.video.coded import coded
-from .pictures import START, about, report
+from .pictures import PICTURES, SIZE, START, about, report
 
 STEP = SECOND // 15
 GOP = 8
@@ -126,6 +126,19 @@ async def test_behind_a_picture_that_the_disk_was_too_slow_for_a_clip_goes_on_wi
     data = recorder.spool.path(clip).read_bytes()
     assert played(data) == clip.frames
     assert units[key + 1].unit.data.rpartition(b"\0\0\0\1")[2] in data
+
+
+async def test_pictures_of_the_stream_that_is_looked_at_change_nothing_in_a_clip_of_another_one(recorder, monkeypatch):
+    units = kept()
+    recorder.record_report(report(), units[:10], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
+    for number, one in enumerate(units[10:], 10):
+        monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", -1 if number == 10 else 2**30)
+        recorder.record_frame("gate", one, one.time_ns)
+        recorder.record_frame("gate", KeptFrame(one.time_ns, PICTURES[0], *SIZE), one.time_ns)
+    await recorder.flush()
+    (clip,) = await recorder.run(ClipSpool.waiting)
+    key = 2 * GOP
+    assert (clip.frames, recorder.left_out) == (10 + len(units) - key, key - 10)
 
 
 async def test_a_report_that_is_no_stronger_asks_for_no_still(recorder):
