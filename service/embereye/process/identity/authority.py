@@ -146,7 +146,7 @@ class Authority:
         `names`, of hosts or addresses, are those by which others than our own processes dial it. ValueError where
         one of them is the name of another process of ours.
         """
-        if reserved := [name for name in names if name.endswith(SERVER_DOMAIN)]:
+        if reserved := [name for name in names if name.lower().rstrip(".").endswith(SERVER_DOMAIN)]:
             raise ValueError(f"{reserved[0]} is how our own processes name each other")
         key = ec.generate_private_key(CURVE())
         signer = self._signer(now)

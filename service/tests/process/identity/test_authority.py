@@ -50,3 +50,9 @@ def test_a_clock_that_stays_where_it_is_leaves_nothing_that_is_over() -> None:
     meanwhile = Authority.create(NOW).renewed(datetime(2035, 1, 1, tzinfo=UTC))
     assert len(signers(meanwhile)) == 2
     assert len(signers(meanwhile.renewed(datetime(2035, 1, 1, tzinfo=UTC) + SETTLE))) == 1
+
+
+@pytest.mark.parametrize("name", ["hub.embereye.internal", "HUB.EmberEye.Internal", "hub.embereye.internal."])
+def test_nobody_gets_the_name_of_another_process_however_it_is_written(name: str) -> None:
+    with pytest.raises(ValueError, match="is how our own processes name each other"):
+        Authority.create(NOW).issue(HUB, SETTLED, names=["hall.example.org", name])
