@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -71,7 +72,10 @@ class Authority:
     def of_issuer(cls, chain: bytes, key: bytes) -> "Authority":
         """One that somebody else made: its certificate first in `chain`, PEM. ValueError where it cannot sign."""
         certificate = x509.load_pem_x509_certificate(chain)
-        loaded = serialization.load_pem_private_key(key, None)
+        try:
+            loaded = serialization.load_pem_private_key(key, None)
+        except (TypeError, UnsupportedAlgorithm) as error:
+            raise ValueError(f"its key cannot be read: {error}") from error
         try:
             constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         except x509.ExtensionNotFound:

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from embereye.process.identity.authority import AUTHORITY_LIFE, SETTLE, Authority
 from embereye.process.identity.names import Identity, Role
@@ -56,3 +57,14 @@ def test_a_clock_that_stays_where_it_is_leaves_nothing_that_is_over() -> None:
 def test_nobody_gets_the_name_of_another_process_however_it_is_written(name: str) -> None:
     with pytest.raises(ValueError, match="is how our own processes name each other"):
         Authority.create(NOW).issue(HUB, SETTLED, names=["hall.example.org", name])
+
+
+def test_an_issuer_whose_key_cannot_be_read_is_told_as_one_that_cannot_sign() -> None:
+    certificate, plain = Authority.create(NOW).to_pem()
+    locked = serialization.load_pem_private_key(plain, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    with pytest.raises(ValueError, match=r"its key cannot be read: .* encrypted"):
+        Authority.of_issuer(certificate, locked)
