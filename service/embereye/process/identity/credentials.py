@@ -162,6 +162,11 @@ def load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
         context.load_cert_chain(f"/proc/self/fd/{pair.fileno()}" if in_memory else pair.name)
 
 
+def load_authorities(context: ssl.SSLContext, authorities: bytes) -> None:
+    """Have `context` trust certificates, PEM; what else stands there is left out. ValueError, ssl.SSLError: none do."""
+    context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
+
+
 def shake_hands(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDictType":
     """What a certificate says of itself, as a client reads it that trusts `trusted`; all PEM.
 
@@ -174,7 +179,7 @@ def shake_hands(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDi
     client.verify_flags |= NO_CHECK_TIME  # who is late with renewing it is told by a metric, and by those who refuse it
     try:
         load_chain(server, chain, key)
-        client.load_verify_locations(cadata=trusted.decode("ascii"))
+        load_authorities(client, trusted)
         return _handshake(server, client)
     except (ssl.SSLError, ValueError, OSError) as error:
         reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or error

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import grpc
 
-from embereye.process.identity.credentials import expiry, load_chain, read_files, server_credentials, shake_hands
+from embereye.process.identity.credentials import (
+    expiry,
+    load_authorities,
+    load_chain,
+    read_files,
+    server_credentials,
+    shake_hands,
+)
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.aligned_sleep import aligned_sleep
 
@@ -43,7 +50,7 @@ class Shown:
         load_chain(context, self.chain, self.key)
         if self.clients:
             context.verify_mode = ssl.CERT_REQUIRED
-            context.load_verify_locations(cadata=self.clients.decode("ascii"))
+            load_authorities(context, self.clients)
         return context
 
 
@@ -117,7 +124,7 @@ class ServerTls:
         if self._clients is not None:
             try:
                 (clients,) = read_files(self._clients, ("ca.crt",))
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(cadata=clients.decode("ascii"))
+                load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), clients)
             except (ValueError, ssl.SSLError) as error:
                 raise ValueError(f"{self._clients}: ca.crt holds no certificate authority: {error}") from error
         return Shown(chain, key, clients, expiry(certificate))

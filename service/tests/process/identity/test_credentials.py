@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from harness.servers.certificates import SiteAuthority
 
 from embereye.process.identity.authority import Authority, utc_now
 from embereye.process.identity.credentials import Credentials
@@ -20,5 +21,14 @@ async def test_a_process_starts_where_no_temporary_file_can_be_written(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
     assert Credentials(tmp_path).identity == identity
     tls = ServerTls(tmp_path, tmp_path)
+    tls.reload()
+    assert tls.failing == ""
+
+
+def test_what_is_written_around_certificates_in_their_files_may_be_in_any_language(tmp_path: Path) -> None:
+    folder = SiteAuthority(tmp_path).issue("hub").folder
+    for file in (folder / "tls.crt", folder / "ca.crt"):
+        file.write_bytes("friendlyName: Brandmeldeanlage Süd\n".encode() + file.read_bytes())
+    tls = ServerTls(folder, folder)
     tls.reload()
     assert tls.failing == ""
