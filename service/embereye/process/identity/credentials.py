@@ -159,7 +159,13 @@ def load_chain(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
     with os.fdopen(os.memfd_create("pem"), "wb") if in_memory else tempfile.NamedTemporaryFile() as pair:
         pair.write(chain + b"\n" + key)
         pair.flush()
-        context.load_cert_chain(f"/proc/self/fd/{pair.fileno()}" if in_memory else pair.name)
+        path = f"/proc/self/fd/{pair.fileno()}" if in_memory else pair.name
+        context.load_cert_chain(path, password=_refuse_password)
+
+
+def _refuse_password() -> str:
+    """OpenSSL would ask on the terminal, and the process wait for somebody to answer."""
+    raise ssl.SSLError("the key is locked with a password, which nobody can be asked for")
 
 
 def load_authorities(context: ssl.SSLContext, authorities: bytes) -> None:

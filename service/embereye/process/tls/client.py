@@ -9,6 +9,7 @@ import grpc
 
 from embereye.process.grpc_server import CHANNEL_OPTIONS, channel
 from embereye.process.http.bearer import interceptors
+from embereye.process.identity.credentials import load_chain
 from embereye.process.lifecycle import UserError
 from embereye.process.tls.trust import trusting
 
@@ -40,7 +41,7 @@ class ClientTls:
         try:
             context = trusting(self.ca)
             if self.certificate:
-                context.load_cert_chain(self.certificate, self.key)
+                load_chain(context, self.certificate.read_bytes(), self.key.read_bytes() if self.key else b"")
         except (OSError, ssl.SSLError) as error:
             files = ", ".join(str(file) for file in (self.ca, self.certificate, self.key) if file)
             raise UserError(f"TLS with {files}: {getattr(error, 'strerror', '') or error}") from error

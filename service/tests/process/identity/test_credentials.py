@@ -1,9 +1,12 @@
 """A process proves itself whatever else is wrong with its machine."""
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from harness.servers.certificates import SiteAuthority
 
 from embereye.process.identity.authority import Authority, utc_now
@@ -32,3 +35,24 @@ def test_what_is_written_around_certificates_in_their_files_may_be_in_any_langua
     tls = ServerTls(folder, folder)
     tls.reload()
     assert tls.failing == ""
+
+
+READERS = ("tls.client import ClientTls; ClientTls(None, folder / 'tls.crt', folder / 'tls.key').check()",
+           "tls.folder import ServerTls; ServerTls(folder)")  # fmt: skip
+
+
+@pytest.mark.parametrize("reader", READERS, ids=["who dials", "who is dialled"])
+def test_a_key_that_is_locked_is_refused_and_nobody_is_asked_for_its_password(tmp_path: Path, reader: str) -> None:
+    folder = SiteAuthority(tmp_path).issue("hub").folder
+    key = serialization.load_pem_private_key((folder / "tls.key").read_bytes(), None)
+    locked = serialization.BestAvailableEncryption(b"secret")
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
+    (folder / "tls.key").write_bytes(pem)
+    code = f"import pathlib, sys; folder = pathlib.Path(sys.argv[1]); from embereye.process.{reader}"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, folder],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True,
+    )  # fmt: skip
+    assert "pass phrase" not in ran.stderr
+    assert "UserError" in ran.stderr
+    assert "the key is locked with a password" in ran.stderr
