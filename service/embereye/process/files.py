@@ -60,12 +60,13 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, private: bool 
 
 def check_writable(option: str, path: Path) -> None:
     """UserError where nothing could be written at `path`, which `option` names, later on; what is there stays."""
-    folder, new = path.absolute().parent, not path.exists()
-    if not folder.is_dir():
-        raise UserError(f"{option} {path}: there is no folder {folder}")
+    folder = path.absolute().parent
     try:
+        if not folder.is_dir():
+            raise UserError(f"{option} {path}: there is no folder {folder}")
+        new = not path.exists()
         path.open("ab").close()
         if new:
-            path.unlink()
+            path.resolve().unlink()  # a link to what is not there yet stays
     except OSError as error:
         raise UserError(f"{option} {path} cannot be written: {error.strerror}") from error
