@@ -125,10 +125,13 @@ class Connections:
             if not self._idle[place]:
                 del self._idle[place]
 
-    def made(self, handler: asyncio.Protocol, transport: asyncio.BaseTransport) -> None:
-        """The connection is `transport`, which ends it from now on."""
-        connection = self._open[handler]
+    def made(self, handler: asyncio.Protocol, transport: asyncio.BaseTransport) -> bool:
+        """The connection is `transport`, which ends it from now on; False where it has made room for another."""
+        connection = self._open.get(handler)
+        if connection is None:
+            return False
         connection.abort, connection.transport = cast("asyncio.Transport", transport).abort, transport
+        return True
 
     def forget(self, handler: asyncio.Protocol) -> None:
         """The connection has ended."""
@@ -187,8 +190,8 @@ class _Gate(asyncio.Protocol):
         if not self._inside:
             address = (transport.get_extra_info("peername") or ("",))[0]
             self._inside = self._connections.admit(self._handler, address, abort)
+        self._inside = self._inside and self._connections.made(self._handler, transport)
         if self._inside:
-            self._connections.made(self._handler, transport)
             self._handler.connection_made(transport)
         else:
             abort()

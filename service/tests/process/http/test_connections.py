@@ -1,16 +1,22 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 from aiohttp import web
+from harness.servers.certificates import SiteAuthority
 
 from embereye.process.http import connections as http_connections
 from embereye.process.http.server import bound_port, serve_http
+from embereye.process.tls.folder import ServerTls
+from embereye.process.tls.trust import trusting
 from embereye.units import MIB
 
 CLIP = 24 * MIB  # more than a connection and both its ends hold
@@ -190,4 +196,42 @@ async def test_a_crowd_that_comes_while_the_server_is_busy_is_let_in_at_once() -
             dialled = stack.enter_context(socket.socket())
             dialled.settimeout(0.5)
             dialled.connect(("127.0.0.1", bound_port(runner)))
+    await runner.cleanup()
+
+
+def test_a_handshake_that_succeeds_at_the_moment_at_which_another_gets_its_room_is_no_fault_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    uvloop.run(_crowd_out_a_handshake(tmp_path, monkeypatch))  # which reads before it ends what was called off
+    assert not caplog.records
+
+
+async def _crowd_out_a_handshake(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = SiteAuthority(folder).issue("hub", alternatives=["localhost"])
+    connections = http_connections.Connections(2)
+    runner = await serve_http(web.Application(), "127.0.0.1", 0, ServerTls(pair.folder), connections=connections)
+    heard, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+    shaking = trusting(pair.ca).wrap_bio(heard, said, server_hostname="localhost")
+    with socket.socket() as first, socket.socket() as second:
+        first.settimeout(20)
+        first.connect(("127.0.0.1", bound_port(runner)))
+        with contextlib.suppress(ssl.SSLWantReadError):
+            shaking.do_handshake()
+        first.sendall(said.read())
+        while not said.pending:
+            heard.write(await asyncio.to_thread(first.recv, 65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                shaking.do_handshake()
+        admit = connections.admit
+
+        def admit_and_finish(*arguments: Any) -> bool:
+            admitted = admit(*arguments)
+            first.sendall(said.read())
+            return admitted
+
+        monkeypatch.setattr(connections, "admit", admit_and_finish)
+        second.connect(("127.0.0.1", bound_port(runner)))
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.to_thread(first.recv, 65536) == b""
+        assert len(connections) == 1
     await runner.cleanup()
