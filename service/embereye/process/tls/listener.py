@@ -60,15 +60,18 @@ class TlsListener:
             self._accepting.cancel()
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, failing = asyncio.get_running_loop(), ""
         with self._listening:
             while True:
                 try:
                     connection, peer = await loop.sock_accept(self._listening)
                 except OSError as error:
-                    logger.warning("a connection cannot be accepted: %s", error)
+                    if str(error) != failing:
+                        failing = str(error)
+                        logger.warning("a connection cannot be accepted: %s", error)
                     await asyncio.sleep(PAUSE_SECONDS)
                     continue
+                failing = ""
                 caller, handshake = self._make(), _Handshake()
                 if caller.begin(str(peer[0]).removeprefix("::ffff:"), handshake.abort):
                     shaking = self._shake_hands(caller, connection, handshake)

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import time
@@ -15,6 +16,7 @@ from harness.servers.certificates import SiteAuthority
 
 from embereye.process.http import connections as http_connections
 from embereye.process.http.server import bound_port, serve_http
+from embereye.process.tls import listener
 from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.trust import trusting
 from embereye.units import MIB
@@ -235,3 +237,27 @@ async def _crowd_out_a_handshake(folder: Path, monkeypatch: pytest.MonkeyPatch) 
             assert await asyncio.to_thread(first.recv, 65536) == b""
         assert len(connections) == 1
     await runner.cleanup()
+
+
+async def test_a_system_without_room_for_connections_is_told_once_and_listened_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, full = asyncio.get_running_loop(), [OSError(errno.EMFILE, "Too many open files") for _ in range(5)]
+    accept = loop.sock_accept
+
+    async def accepted(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if full:
+            raise full.pop()
+        return await accept(listening)
+
+    monkeypatch.setattr(loop, "sock_accept", accepted)
+    monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.0)
+    pair = SiteAuthority(tmp_path).issue("hub", alternatives=["localhost"])
+    runner = await serve_http(web.Application(), "127.0.0.1", 0, ServerTls(pair.folder))
+    async with asyncio.timeout(20):
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", bound_port(runner), ssl=trusting(pair.ca), server_hostname="localhost"
+        )
+    writer.close()
+    await runner.cleanup()
+    assert caplog.text.count("a connection cannot be accepted: [Errno 24] Too many open files") == 1
