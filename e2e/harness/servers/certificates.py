@@ -34,17 +34,17 @@ class Pair:
 
 
 class SiteAuthority:
-    """An authority with its own name, whose certificates last a day."""
+    """An authority with its own name, whose certificates last a day; `above` is the one that it is proven by."""
 
-    def __init__(self, folder: Path, name: str = "a site's authority") -> None:
+    def __init__(self, folder: Path, name: str = "a site's authority", above: "SiteAuthority | None" = None) -> None:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        now = utc_now()
+        now, by = utc_now(), above or self
         self.certificate = (
-            self._builder(self._name, self._key.public_key(), now - DAY, now + DAY)
+            by._builder(self._name, self._key.public_key(), now - DAY, now + DAY)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
+            .sign(by._key, hashes.SHA256())
         ).public_bytes(serialization.Encoding.PEM)
 
     def issue(

@@ -1,9 +1,13 @@
 """Whom clients trust over TLS."""
 
+import contextlib
 import ssl
+from pathlib import Path
 
 import pytest
+from harness.servers.certificates import SiteAuthority
 
+from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.trust import trusting
 
 
@@ -22,3 +26,18 @@ def test_certificates_that_people_make_are_taken_with_newer_pythons_too(
     assert not context.verify_flags & ssl.VerifyFlags.VERIFY_X509_STRICT
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
+
+
+def test_an_authority_is_trusted_without_the_one_that_it_is_proven_by(tmp_path: Path) -> None:
+    floor = SiteAuthority(tmp_path, "a floor", above=SiteAuthority(tmp_path, "a site"))
+    folder = floor.issue("sensor", alternatives=["localhost"]).folder
+    client = trusting(folder / "ca.crt")
+    client.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    dialling = client.wrap_bio(down, up, server_hostname="localhost")
+    accepting = ServerTls(folder, folder).context.wrap_bio(up, down, server_side=True)
+    for side in (dialling, accepting) * 4:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    assert (dialling.version(), accepting.version()) == ("TLSv1.3", "TLSv1.3")
+    assert accepting.getpeercert()

@@ -170,6 +170,8 @@ def _refuse_password() -> str:
 
 def load_authorities(context: ssl.SSLContext, authorities: bytes) -> None:
     """Have `context` trust certificates, PEM; what else stands there is left out. ValueError, ssl.SSLError: none do."""
+    # Whoever is trusted by name need not be an authority, nor proven by another one: so it is with gRPC.
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.load_verify_locations(cadata=authorities.decode("ascii", "ignore"))
 
 
@@ -180,8 +182,6 @@ def shake_hands(trusted: bytes, chain: bytes, key: bytes) -> "ssl._PeerCertRetDi
     """
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
-    # Whoever is trusted by name need not be an authority.
-    client.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     client.verify_flags |= NO_CHECK_TIME  # who is late with renewing it is told by a metric, and by those who refuse it
     try:
         load_chain(server, chain, key)
