@@ -1,9 +1,11 @@
 import asyncio
 import errno
+import itertools
 import json
 import os
 import subprocess
 import sys
+import time
 
 import cv2
 import numpy as np
@@ -17,9 +19,11 @@ from embereye.camera.recording import Settings, watch
 from embereye.camera.sources.video.player import frames
 from embereye.levels import Kind, Level
 from embereye.process.lifecycle import UserError
+from embereye.sim.cameras.mjpeg import serve_mjpeg
 from embereye.sim.cameras.rtsp import serve_rtsp
 from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.sim.scenes.scene import Room
+from embereye.units import SECOND
 from embereye.wire.jpeg.header import read_header
 from embereye_cli.devices.detect import expand, settings_of
 from embereye_cli.main import main
@@ -167,6 +171,20 @@ async def test_a_stream_of_video_is_looked_at_as_pictures(encoding):
     await server
     assert replay.frames >= 10
     assert all(read_header(data).complete for data in shown)
+
+
+async def test_a_stream_goes_on_in_its_own_time_where_the_wall_clock_is_set_meanwhile(monkeypatch):
+    cameras = await prepare([CameraSpec("a")], fps=15, size=(160, 120))
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+    server = asyncio.ensure_future(serve_mjpeg(cameras, "127.0.0.1", 0, stop, port.set_result))
+    address, wall, hours, shown = f"http://127.0.0.1:{await port}/a.mjpg", time.time_ns, itertools.count(), []
+    monkeypatch.setattr(time, "time_ns", lambda: wall() - next(hours) * 3600 * SECOND)
+    settings = Settings(camera_settings(), seconds=4.0)
+    await asyncio.to_thread(watch, address, settings, lambda _, seconds, __: shown.append(seconds))
+    stop.set()
+    await server
+    assert len(shown) >= 10
+    assert all(before < after for before, after in itertools.pairwise(shown))
 
 
 def test_stills_with_boxes_are_exported_in_coco_form_and_a_second_export_adds_none(folder, tmp_path, capsys):

@@ -1,7 +1,6 @@
 """A recording or a stream shown to one camera, frame by frame, as fast as it can be read."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from embereye.camera.sources.open import open_source
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.observation import Observation
+from embereye.process.timing.clock import now_ns
 from embereye.units import Box
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.wire.jpeg.header import MAX_SIDE
@@ -113,7 +113,7 @@ async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple
 
     def offer(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         nonlocal began_ns, shown
-        time_ns = time_ns or time.time_ns()
+        time_ns = time_ns or now_ns()
         if isinstance(data, AccessUnit):
             data, time_ns = pictures.decode(data, time_ns)
             if not data:
