@@ -132,6 +132,19 @@ class Mp4Muxer:
         return moof + _box("mdat", *(sample.data for sample in samples))
 
 
+def whole_size(data: bytes) -> int:
+    """The bytes up to the end of the last whole fragment in a file that `Mp4Muxer` wrote, wherever it breaks off.
+
+    0 where there is none. Players end at a fragment that is not whole.
+    """
+    at = found = 0
+    while (size := int.from_bytes(data[at : at + 4])) >= 8 and at + size <= len(data):
+        if data[at + 4 : at + 8] == b"mdat":
+            found = at + size
+        at += size
+    return found
+
+
 def _avc(sequences: Sequence[bytes], pictures: Sequence[bytes]) -> bytes:
     """AVCDecoderConfigurationRecord (ISO/IEC 14496-15, 5.3.3)."""
     first = sequences[0]

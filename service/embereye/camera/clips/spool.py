@@ -5,6 +5,7 @@ Everything here blocks, and belongs to one thread.
 
 import hashlib
 import logging
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from embereye.shard.clips.spool import SPOOL_BYTES, KeptSpool, check_room, read_
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import MatroskaError, Muxer, Patch, frames
-from embereye.wire.mp4 import Mp4Muxer
+from embereye.wire.mp4 import Mp4Muxer, whole_size
 
 logger = logging.getLogger(__name__)
 
@@ -161,10 +162,11 @@ class ClipSpool(KeptSpool):
     def _complete(self, part: Path) -> None:
         """Complete the clip that a crash left in `part`."""
         about = read_clip(part.with_suffix(".json"))
-        if about is not None and about.media == Clip.MEDIA_VIDEO and part.stat().st_size:
+        if about is not None and about.media == Clip.MEDIA_VIDEO and (size := whole_size(part.read_bytes())):
             # Its fragments stand by themselves. When the last one ended nobody noted; it lasted no longer than it was
             # written.
             about.note, about.until_ns = CUT, max(about.from_ns, part.stat().st_mtime_ns)
+            os.truncate(part, size)
             self._keep_part(part, about)
             return
         try:

@@ -1,5 +1,4 @@
 import io
-import os
 from dataclasses import replace
 
 import av
@@ -175,17 +174,29 @@ async def test_a_picture_of_which_a_loss_left_no_slice_spoils_no_clip(recorder, 
     assert played(recorder.spool.path(clip).read_bytes()) >= len(units) - GOP
 
 
-async def test_a_clip_whose_shard_crashed_is_delivered_as_far_as_it_came(recorder, tmp_path):
+@pytest.mark.parametrize(
+    ("lost", "behind", "fragments"), [(0, 0, 5), (1, 0, 4), (1000, 0, 4), (0, 4096, 5)],
+    ids=["a whole fragment", "a byte is missing", "much is missing", "blocks that were never written"],
+)  # fmt: skip
+async def test_a_clip_whose_shard_crashed_is_delivered_as_far_as_it_came(recorder, tmp_path, lost, behind, fragments):
     units = kept()
     recording = recorder.spool.begin(about(), units[0])
     for one in units[1:]:
         recording.append(one)
-    os.truncate(recording.path, recording.path.stat().st_size)
+    data = recording.path.read_bytes()
+    recording.path.write_bytes(data[: len(data) - lost] + bytes(behind))
     spool = ClipSpool(tmp_path / "clips")
     assert spool.complete_next()
     (clip,) = spool.waiting()
     assert clip.note == CUT
-    assert played(spool.path(clip).read_bytes()) >= len(units) - GOP
+    assert played(spool.path(clip).read_bytes()) == fragments * GOP
+
+
+async def test_a_clip_of_which_a_crash_left_no_picture_is_removed(recorder, tmp_path):
+    recorder.spool.begin(about(), kept()[0])
+    spool = ClipSpool(tmp_path / "clips")
+    assert spool.complete_next()
+    assert list((tmp_path / "clips").iterdir()) == []
 
 
 async def test_a_stream_without_parameter_sets_makes_no_clip_and_does_no_harm(recorder):
