@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from harness.servers.certificates import SiteAuthority
 
+from embereye.process.lifecycle import UserError
+from embereye.process.tls.client import ClientTls
 from embereye.process.tls.folder import ServerTls
 from embereye.process.tls.trust import trusting
 
@@ -41,3 +43,11 @@ def test_an_authority_is_trusted_without_the_one_that_it_is_proven_by(tmp_path: 
             side.do_handshake()
     assert (dialling.version(), accepting.version()) == ("TLSv1.3", "TLSv1.3")
     assert accepting.getpeercert()
+
+
+@pytest.mark.parametrize("name", ["", "not there"], ids=["an empty folder", "none"])
+def test_a_folder_without_any_authority_does_not_stand_for_all_that_the_system_trusts(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"holds neither ca\.crt nor tls\.crt"):
+        ClientTls.in_folder(tmp_path / name)

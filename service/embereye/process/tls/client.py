@@ -25,10 +25,15 @@ class ClientTls:
 
     @classmethod
     def in_folder(cls, folder: Path | None) -> "ClientTls":
-        """With ca.crt, tls.crt and tls.key of `folder`, as Secrets have them, as far as they are there; None: none."""
+        """With ca.crt, tls.crt and tls.key of `folder`, as Secrets have them, as far as they are there; None: none.
+
+        UserError where none are there, as for a moment while it is mounted: whoever the system trusts was not meant.
+        """
         if folder is None:
             return cls()
         ca, certificate = folder / "ca.crt", folder / "tls.crt"
+        if not ca.exists() and not certificate.exists():
+            raise UserError(f"TLS: {folder} holds neither ca.crt nor tls.crt")
         shown = (certificate, folder / "tls.key") if certificate.exists() else (None, None)
         return cls(ca if ca.exists() else None, *shown)
 
