@@ -76,16 +76,17 @@ def token_for(given: str, host: str) -> str:
 
     A file that nobody named is for a hub on this machine alone: no other gets to see it.
     """
+    path = Path(given[1:]) if given.startswith("@") else None
     try:
-        if given.startswith("@"):
-            return Path(given[1:]).read_text(encoding="utf-8").strip()
         if not given and _is_here(host) and OWN_FILE.exists():
-            return OWN_FILE.read_text(encoding="utf-8").strip()
+            path = OWN_FILE
+        if path:
+            given = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
-        path = given[1:] or OWN_FILE
-        raise UserError(f"the token in {path} cannot be read: {getattr(error, 'strerror', '') or error}") from error
+        why = getattr(error, "strerror", "") or error
+        raise UserError(f"the token in {path or OWN_FILE} cannot be read: {why}") from error
     if not given.isascii() or not given.isprintable():
-        raise UserError("--token holds characters that no token has: copy it once more")
+        raise UserError(f"{path or '--token'} holds characters that no token has: copy it once more")
     return given.strip()
 
 

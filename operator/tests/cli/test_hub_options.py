@@ -7,7 +7,7 @@ import pytest
 
 from embereye.process.lifecycle import UserError
 from embereye_cli.hub import access, alarms, subscriptions, webhooks
-from embereye_cli.hub.token import hub_tls
+from embereye_cli.hub.token import hub_tls, token_for
 from embereye_cli.processes import hub, shard_camera, shard_sensor
 
 OPTIONS = ["--hub", "hub:1", "--json", "--token", "@file", "--ca", "ca.crt", "--server-name", "hub"]
@@ -140,3 +140,13 @@ def test_a_time_that_no_hub_takes_is_refused_by_its_option(text, capsys):
         parser.parse_args(["history", "--until", text])
     assert f'argument --until: "{text}" is not a time such as 2026-11-22T17:50' in capsys.readouterr().err
     assert parser.parse_args(["history", "--until", "2026-11-22"]).until
+
+
+def test_a_token_in_a_file_is_read_as_editors_leave_it_and_refused_where_it_can_be_none(tmp_path):
+    file = tmp_path / "token"
+    file.write_bytes(b"\xef\xbb\xbfsecret\r\n")
+    assert token_for(f"@{file}", "hub") == "secret"
+    for text in ("„secret“", "one\ntwo"):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match="token holds characters that no token has"):
+            token_for(f"@{file}", "hub")
