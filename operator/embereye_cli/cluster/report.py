@@ -24,6 +24,7 @@ from lightkube.core.exceptions import ApiError
 from embereye.camera.sources.declared import redact
 from embereye.process.lifecycle import UserError
 from embereye_cli.cluster.kubectl_options import target_of
+from embereye_operator.decide.manifests.config_map import placement_files
 from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_BY
 from embereye_operator.runtime.kubernetes.client.client import connected
 from embereye_operator.runtime.kubernetes.client.resources import (
@@ -90,8 +91,9 @@ def _without_values(document: Any) -> Any:
         return [_without_values(entry) for entry in document]
     if not isinstance(document, dict):
         return document
-    left_out = {"managedFields", APPLIED}
-    kept = {name: _without_values(value) for name, value in document.items() if name not in left_out}
+    left_out = {"managedFields", "binaryData", APPLIED}
+    unpacked = {"data": placement_files(document)} if "binaryData" in document else {}
+    kept = {name: _without_values(value) for name, value in {**document, **unpacked}.items() if name not in left_out}
     if isinstance(kept.get("value"), str) and SECRET_NAME.search(str(kept.get("name", ""))):
         kept["value"] = "…"
     for name in ("command", "args"):

@@ -1,5 +1,7 @@
 """`kubectl embereye report`: everything that helps, nothing that is secret."""
 
+import base64
+import gzip
 import json
 import tarfile
 from pathlib import Path
@@ -59,6 +61,18 @@ def test_what_was_applied_is_not_told_a_second_time() -> None:
     applied = json.dumps({"env": [{"name": "EMBEREYE_TOKEN", "value": PASSWORD}]})
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": applied, "note": "kept"}
     assert json.loads(concealed({"annotations": annotations})) == {"annotations": {"note": "kept"}}
+
+
+def test_of_packed_files_as_large_fleets_have_them_host_and_port_alone_are_kept() -> None:
+    assignment = json.dumps({"cameras": [{"id": "c-1", "source": f"rtsp://admin:{PASSWORD}@cam-1:554/live"}]})
+    packed = base64.b64encode(gzip.compress(assignment.encode())).decode()
+    unreadable = base64.b64encode(PASSWORD.encode()).decode()
+    manifest = {"kind": "ConfigMap", "binaryData": {"yard-cameras-0.json.gz": packed, "odd": unreadable}}
+    told = json.loads(concealed(manifest))
+    assert told == {
+        "kind": "ConfigMap",
+        "data": {"yard-cameras-0.json": '{"cameras": [{"id": "c-1", "source": "rtsp://cam-1:554"}]}'},
+    }
 
 
 def read(path: Path) -> dict[str, str]:
