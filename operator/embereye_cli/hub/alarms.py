@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -305,16 +306,20 @@ class _Client:
     async def _watch(self) -> None:
         """Follow events for ever, over restarts of the hub, each once."""
         backoff, failing = Backoff(floor=0.2, cap=5.0), ""
+
+        def heard() -> None:
+            nonlocal failing
+            if failing:
+                self._warn("the hub is back")
+            backoff.reset()
+            failing = ""
+
         while True:
             async with dial(self._arguments.hub, self._tls, token=self._token) as link:
                 alarms = AlarmsStub(link)
                 try:
                     await self._show_zones(alarms)
-                    if failing:
-                        self._warn("the hub is back")
-                    backoff.reset()
-                    failing = ""
-                    await self._follow(alarms)
+                    await self._follow(alarms, heard)
                     reason = "the hub closed the feed"
                 except SilentError as error:
                     reason = f"hub {self._arguments.hub}: {error}"
@@ -341,8 +346,8 @@ class _Client:
         if not self._json:
             self._console.print(_zone_table(answer))
 
-    async def _follow(self, alarms: "AlarmsAsyncStub") -> None:
-        """Show events until the hub ends the feed; SilentError where nobody is there any more."""
+    async def _follow(self, alarms: "AlarmsAsyncStub", heard: Callable[[], None]) -> None:
+        """Show events, `heard` before each, until the hub ends the feed; SilentError where nobody is there any more."""
         call = alarms.Subscribe(
             SubscribeRequest(
                 cursor=self._cursor or 0,
@@ -354,6 +359,7 @@ class _Client:
         )
         try:
             async for event in listen(call):
+                heard()
                 if told := self._unstored.news(event):
                     self._warn(visible(told))
                 if not event.unstored:

@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from embereye.process.lifecycle import UserError
+from embereye.v1.alarms_pb2 import ZonesResponse
 from embereye_cli.hub import access, alarms, subscriptions, webhooks
 from embereye_cli.hub.token import hub_tls, token_for
 from embereye_cli.processes import hub, shard_camera, shard_sensor
@@ -150,3 +151,36 @@ def test_a_token_in_a_file_is_read_as_editors_leave_it_and_refused_where_it_can_
         file.write_text(text, encoding="utf-8")
         with pytest.raises(UserError, match="token holds characters that no token has"):
             token_for(f"@{file}", "hub")
+
+
+class FullHub:
+    """A hub that has room for no more subscribers, and ends the command after three attempts."""
+
+    attempts = 0
+
+    def __init__(self, _: object) -> None: ...
+
+    async def Zones(self, *_: object, **__: object) -> ZonesResponse:
+        return ZonesResponse()
+
+    def Subscribe(self, _: object) -> "FullHub":
+        return self
+
+    async def __aiter__(self):
+        FullHub.attempts += 1
+        none = grpc.aio.Metadata()
+        code = grpc.StatusCode.UNAUTHENTICATED if FullHub.attempts == 3 else grpc.StatusCode.RESOURCE_EXHAUSTED
+        raise grpc.aio.AioRpcError(code, none, none, "no more subscribers")
+        yield
+
+    def cancel(self) -> None: ...
+
+
+def test_a_hub_that_has_no_room_for_a_feed_is_not_back_by_telling_its_zones(monkeypatch, capsys):
+    monkeypatch.setattr(alarms, "AlarmsStub", FullHub)
+    parser = ArgumentParser(prog="embereye alarms")
+    alarms.add_arguments(parser)
+    assert alarms.run(parser.parse_args(["--token", "t", "--hub", "127.0.0.1:1", "--json", "watch"])) == 2
+    told = capsys.readouterr().err
+    assert told.count("no more subscribers; what was shown may no longer be true, trying again") == 1
+    assert "the hub is back" not in told
