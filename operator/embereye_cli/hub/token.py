@@ -72,22 +72,22 @@ def hub_tls(arguments: Namespace) -> ClientTls | None:
 
 
 def token_for(given: str, host: str) -> str:
-    """The token to show the hub at `host`; '' where there is none. UserError where a file cannot be read.
+    """The token to show the hub at `host`; '' where there is none. UserError where it is none, or cannot be read.
 
     A file that nobody named is for a hub on this machine alone: no other gets to see it.
     """
-    path = Path(given[1:]) if given.startswith("@") else None
+    token, place = given, "--token"
     try:
-        if not given and _is_here(host) and OWN_FILE.exists():
-            path = OWN_FILE
-        if path:
-            given = path.read_text(encoding="utf-8-sig").strip()
+        if given.startswith("@") or (not given and _is_here(host) and OWN_FILE.exists()):
+            path = Path(given[1:]) if given else OWN_FILE
+            place = f"the token in {path}"
+            token = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or error
-        raise UserError(f"the token in {path or OWN_FILE} cannot be read: {why}") from error
-    if not given.isascii() or not given.isprintable():
-        raise UserError(f"{path or '--token'} holds characters that no token has: copy it once more")
-    return given.strip()
+        raise UserError(f"{place} cannot be read: {getattr(error, 'strerror', '') or error}") from error
+    token = token.strip()
+    if not token.isascii() or not token.isprintable():
+        raise UserError(f"{place} holds characters that no token has: copy it once more")
+    return token
 
 
 def add_device_token_option(parser: ArgumentParser, needed: str = "") -> None:

@@ -184,3 +184,11 @@ def test_a_hub_that_has_no_room_for_a_feed_is_not_back_by_telling_its_zones(monk
     told = capsys.readouterr().err
     assert told.count("no more subscribers; what was shown may no longer be true, trying again") == 1
     assert "the hub is back" not in told
+
+
+@pytest.mark.parametrize("content", ["one\ntwo\n", "to\u20acken\n", "to\x00ken"])
+def test_a_file_that_holds_no_token_is_told_before_anybody_is_asked(content, tmp_path):
+    file = tmp_path / "token"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=f"the token in {file} holds characters that no token has"):
+        token_for(f"@{file}", "127.0.0.1")
