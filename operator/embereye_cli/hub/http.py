@@ -49,8 +49,9 @@ class HttpHub:
     def __init__(self, console: str, token: str) -> None:
         try:
             parts = urlsplit(console)
-            known = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port that is none
+            known = parts.scheme in {"http", "https"} and parts.port != 0 and parts.path.isascii()
+            known = known and bool((parts.hostname or "").encode("idna"))
+        except ValueError:  # a port or a host that is none
             known = False
         if not known:
             raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')

@@ -49,3 +49,11 @@ def test_where_a_proxy_leads_elsewhere_to_sign_in_nobody_there_is_shown_the_toke
         with pytest.raises(UserError, match=rf"is no hub, .*; it says 302 Found, and leads to {elsewhere.address}"):
             hub.read("/v1/devices")
         assert (proxy.tokens, elsewhere.tokens) == (["Bearer a-token-of-the-hub"], [])
+
+
+@pytest.mark.parametrize(
+    "console", ["http://hub..local:8080", f"http://{'h' * 64}.local", "http://127.0.0.1:1/h\u00fcbe"]
+)
+def test_a_url_that_nobody_can_ask_for_is_told_by_its_option(console: str) -> None:
+    with pytest.raises(UserError, match=f'--console "{console}" is not a URL such as'):
+        HttpHub(console, "").read("/v1/devices")
