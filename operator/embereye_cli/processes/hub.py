@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,8 +158,7 @@ def _add_provider(parser: ArgumentParser, env: Callable[..., str]) -> None:
     group.add_argument("--oidc-client-secret-file", type=Path, default=env("OIDC_CLIENT_SECRET_FILE") or None,
                        metavar="FILE", help="file with the client's secret, read anew each time; default: a public "
                        "client [EMBEREYE_OIDC_CLIENT_SECRET_FILE]")  # fmt: skip
-    group.add_argument("--oidc-role", action="append", type=_role_value, metavar="ROLE=VALUE",
-                       default=[_role_value(one) for one in env("OIDC_ROLES").split()],
+    group.add_argument("--oidc-role", action="append", metavar="ROLE=VALUE", default=env("OIDC_ROLES").split(),
                        help="who has VALUE in the claim is viewer, operator or admin here; may be given again; the "
                        "highest counts, who has none is refused [EMBEREYE_OIDC_ROLES, by spaces]")  # fmt: skip
     group.add_argument("--oidc-claim", default=env("OIDC_CLAIM", "groups"), metavar="CLAIM",
@@ -172,11 +171,11 @@ def _add_provider(parser: ArgumentParser, env: Callable[..., str]) -> None:
 def _role_value(text: str) -> tuple[Role, str]:
     role, separator, value = text.partition("=")
     if not separator or not value:
-        raise ArgumentTypeError(f'"{text}" is not of the form ROLE=VALUE, such as operator=fire-wardens')
+        raise UserError(f'--oidc-role "{text}" is not of the form ROLE=VALUE, such as operator=fire-wardens')
     try:
         return role_named(role), value
     except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
+        raise UserError(f"--oidc-role {error}") from error
 
 
 def provider_options(arguments: Namespace) -> ProviderOptions | None:
@@ -188,7 +187,7 @@ def provider_options(arguments: Namespace) -> ProviderOptions | None:
     if not arguments.oidc_role:
         raise UserError("--oidc-role is missing: without one nobody who signs in there may do anything here")
     values: dict[str, Role] = {}
-    for role, value in arguments.oidc_role:
+    for role, value in map(_role_value, arguments.oidc_role):
         values[value] = max(role, values.get(value, role))
     try:
         return ProviderOptions(

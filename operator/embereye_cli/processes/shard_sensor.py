@@ -19,7 +19,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--telemetry", type=Path, default=Path(telemetry) if telemetry else None, metavar="DIR",
                         help="keep raw readings as Parquet files, needs pyarrow [EMBEREYE_TELEMETRY]")  # fmt: skip
     size = os.environ.get("EMBEREYE_TELEMETRY_BYTES", str(RETENTION_BYTES))
-    parser.add_argument("--telemetry-bytes", type=int, default=int(size), metavar="N",
+    parser.add_argument("--telemetry-bytes", type=int, default=size, metavar="N",
                         help="of them at most, %(default)s [EMBEREYE_TELEMETRY_BYTES]")  # fmt: skip
 
 

@@ -1,10 +1,12 @@
 """Durations, sizes and lists as people write them on a command line."""
 
 from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from embereye_cli.main import main
 from embereye_cli.processes import hub, operator, shard_camera, shard_sensor
 from embereye_cli.values import duration, duration_or_seconds, named_port, port_number, seconds, seed, size, split_names
 
@@ -40,6 +42,7 @@ def test_seconds_are_a_number_that_can_be_waited_for() -> None:
         (operator, "TAKE_OVER_AFTER"),
         (operator, "ROLLOUT_MAX_FLEETS"),
         (shard_sensor, "LINGER"),
+        (shard_sensor, "TELEMETRY_BYTES"),
         (shard_camera, "LINGER"),
         (hub, "NATS_COPIES"),
     ],
@@ -80,3 +83,15 @@ def test_a_seed_is_what_chance_can_follow_from() -> None:
     for text in ("-5", "x", "1.5", ""):
         with pytest.raises(ArgumentTypeError, match="is not a seed: 0 or more"):
             seed(text)
+
+
+def test_a_variable_with_roles_that_are_none_is_told_by_its_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    provider = ["--oidc-issuer", "https://login.example", "--oidc-client-id", "embereye"]
+    for roles, wrong in (("operator=wardens boss=all", "boss"), ("wardens", '"wardens" is not of the form ROLE=VALUE')):
+        monkeypatch.setenv("EMBEREYE_OIDC_ROLES", roles)
+        assert main(["hub", "--data", str(tmp_path), *provider]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("embereye: --oidc-role ")
+        assert wrong in told
