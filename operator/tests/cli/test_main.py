@@ -86,6 +86,13 @@ def test_a_form_of_logs_that_there_is_not_is_refused_wherever_it_is_asked_for(ca
     assert 'EMBEREYE_LOG_FORMAT "JSON" is not one of text, json' in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["hub", "--data", "."], ["operator"]])
+def test_a_level_of_logs_that_there_is_not_is_refused(words, capsys, monkeypatch):
+    monkeypatch.setenv("EMBEREYE_LOG_LEVEL", "loud")
+    assert command.main(words) == 2
+    assert 'EMBEREYE_LOG_LEVEL "loud" is not one of' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
 def test_a_standard_stream_that_is_closed_ends_no_command(closed):
     words = [*MAIN, "alarms", "list", "--hub", "127.0.0.1:1", "--token", "none"]

@@ -30,7 +30,9 @@ class UserError(Exception):
 
 
 def configure_logging(level: str = "INFO") -> None:
-    """Log to standard error, one line a record, as --log-format says."""
+    """Log to standard error, one line a record, as --log-format says; UserError where `level` is none."""
+    if level.upper() not in (known := logging.getLevelNamesMapping()):
+        raise UserError(f'EMBEREYE_LOG_LEVEL "{level}" is not one of {", ".join(known)}')
     logs.configure(level)
 
 
