@@ -156,17 +156,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run_process(command: Callable[[], int]) -> int:
     """Run all that this process is for; returns the exit code, also where nobody reads on, or it is interrupted."""
     _prepare_streams()
+    code = 0
     try:
-        return command()
-    except BrokenPipeError:  # whoever read the output has seen enough, as `head` does
-        return 0
+        code = command()
     except KeyboardInterrupt:
-        return 130
+        code = 130
+    except OSError as error:
+        code = _unwritten(error)
     finally:
         try:
             sys.stdout.flush()
-        except BrokenPipeError:  # at the interpreter's end what is left would fail again
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        except OSError as error:
+            code = _unwritten(error) or code
+    return code
+
+
+def _unwritten(error: OSError) -> int:
+    """The exit code where standard output takes no more: 0 where nobody reads on; raises `error` where it is another.
+
+    Whoever read it has seen enough, as `head` does. Of a file that finds no room the name would be told.
+    """
+    broken = isinstance(error, BrokenPipeError)
+    if not broken and (error.errno != errno.ENOSPC or error.filename is not None):
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # at the interpreter's end what is left would fail again
+    if broken:
+        return 0
+    print(f"embereye: the output cannot be written: {error.strerror}", file=sys.stderr)
+    return 1
 
 
 def _main(arguments: Sequence[str] | None) -> int:
@@ -217,16 +234,7 @@ def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespac
     try:
         pin(parsed.cpus)
         with profiled(parsed.profile, parsed.allocations):
-            code = int(command(parsed))
-        sys.stdout.flush()
+            return int(command(parsed))
     except UserError as error:
         print(f"embereye: {error}", file=sys.stderr)
         return 2
-    except OSError as error:
-        # Of any other file the name would be told.
-        if error.errno != errno.ENOSPC or error.filename is not None:
-            raise
-        print(f"embereye: the output cannot be written: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it would fail again at the interpreter's end
-        return 1
-    return code

@@ -111,11 +111,27 @@ def test_what_a_terminal_has_no_character_for_is_told_by_its_code():
     assert "\\u03bb" in ended.stdout
 
 
-def test_output_that_finds_no_room_is_told_in_one_sentence():
+PLUGIN = """
+import sys
+from embereye_cli import plugin
+async def status(_):
+    print("x" * 100_000)
+    return 0
+plugin._status = status
+sys.exit(plugin.main(["status"]))
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[*MAIN, "plan", "--sensors", "10"], [*MAIN, "--version"], [sys.executable, "-c", PLUGIN]],
+    ids=["a command", "its version", "the plugin"],
+)
+def test_output_that_finds_no_room_is_told_in_one_sentence(words):
     with Path("/dev/full").open("w") as full:
-        ended = subprocess.run([*MAIN, "plan", "--sensors", "10"], check=False, stdout=full, stderr=subprocess.PIPE)
-    assert ended.returncode == 1
+        ended = subprocess.run(words, check=False, stdout=full, stderr=subprocess.PIPE)
     assert ended.stderr == b"embereye: the output cannot be written: No space left on device\n"
+    assert ended.returncode == 1
 
 
 @pytest.mark.parametrize(
