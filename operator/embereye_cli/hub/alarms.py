@@ -37,7 +37,6 @@ from embereye.v1.alarms_pb2 import (
     Silence,
     SilencesRequest,
     SubscribeRequest,
-    Zone,
     ZonesRequest,
     ZonesResponse,
 )
@@ -48,6 +47,7 @@ from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
 from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
+from embereye_cli.hub.zones import TIMEOUT, find_alarm, find_zone
 from embereye_cli.terminal import Terminal
 from embereye_cli.values import count, cursor, duration
 
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
 
 PAGE = 1_000  # events in one answer
-TIMEOUT = 5.0  # seconds for one answer
 # What trying again does not change; NOT_FOUND: no subscription of that name.
 FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND}
 # What lists that which an action names.
@@ -217,7 +216,7 @@ class _Client:
 
     async def _act(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
-        zone = await self._find(alarms, arguments.zone)
+        zone = await find_zone(alarms, arguments.zone)
         request = ActionRequest(namespace=zone.namespace, zone=zone.name, who=arguments.who, note=arguments.note)
         call = alarms.Acknowledge if arguments.action == "ack" else alarms.Reset
         self._event(await call(request, timeout=TIMEOUT))
@@ -226,7 +225,7 @@ class _Client:
         arguments = self._arguments
         if not (arguments.take_back or arguments.reason.strip()):
             raise UserError("--reason is missing: say what it was that looked like a fire")
-        alarm = await self._alarm(alarms, arguments.alarm)
+        alarm = await find_alarm(alarms, arguments.alarm)
         request = MarkFalseRequest(
             alarm=alarm, who=arguments.who, reason=arguments.reason, take_back=arguments.take_back
         )
@@ -253,7 +252,7 @@ class _Client:
         arguments = self._arguments
         if arguments.span > DAY / SECOND:
             raise UserError("--for is more than 24h: a silence ends by itself within a day")
-        zone = await self._find(alarms, arguments.zone)
+        zone = await find_zone(alarms, arguments.zone)
         request = BeginSilenceRequest(
             namespace=zone.namespace, zone=zone.name, device=arguments.device, who=arguments.who,
             reason=arguments.reason, minutes=math.ceil(arguments.span / 60),
@@ -279,27 +278,6 @@ class _Client:
         if not silences:
             table.add_row("nothing is silenced", "", "", "", "", "")
         self._console.print(table)
-
-    async def _alarm(self, alarms: "AlarmsAsyncStub", name: str) -> str:
-        """The id of the open alarm of the zone `name`; where there is no such zone, `name` is an alarm's id."""
-        zones = (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones
-        if not any(name in {zone.name, f"{zone.namespace}/{zone.name}"} for zone in zones):
-            return name
-        zone = await self._find(alarms, name)
-        if not zone.alarm:
-            raise UserError(f"zone {name} has no open alarm: name an alarm by its id, `embereye alarms --json history`")
-        return zone.alarm
-
-    @staticmethod
-    async def _find(alarms: "AlarmsAsyncStub", name: str) -> Zone:
-        zones = (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones
-        found = [zone for zone in zones if name in {zone.name, f"{zone.namespace}/{zone.name}"}]
-        if len(found) > 1:
-            titles = ", ".join(f"{zone.namespace}/{zone.name}" for zone in found)
-            raise UserError(f"zone {name} is not the only one of that name: say which of {titles}")
-        if not found:
-            raise UserError(f"there is no zone {name}: `embereye alarms list` shows them")
-        return found[0]
 
     # As it happens
 

@@ -18,12 +18,11 @@ from embereye.levels import Kind
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
 from embereye.units import SECOND
-from embereye.v1.alarms_pb2 import ZonesRequest
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub
+from embereye_cli.hub.zones import TIMEOUT, find_alarm
 
-TIMEOUT = 5.0  # seconds for one answer
 FETCH_SECONDS = 120.0  # for as much of a clip as comes meanwhile
 SHOWN_DIGITS = 12  # of a clip's name
 _GONE_ON_WITH = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
@@ -42,7 +41,8 @@ class ClipCommands:
         await (self._list() if action == "clips" else self._fetch())
 
     async def _list(self) -> None:
-        alarm = await self._alarm(self._arguments.alarm) if self._arguments.alarm else ""
+        name = self._arguments.alarm
+        alarm = await find_alarm(AlarmsStub(self._link), name) if name else ""
         request = ListClipsRequest(alarm=alarm, limit=self._arguments.limit)
         answer = await ClipsStub(self._link).List(request, timeout=TIMEOUT)
         if self._arguments.json:
@@ -50,16 +50,6 @@ class ClipCommands:
                 print(json_format.MessageToJson(clip, indent=None, ensure_ascii=False), flush=True)
             return
         self._console.print(_table(list(answer.clips), bool(alarm)))
-
-    async def _alarm(self, name: str) -> str:
-        """The id of the open alarm of the zone `name`; where there is no such zone, `name` is an alarm's id."""
-        zones = (await AlarmsStub(self._link).Zones(ZonesRequest(), timeout=TIMEOUT)).zones
-        found = [zone for zone in zones if name in {zone.name, f"{zone.namespace}/{zone.name}"}]
-        if not found:
-            return name
-        if not (open_ones := [zone.alarm for zone in found if zone.alarm]):
-            raise UserError(f"zone {name} has no open alarm: name an alarm by its id, `embereye alarms --json history`")
-        return open_ones[0]
 
     async def _fetch(self) -> None:
         """Write the clip beside its place, verify it, then put it there: what is there is whole."""

@@ -9,7 +9,9 @@ import grpc
 import pytest
 from rich.console import Console
 
-from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest
+from embereye.process.lifecycle import UserError
+from embereye.v1.alarms_pb2 import Zone, ZonesResponse
+from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest, ListClipsResponse
 from embereye_cli.hub import clips
 
 DATA = b"a still"
@@ -66,3 +68,34 @@ async def test_a_clip_that_takes_long_is_fetched_on_for_as_long_as_some_of_it_co
     with pytest.raises(grpc.aio.AioRpcError):
         await command.run("clip")
     assert not list(tmp_path.iterdir())
+
+
+class Zones:
+    def __init__(self, _: object) -> None: ...
+
+    async def Zones(self, *_: object, **__: object) -> ZonesResponse:
+        return ZonesResponse(zones=[Zone(namespace=one, name="hall", alarm=f"of-{one}") for one in ("north", "south")])
+
+
+class Listed:
+    alarm = ""
+
+    def __init__(self, _: object) -> None: ...
+
+    async def List(self, request: ListClipsRequest, **_: object) -> ListClipsResponse:
+        Listed.alarm = request.alarm
+        return ListClipsResponse()
+
+
+async def test_of_two_zones_of_one_name_the_clips_of_neither_are_shown_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clips, "AlarmsStub", Zones)
+    monkeypatch.setattr(clips, "ClipsStub", Listed)
+    for name, alarm in (("south/hall", "of-south"), ("0123456789abcdef", "0123456789abcdef")):
+        arguments = Namespace(alarm=name, limit=1, json=True)
+        await clips.ClipCommands(None, arguments, Console()).run("clips")  # type: ignore[arg-type]
+        assert Listed.alarm == alarm
+    arguments = Namespace(alarm="hall", limit=1, json=True)
+    with pytest.raises(UserError, match="say which of north/hall, south/hall"):
+        await clips.ClipCommands(None, arguments, Console()).run("clips")  # type: ignore[arg-type]
