@@ -18,7 +18,13 @@ from embereye_cli.main import run_process
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
 from embereye_operator.api.status import FleetStatus
-from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN, drained, placement_name, shard_index
+from embereye_operator.decide.manifests.names import (
+    ANNOTATION_DRAIN,
+    drained,
+    placement_name,
+    shard_index,
+    shard_name,
+)
 from embereye_operator.decide.placement.record import PlacementRecord, read_record
 from embereye_operator.decide.rollout.rollout import ANNOTATION_ROLLOUT
 from embereye_operator.runtime.kubernetes.client.client import (
@@ -196,10 +202,10 @@ def addresses_table(fleet: Fleet) -> str:
 
 def shard_of(fleet: Fleet, text: str) -> str:
     """The full name of a shard that a person named, by name or number."""
-    name = f"{fleet.name}-{fleet.kind}-{text}" if text.isdecimal() else text
-    if shard_index(fleet, name) is None:
-        raise UserError(f"{text} is not a shard of {fleet.name}: they are called {fleet.name}-{fleet.kind}-0 and so on")
-    return name
+    index = int(text) if text.isdecimal() else shard_index(fleet, text)
+    if index is None:
+        raise UserError(f"{text} is not a shard of {fleet.name}: they are called {shard_name(fleet, 0)} and so on")
+    return shard_name(fleet, index)
 
 
 # --- commands -------------------------------------------------------------------------------------------------------

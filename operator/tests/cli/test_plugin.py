@@ -80,7 +80,8 @@ async def test_a_drained_shard_is_replaced_by_another() -> None:
 
 def test_a_shard_is_named_by_name_or_number() -> None:
     fleet = parse_fleet(fleet_of())
-    assert plugin.shard_of(fleet, "1") == plugin.shard_of(fleet, "hall-sensors-1") == "hall-sensors-1"
+    for text in ("1", "01", "hall-sensors-1", "hall-sensors-01"):
+        assert plugin.shard_of(fleet, text) == "hall-sensors-1"
     with pytest.raises(UserError, match="not a shard of hall"):
         plugin.shard_of(fleet, "yard-sensors-1")
 
