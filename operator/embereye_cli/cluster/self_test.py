@@ -15,6 +15,7 @@ from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
 
 from embereye.process import lifecycle
+from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.process.tls.client import dial
@@ -81,6 +82,10 @@ def _template(text: str) -> dict[str, Any]:
 def run(arguments: argparse.Namespace) -> int:
     """Declare, burn, hear the alarm, and leave nothing behind; 0 where all of it came about."""
     labels = dict(part.partition("=")[::2] for part in arguments.labels.split(",") if part)
+    if arguments.target:
+        address_option("--target", arguments.target)
+    if not 0 <= arguments.within <= 86_400:
+        raise UserError(f"--within {arguments.within:g} is not between 0 and 86400")
 
     async def main(stop: asyncio.Event) -> int:
         token = token_for(arguments.token, arguments.hub.rpartition(":")[0])

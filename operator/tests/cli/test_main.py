@@ -93,6 +93,19 @@ def test_a_level_of_logs_that_there_is_not_is_refused(words, capsys, monkeypatch
     assert 'EMBEREYE_LOG_LEVEL "loud" is not one of' in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--target", "hall", "--target hall is not HOST:PORT"),
+        ("--target", "a..b:9001", '"a..b" is no name of a host'),
+        ("--within", "nan", "--within nan is not between 0 and 86400"),
+    ],
+)
+def test_a_self_test_that_could_not_succeed_declares_nothing(option, value, told, capsys):
+    assert command.main(["self-test", "--kubeconfig", "nowhere", option, value]) == 2
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
 def test_a_standard_stream_that_is_closed_ends_no_command(closed):
     words = [*MAIN, "alarms", "list", "--hub", "127.0.0.1:1", "--token", "none"]
