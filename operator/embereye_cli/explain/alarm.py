@@ -49,8 +49,8 @@ def run(arguments: Namespace) -> int:
         raise UserError(f'"{arguments.alarm}" is no id of an alarm, such as 3a55901d2d5fdabd: {SHOWS}')
     hub = HttpHub(arguments.console, arguments.token)
     path = f"/v1/alarms/{arguments.alarm}"
-    alarm = hub.read(path, shows=SHOWS)
-    kept = hub.read(f"{path}/clips")
+    alarm = hub.read(path, "events", shows=SHOWS)
+    kept = hub.read(f"{path}/clips", "clips")
     clips, lines = kept["clips"], kept.get("lines", [])
     events = [json_format.ParseDict(event, AlarmEvent(), ignore_unknown_fields=True) for event in alarm["events"]]
     verdicts = list(_replayed(hub, events, [*lines, *clips])) if arguments.replay else []

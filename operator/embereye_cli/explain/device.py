@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """Print what the hub knows of the device; 1 where it is not covered."""
-    answer = HttpHub(arguments.console, arguments.token).read("/v1/devices")
+    answer = HttpHub(arguments.console, arguments.token).read("/v1/devices", "devices", "timeNs")
     entries = [entry for entry in answer["devices"] if entry["id"] == arguments.device]
     if not entries:
         raise UserError(f"no fleet declares a device {arguments.device}, and none of that name talks to a shard")
@@ -38,7 +38,7 @@ def run(arguments: Namespace) -> int:
 
 def known_devices(console: str, token: str) -> list[dict[str, Any]]:
     """What the hub at `console` knows of every device; UserError where it does not answer."""
-    found: list[dict[str, Any]] = HttpHub(console, token).read("/v1/devices")["devices"]
+    found: list[dict[str, Any]] = HttpHub(console, token).read("/v1/devices", "devices")["devices"]
     return found
 
 

@@ -59,13 +59,16 @@ class HttpHub:
         shown = token_for(token, parts.hostname or "")
         self._headers = {"Authorization": f"Bearer {shown}"} if shown else {}
 
-    def read(self, path: str, *, shows: str = "") -> Any:
-        """What it answers to `path`; `shows` is what a person reads instead where something is not there."""
+    def read(self, path: str, *fields: str, shows: str = "") -> dict[str, Any]:
+        """What it answers to `path`, an object with `fields`; `shows` is what a person reads where it is not there."""
         content = self.fetch(path, shows=shows)
         try:
-            return json.loads(content)
-        except ValueError as error:
+            found = json.loads(content)
+        except (ValueError, RecursionError) as error:
             raise UserError(self._stranger()) from error
+        if not isinstance(found, dict) or not found.keys() >= set(fields):
+            raise UserError(self._stranger())
+        return found
 
     def fetch(self, path: str, *, shows: str = "") -> bytes:
         """The same, as bytes."""

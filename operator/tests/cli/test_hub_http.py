@@ -1,14 +1,17 @@
 """Who is shown the token of a command that asks the hub over HTTP."""
 
 import contextlib
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from types import ModuleType
 
 import pytest
 
 from embereye.process.lifecycle import UserError
+from embereye_cli.explain import alarm, device
 from embereye_cli.hub.http import HttpHub
 
 
@@ -17,6 +20,7 @@ class Site:
     """A server that leads elsewhere, or answers."""
 
     leads_to: str = ""
+    answer: bytes = b"{}"
     tokens: list[str | None] = field(default_factory=list)  # that it was shown
     address: str = ""
 
@@ -29,9 +33,9 @@ class Site:
                 site.tokens.append(self.headers["Authorization"])
                 self.send_response(302 if site.leads_to else 200)
                 self.send_header("Location", site.leads_to)
-                self.send_header("Content-Length", "2")
+                self.send_header("Content-Length", str(len(site.answer)))
                 self.end_headers()
-                self.wfile.write(b"{}")
+                self.wfile.write(site.answer)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -57,3 +61,12 @@ def test_where_a_proxy_leads_elsewhere_to_sign_in_nobody_there_is_shown_the_toke
 def test_a_url_that_nobody_can_ask_for_is_told_by_its_option(console: str) -> None:
     with pytest.raises(UserError, match=f'--console "{console}" is not a URL such as'):
         HttpHub(console, "").read("/v1/devices")
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"[]", b"7", b'"devices"'])
+@pytest.mark.parametrize("command", [device, alarm])
+def test_what_answers_in_json_and_is_no_hub_is_told(command: ModuleType, answer: bytes) -> None:
+    with Site(answer=answer).serving() as stranger:
+        arguments = Namespace(device="s-1", alarm="0123456789abcdef", console=stranger.address, token="", json=False)
+        with pytest.raises(UserError, match="is no hub, or one of another version"):
+            command.run(arguments)
