@@ -309,15 +309,14 @@ async def _rollout(arguments: argparse.Namespace) -> int:
         if arguments.action == "undo":
             spec = undone(fleet)
             await _patch(client, fleet, {"spec": spec})
-            print(
-                f"{fleet.key} goes back to {spec['image']}, which spec.image now says: remove it to follow the operator"
-            )
-            return 0
+            text = f"goes back to {spec['image']}, which spec.image now says: remove it to follow the operator"
+            return _show(arguments, {"fleet": fleet.key, **spec}, lambda: f"{fleet.key} {text}")
         if arguments.action != "status":
-            value = "paused" if arguments.action == "pause" else None
+            paused = arguments.action == "pause"
+            value = "paused" if paused else None
             await _patch(client, fleet, {"metadata": {"annotations": {ANNOTATION_ROLLOUT: value}}})
-            print(f"{fleet.key}: {'no more shards take a changed pod' if value else 'the roll-out goes on'}")
-            return 0
+            text = "no more shards take a changed pod" if paused else "the roll-out goes on"
+            return _show(arguments, {"fleet": fleet.key, "paused": paused}, lambda: f"{fleet.key}: {text}")
     return _show(arguments, fleet.status.get("rollout", {}), lambda: rollout_text(fleet))
 
 

@@ -1,5 +1,6 @@
 """What `kubectl embereye` shows."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -221,3 +222,22 @@ def test_kubectl_finds_the_plugin_by_name_and_it_does_what_it_says(site: Site, t
     assert json.loads(run("status", "-o", "json"))[0]["paused"]
     assert "goes on" in run("resume", "hall")
     site.heals(4)
+
+
+@pytest.mark.parametrize(
+    ("action", "told"), [("pause", {"paused": True}), ("resume", {"paused": False}), ("undo", {"image": "embereye:1"})]
+)
+def test_what_was_done_to_a_rollout_is_told_in_json_where_that_is_asked_for(
+    action: str, told: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rollout = {"image": "embereye:2", "from": "embereye:1", "updated": 0, "held": 1}
+    fleet = parse_fleet({**fleet_of(count=4, shards=1), "status": {"rollout": rollout}})
+
+    async def answer(*_: Any) -> Any:
+        return fleet
+
+    monkeypatch.setattr(plugin, "connected", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(plugin, "_one", answer)
+    monkeypatch.setattr(plugin, "_patch", answer)
+    assert plugin.main(["rollout", action, "hall", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"fleet": fleet.key, **told}
