@@ -236,5 +236,5 @@ def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespac
         with profiled(parsed.profile, parsed.allocations):
             return int(command(parsed))
     except UserError as error:
-        print(f"embereye: {error}", file=sys.stderr)
+        print(f"embereye: {logs.visible(str(error))}", file=sys.stderr)
         return 2

@@ -11,6 +11,7 @@ from lightkube import AsyncClient
 from lightkube.types import PatchType
 
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_cli.explain.fleet import add_fleet_arguments, select, tell
@@ -90,7 +91,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         return asyncio.run(commands[parsed.command](parsed))
     except UserError as error:
-        print(f"kubectl embereye: {error}", file=sys.stderr)
+        print(f"kubectl embereye: {visible(str(error))}", file=sys.stderr)
         return 2
 
 

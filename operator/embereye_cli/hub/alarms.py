@@ -339,7 +339,7 @@ class _Client:
             async for event in listen(call):
                 heard()
                 if told := self._unstored.news(event):
-                    self._warn(visible(told))
+                    self._warn(told)
                 if not event.unstored:
                     self._cursor = event.cursor
                     if event.type != AlarmEvent.TYPE_ALIVE:
@@ -351,7 +351,7 @@ class _Client:
 
     @staticmethod
     def _warn(text: str) -> None:
-        print(f"embereye: {text}", file=sys.stderr, flush=True)
+        print(f"embereye: {visible(text)}", file=sys.stderr, flush=True)
 
     @staticmethod
     def _line(message: Message) -> None:

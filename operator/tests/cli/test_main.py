@@ -10,6 +10,7 @@ import pytest
 from harness.need import FIRST_PROCESS, OWN_PROCESSES
 
 from embereye_cli import main as command
+from embereye_cli import plugin
 
 BEGIN = """
 import signal, sys, time
@@ -104,6 +105,13 @@ def test_a_level_of_logs_that_there_is_not_is_refused(words, capsys, monkeypatch
 def test_a_self_test_that_could_not_succeed_declares_nothing(option, value, told, capsys):
     assert command.main(["self-test", "--kubeconfig", "nowhere", option, value]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("run", "words"), [(command.main, ["explain", "fleet"]), (plugin.main, ["explain"])])
+def test_what_is_wrong_steers_no_terminal(run, words, capsys):
+    assert run([*words, "hall", "--kubeconfig", "nowhere\x9b2J"]) == 2
+    told = capsys.readouterr().err
+    assert ("nowhere\\x9b2J" in told, "\x9b" in told) == (True, False)
 
 
 @pytest.mark.parametrize("closed", ["0", "1", "2"])

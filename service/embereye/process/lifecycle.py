@@ -65,7 +65,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
         error: BaseException = errors
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        print(f"embereye: {error}", file=sys.stderr)
+        print(f"embereye: {logs.visible(str(error))}", file=sys.stderr)
     return code
 
 
