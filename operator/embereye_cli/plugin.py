@@ -100,7 +100,7 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 def table(header: Row, rows: Sequence[Row]) -> str:
     """Columns as kubectl aligns them."""
-    cells = [[str(cell) for cell in row] for row in (header, *rows)]
+    cells = [[visible(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ("   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(line.rstrip() for line in lines)
@@ -198,7 +198,7 @@ def addresses_table(fleet: Fleet) -> str:
         return f"{fleet.key} is reached by pods only: spec.expose says how devices outside may reach it"
     rows = [(known.protocol, known.address, known.device or known.shard or "any shard") for known in status.addresses]
     shown = table(("PROTOCOL", "ADDRESS", "FOR"), rows)
-    return shown if exposed.status == "True" else f"{shown}\n{exposed.reason}: {exposed.message}"
+    return shown if exposed.status == "True" else f"{shown}\n{visible(f'{exposed.reason}: {exposed.message}')}"
 
 
 def shard_of(fleet: Fleet, text: str) -> str:
@@ -221,7 +221,7 @@ async def _status(arguments: argparse.Namespace) -> int:
     fleets = await list_fleets(target_of(arguments))
     async with connected(target_of(arguments)) as client:
         for trouble in await hub_troubles(client):
-            print(trouble, file=sys.stderr)
+            print(visible(trouble), file=sys.stderr)
     if not fleets and arguments.output == "table":
         print("no fleets: apply a SensorFleet or a CameraFleet", file=sys.stderr)
         return 0
@@ -293,7 +293,7 @@ def rollout_text(fleet: Fleet) -> str:
     progress = f"{rollout.updated} of {rollout.updated + rollout.held} shards as they are to be{paused}"
     lines = [f"{fleet.key}: {rollout.image}: {progress}"]
     lines += [f"before: {rollout.from_}"] if rollout.from_ else []
-    return "\n".join([*lines, *([rollout.why] if rollout.why else [])])
+    return "\n".join(map(visible, [*lines, *([rollout.why] if rollout.why else [])]))
 
 
 def undone(fleet: Fleet) -> Manifest:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
 from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
 from embereye_operator.decide.scaling.explanation import explanation, sentences
@@ -41,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
 def tell(fleet: Fleet, output: str) -> None:
     """Print why it has as many shards as it has, as `output` ("table" or "json") asks."""
     answer = explanation(fleet)
-    print(json.dumps(answer, indent=2) if output == "json" else "\n".join(sentences(answer)))
+    print(json.dumps(answer, indent=2) if output == "json" else "\n".join(map(visible, sentences(answer))))
 
 
 def local_fleets(data: Path) -> list[Fleet]:

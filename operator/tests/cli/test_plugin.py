@@ -15,6 +15,7 @@ from harness.servers.apiserver import wait_for
 from embereye.process.lifecycle import UserError
 from embereye_cli import plugin
 from embereye_cli.cluster.kubectl_options import target_of
+from embereye_cli.explain.fleet import tell
 from embereye_cli.main import main
 from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
@@ -77,6 +78,24 @@ async def test_a_drained_shard_is_replaced_by_another() -> None:
     world.manifest["metadata"]["annotations"] = {}
     await world.settle()
     assert set(world.runtime.shards) == {"hall-sensors-1", "hall-sensors-2"}
+
+
+def test_a_message_of_several_lines_leaves_a_table_and_an_explanation_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    denied = "admission webhook denied the request:\n\nno shards here\x1b[2J"
+    conditions = [
+        {"type": name, "status": "False", "reason": "Denied", "message": denied}
+        for name in ("Covered", "ScalingActive", "Exposed")
+    ]
+    rollout = {"image": "embereye:1", "updated": 0, "held": 1, "why": denied}
+    dark = [{"id": "s-00", "reason": denied}]
+    status = {"conditions": conditions, "rollout": rollout, "devices": {"declared": 4, "dark": dark}}
+    fleet = parse_fleet({**fleet_of(count=4, shards=1), "status": status})
+    assert len(plugin.status_table([fleet]).splitlines()) == 2
+    assert len(plugin.devices_table(plugin.devices_of(fleet, read_record(fleet, None))).splitlines()) == 5
+    assert len(plugin.addresses_table(fleet).splitlines()) == 2
+    assert len(plugin.rollout_text(fleet).splitlines()) == 2
+    tell(fleet, "table")
+    assert capsys.readouterr().out.splitlines()[-1].endswith("no shards here\\x1b[2J")
 
 
 def test_a_shard_is_named_by_name_or_number() -> None:
