@@ -56,7 +56,12 @@ if TYPE_CHECKING:
 
 PAGE = 1_000  # events in one answer
 # What trying again does not change; NOT_FOUND: no subscription of that name.
-FINAL = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.NOT_FOUND}
+FINAL = {
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.INVALID_ARGUMENT,
+}
 # What lists that which an action names.
 SHOWS = {
     "watch": "embereye subscriptions list",
