@@ -63,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     sources = list(expand(arguments.sources))
     if arguments.annotate and len(sources) != 1:
         raise UserError(f"--annotate {arguments.annotate} takes one recording, not {len(sources)}: name one file")
+    if arguments.annotate and arguments.annotate.exists() and _is_same_file(sources[0], arguments.annotate):
+        raise UserError(f"--annotate {arguments.annotate} is the recording itself: name another file")
     if arguments.no_fire and not arguments.coco:
         raise UserError("--no-fire says what --coco exports: name a folder with --coco")
     coco = CocoFolder(arguments.coco) if arguments.coco else None
@@ -107,6 +109,10 @@ def _positive(option: str, value: float, least: float) -> float:
     if not least <= value < float("inf"):
         raise UserError(f"{option} {value:g} is not {'a positive number' if least else 'a number of 0 or more'}")
     return value
+
+
+def _is_same_file(source: str, path: Path) -> bool:
+    return Path(source).exists() and path.samefile(source)
 
 
 def expand(sources: Iterable[str]) -> Iterator[str]:

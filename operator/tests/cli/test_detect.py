@@ -111,6 +111,19 @@ def test_a_picture_that_shows_nothing_is_a_fault_and_not_clear(tmp_path):
     assert replay.faults[0].start > 1.0
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_recording_is_not_written_over_with_what_is_drawn_into_it(linked, folder, tmp_path, capsys):
+    film, out = tmp_path / "fire.mp4", tmp_path / "seen.mp4"
+    film.write_bytes((folder / "fire.avi").read_bytes())
+    if linked:
+        out.symlink_to(film)
+    else:
+        out = film
+    assert main(["detect", "--annotate", str(out), str(film)]) == 2
+    assert f"--annotate {out} is the recording itself" in capsys.readouterr().err
+    assert film.read_bytes() == (folder / "fire.avi").read_bytes()
+
+
 def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
     out = tmp_path / "seen.mp4"
     assert main(["detect", "--annotate", str(out), str(folder / "fire.avi")]) == 0
