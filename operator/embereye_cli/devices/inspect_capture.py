@@ -17,6 +17,7 @@ from embereye.detect.sensing.mq135 import ppm
 from embereye.detect.sensing.thresholds import Thresholds, percent
 from embereye.detect.thermal.mlx90640 import EMISSIVITY, FRAME_WORDS, SUBPAGE, Auxiliary, Calibration, words_of
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye.units import counted
 from embereye.wire.device.messages import (
     Eeprom,
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(json.dumps(report.as_json()))
         else:
             for line in report.as_text():
-                print(line)
+                print(visible(line))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader has seen enough: `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -207,10 +208,8 @@ class Report:
 
     def _frame(self, index: int) -> dict[str, Any]:
         assert self.auxiliary is not None
-        known: dict[str, Any] = {
-            "ambient_c": _rounded(self.auxiliary.ambient[index]),
-            "vdd_v": _rounded(self.auxiliary.vdd[index]),
-        }
+        measured = {"ambient_c": self.auxiliary.ambient[index], "vdd_v": self.auxiliary.vdd[index]}
+        known: dict[str, Any] = {name: _rounded(value) for name, value in measured.items() if np.isfinite(value)}
         if np.isfinite(self.celsius[index]).any():
             return {f"{name}_c": value for name, value in _extremes(self.celsius[index]).items()} | known
         return known | {"damaged": True}

@@ -54,6 +54,26 @@ def capture(tmp_path: Path) -> Path:
     return path
 
 
+def test_what_cannot_be_calculated_of_a_damaged_frame_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "capture.bin"
+    path.write_bytes(eeprom("a", 1) + encode(FrameWords("a", bytes(2 * 834))))
+    assert run(str(path), "--json") == 0
+    report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert report["packets"][1]["damaged"]
+    assert "ambient_c" not in report["packets"][1]
+
+
+def test_the_name_of_a_device_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "capture.bin"
+    path.write_bytes("#serialno:a\x9b2J!".encode())
+    assert run(str(path)) == 0
+    told = capsys.readouterr().out
+    assert told.count("a\\x9b2J") == 2
+    assert "\x9b" not in told
+
+
 def test_every_packet_is_shown_with_its_offset_and_its_values(
     capture: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
