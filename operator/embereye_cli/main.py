@@ -224,10 +224,19 @@ def _main(arguments: Sequence[str] | None) -> int:
     parsed = parser.parse_args(arguments[len(words) :])
     if below := getattr(parsed, "command_below", None):
         parser.error(f"options go behind the command: embereye {' '.join(words)} {below} …")
-    if parsed.log_format not in logs.FORMATS:  # of a default argparse asks nothing
-        parser.error(f'{logs.FORMAT_VARIABLE} "{parsed.log_format}" is not one of {", ".join(logs.FORMATS)}')
+    _check_defaults(parser, parsed)
     os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
     return _run(module.run, parsed)
+
+
+def _check_defaults(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
+    """Refuse a variable that is none of its option's choices: of a default argparse asks nothing."""
+    for action in parser._actions:
+        value = getattr(parsed, action.dest, None)
+        if action.choices and isinstance(action.default, str) and value not in action.choices:
+            parser.error(
+                f'{action.option_strings[0]} "{value}" is not one of {", ".join(filter(None, action.choices))}'
+            )
 
 
 def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespace) -> int:

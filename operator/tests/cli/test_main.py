@@ -79,12 +79,19 @@ def test_options_in_front_of_a_command_are_not_taken_for_those_of_another(capsys
     assert "options go behind the command: embereye bench gate" in capsys.readouterr().err
 
 
-def test_a_form_of_logs_that_there_is_not_is_refused_wherever_it_is_asked_for(capsys, monkeypatch):
-    monkeypatch.setenv("EMBEREYE_LOG_FORMAT", "JSON")
+@pytest.mark.parametrize(
+    ("words", "variable", "value", "told"),
+    [
+        (["plan", "--sensors", "1"], "EMBEREYE_LOG_FORMAT", "JSON", '--log-format "JSON" is not one of text, json'),
+        (["operator"], "EMBEREYE_IMAGE_PULL_POLICY", "always", '--image-pull-policy "always" is not one of Always, '),
+    ],
+)
+def test_a_variable_that_is_none_of_an_options_choices_is_refused(words, variable, value, told, capsys, monkeypatch):
+    monkeypatch.setenv(variable, value)
     with pytest.raises(SystemExit) as ended:
-        command.main(["plan", "--sensors", "1"])
+        command.main(words)
     assert ended.value.code == 2
-    assert 'EMBEREYE_LOG_FORMAT "JSON" is not one of text, json' in capsys.readouterr().err
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["hub", "--data", "."], ["operator"]])
