@@ -40,7 +40,8 @@ from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
 OURS: dict[str, Any] = {"app.kubernetes.io/part-of": "embereye"}
 LINES = 5000  # of each container's log, the newest
-URL = re.compile(r"""[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'\\<>]+""")
+# An apostrophe may be a password's; else it is that which ends what is quoted.
+URL = re.compile(r"""[a-zA-Z][a-zA-Z0-9+.-]*://(?:[^\s"\\<>/?#]*@)?[^\s"'\\<>]*""")
 SECRET_NAME = re.compile(r"pass|token|secret|key|credential|auth|header|dsn", re.IGNORECASE)
 OPTION = re.compile(r"(?P<name>--?[a-zA-Z][\w-]*)(?P<value>=.*)?", re.DOTALL)
 # As settings and headers are written: password=…, token: …, "secret": "…", Bearer ….

@@ -25,6 +25,12 @@ def test_of_urls_host_and_port_alone_are_kept() -> None:
     assert without_secrets(line) == 'dialling rtsp://cam-1:554 then "http://cam-2:80"\n'
 
 
+@pytest.mark.parametrize("password", ["it's-a-secret", "'", "a'b'c"])
+def test_a_password_with_an_apostrophe_is_not_kept_either(password: str) -> None:
+    line = f"cannot dial 'rtsp://admin:{password}@cam-1:554/live': refused; 'http://cam-2' answers, as does b@c"
+    assert without_secrets(line) == "cannot dial 'rtsp://cam-1:554': refused; 'http://cam-2' answers, as does b@c"
+
+
 @pytest.mark.parametrize(
     "name", ["EMBEREYE_TOKEN", "PGPASSWORD", "DATABASE_DSN", "OTEL_EXPORTER_OTLP_HEADERS", "API_KEY"]
 )
