@@ -50,6 +50,7 @@ SETTING = re.compile(
     r"""(?P<value>[^\s"'\\,;{}\[\]…]{4,})""",
     re.IGNORECASE,
 )
+UNTOLD = (httpx.HTTPStatusError, httpx.ReadTimeout, httpx.ReadError, httpx.RemoteProtocolError)  # ApiError among them
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"  # the object once more, as one text
 
 
@@ -118,6 +119,12 @@ def _without_options(words: list[Any]) -> list[Any]:
     return found
 
 
+def _reason(error: httpx.HTTPError) -> str:
+    if isinstance(error, ApiError):
+        return str(error.status.message)
+    return str(error) or type(error).__name__
+
+
 class _Report:
     def __init__(self, client: AsyncClient, archive: tarfile.TarFile, folder: str) -> None:
         self._client = client
@@ -151,10 +158,11 @@ class _Report:
         print(f"{name} … ", end="", file=sys.stderr, flush=True)
         try:
             found = [dict(entry) async for entry in listed()]
-        except httpx.HTTPStatusError as error:  # ApiError among them
+        except UNTOLD as error:
             print("no", file=sys.stderr)
-            if not (optional and error.response.status_code == 404):  # a kind that the cluster does not know
-                self._missing.append(f"{name}: {error}")
+            unknown = isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 404
+            if not (optional and unknown):  # a kind that the cluster does not know
+                self._missing.append(f"{name}: {_reason(error)}")
             return []
         print(len(found), file=sys.stderr)
         self._add(f"objects/{name}.json", concealed(found))
@@ -170,9 +178,10 @@ class _Report:
                     metadata["name"], namespace=metadata["namespace"], container=container["name"], tail_lines=lines,
                     timestamps=True,
                 )  # fmt: skip
-                text = [line async for line in log]
-            except ApiError as error:
-                self._missing.append(f"the log of {where} {container['name']}: {error.status.message}")
+                async for line in log:
+                    text.append(line)  # noqa: PERF401 -- what came before it broke off is kept
+            except UNTOLD as error:
+                self._missing.append(f"the log of {where} {container['name']}: {_reason(error)}")
             self._add(f"logs/{where}/{container['name']}.txt", without_secrets("".join(text)))
 
     def _add(self, name: str, text: str) -> None:

@@ -7,11 +7,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from harness.servers.apiserver import ApiServer
 
 from embereye_cli import plugin
-from embereye_cli.cluster.report import concealed, without_secrets
+from embereye_cli.cluster.report import _Report, concealed, without_secrets
 
 from ..processes.test_operator import create, sensor_fleet
 
@@ -120,6 +121,34 @@ def test_a_report_holds_fleets_and_no_password(
     )
     assert PASSWORD not in "".join(found.values())
     assert "Secret" not in "".join(found)
+
+
+class SlowServer:
+    """One that is too slow to list events, and one container's log."""
+
+    async def list(self, kind: Any, **_: object) -> Any:
+        resource = kind._api_info.resource.kind
+        if resource == "Event":
+            raise httpx.ReadTimeout("")
+        if resource == "Pod":
+            containers = [{"name": name} for name in ("slow", "shard")]
+            yield {"metadata": {"name": "hall-0", "namespace": "site"}, "spec": {"containers": containers}}
+
+    async def log(self, _: str, *, container: str, **__: object) -> Any:
+        yield "first line\n"
+        if container == "slow":
+            raise httpx.ReadTimeout("")
+        yield "last line\n"
+
+
+async def test_what_an_api_server_is_too_slow_to_tell_is_said_and_all_else_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "report.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        await _Report(SlowServer(), archive, "report").collect("site", 10)  # type: ignore[arg-type]
+    found = read(path)
+    assert found["missing.txt"] == "Event: ReadTimeout\nthe log of site/hall-0 slow: ReadTimeout\n"
+    assert found["logs/site/hall-0/slow.txt"] == "first line\n"
+    assert found["logs/site/hall-0/shard.txt"] == "first line\nlast line\n"
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
