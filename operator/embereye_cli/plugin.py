@@ -14,7 +14,7 @@ from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
 from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
-from embereye_cli.explain.fleet import add_fleet_arguments, select, tell
+from embereye_cli.explain.fleet import add_fleet_arguments, select, tell, tell_trouble
 from embereye_cli.main import run_process
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest, from_manifest
@@ -218,10 +218,10 @@ def _show(arguments: argparse.Namespace, document: Any, text: Callable[[], str])
 
 
 async def _status(arguments: argparse.Namespace) -> int:
-    fleets = await list_fleets(target_of(arguments))
+    fleets = await list_fleets(target_of(arguments), tell_trouble)
     async with connected(target_of(arguments)) as client:
         for trouble in await hub_troubles(client):
-            print(visible(trouble), file=sys.stderr)
+            tell_trouble(trouble)
     if not fleets and arguments.output == "table":
         print("no fleets: apply a SensorFleet or a CameraFleet", file=sys.stderr)
         return 0
@@ -229,7 +229,7 @@ async def _status(arguments: argparse.Namespace) -> int:
 
 
 async def _one(client: AsyncClient, arguments: argparse.Namespace) -> Fleet:
-    return select(await fleets_of(client, client.namespace), arguments.name)
+    return select(await fleets_of(client, client.namespace, tell_trouble), arguments.name)
 
 
 async def _devices(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Explain; returns the exit code."""
     target = target_of(arguments)
     try:
-        found = local_fleets(arguments.data) if arguments.data else asyncio.run(list_fleets(target))
+        found = local_fleets(arguments.data) if arguments.data else asyncio.run(list_fleets(target, tell_trouble))
     except NoClusterError as error:
         raise UserError(f"{error}, or the folder of a running `embereye up` by --data") from error
     tell(select(found, arguments.name, target.namespace), arguments.output)
@@ -43,6 +44,11 @@ def tell(fleet: Fleet, output: str) -> None:
     """Print why it has as many shards as it has, as `output` ("table" or "json") asks."""
     answer = explanation(fleet)
     print(json.dumps(answer, indent=2) if output == "json" else "\n".join(map(visible, sentences(answer))))
+
+
+def tell_trouble(text: str) -> None:
+    """Say beside what was asked for what else is not well."""
+    print(visible(text), file=sys.stderr)
 
 
 def local_fleets(data: Path) -> list[Fleet]:

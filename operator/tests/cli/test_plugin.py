@@ -21,6 +21,7 @@ from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.decide.manifests.names import ANNOTATION_DRAIN
 from embereye_operator.decide.placement.record import read_record
+from embereye_operator.runtime.kubernetes.client import client
 from embereye_operator.runtime.kubernetes.client.client import Target, connected
 
 from ..fakes import World
@@ -260,3 +261,30 @@ def test_what_was_done_to_a_rollout_is_told_in_json_where_that_is_asked_for(
     monkeypatch.setattr(plugin, "_patch", answer)
     assert plugin.main(["rollout", action, "hall", "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"fleet": fleet.key, **told}
+
+
+class Stored:
+    """An API server with a fleet of another version's between two others."""
+
+    namespace = "default"
+
+    async def list(self, kind: Any, **_: Any) -> Any:
+        if kind._api_info.resource.kind == "SensorFleet":
+            for name in ("hall", "odd", "yard"):
+                fleet = fleet_of(count=4, shards=1)
+                spec = {**fleet["spec"], "shards": "many"} if name == "odd" else fleet["spec"]
+                yield {**fleet, "metadata": {**fleet["metadata"], "name": name}, "spec": spec}
+
+
+def test_a_fleet_that_cannot_be_read_hides_no_other(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(client, "connected", lambda _: contextlib.nullcontext(Stored()))
+    monkeypatch.setattr(plugin, "connected", lambda _: contextlib.nullcontext(Stored()))
+    assert plugin.main(["status"]) == 0
+    told = capsys.readouterr()
+    assert [line.split()[1] for line in told.out.splitlines()[1:]] == ["sf/hall", "sf/yard"]
+    assert "SensorFleet default/odd: " in told.err
+    assert plugin.main(["explain", "yard"]) == 0
+    assert plugin.main(["explain", "odd"]) == 2
+    assert "there are: sf/hall, sf/yard" in capsys.readouterr().err

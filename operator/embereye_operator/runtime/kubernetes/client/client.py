@@ -1,7 +1,7 @@
 """The few calls on an API server that commands make, with errors that a person can mend."""
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from lightkube import AsyncClient, KubeConfig, SingleConfig
 from lightkube.core.exceptions import ApiError, ConfigError
 
 from embereye.process.lifecycle import UserError
-from embereye_operator.api.fleets import Fleet, parse_fleet
+from embereye_operator.api.fleets import Fleet, FleetError, parse_fleet
 from embereye_operator.runtime.kubernetes.client.resources import FLEETS, api_version
 from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES
 
@@ -65,18 +65,21 @@ async def connected(target: Target = Target()) -> AsyncIterator[AsyncClient]:
         await client.close()
 
 
-async def list_fleets(target: Target = Target()) -> list[Fleet]:
-    """The fleets of the namespace that is meant."""
+async def list_fleets(target: Target, tell: Callable[[str], None]) -> list[Fleet]:
+    """The fleets of the namespace that is meant, as `fleets_of` has them."""
     async with connected(target) as client:
-        return await fleets_of(client, target.namespace or client.namespace)
+        return await fleets_of(client, target.namespace or client.namespace, tell)
 
 
-async def fleets_of(client: AsyncClient, namespace: str) -> list[Fleet]:
-    """All fleets, sorted by key."""
+async def fleets_of(client: AsyncClient, namespace: str, tell: Callable[[str], None]) -> list[Fleet]:
+    """All fleets, sorted by key, but those that this version cannot read: `tell` is told why."""
     found: list[Fleet] = []
     for name, kind in FLEETS.items():
         listed: Any = client.list(kind, namespace=namespace, chunk_size=500)
         async for manifest in listed:
             document = {**manifest, "kind": name, "apiVersion": api_version(kind)}
-            found.append(parse_fleet(document, strict=False))
+            try:
+                found.append(parse_fleet(document, strict=False))
+            except FleetError as error:
+                tell(str(error))
     return sorted(found, key=lambda fleet: (fleet.namespace, fleet.name, fleet.kind))
