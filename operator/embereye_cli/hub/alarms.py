@@ -160,17 +160,20 @@ class _Client:
 
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
-        if action == "watch":
-            async with beside(self._watch(), name="watch") as watching, beside(stop.wait(), name="stop") as stopping:
-                await asyncio.wait((watching, stopping), return_when=asyncio.FIRST_COMPLETED)
-                if watching.done():
-                    await watching
-            return 0
+        doing = self._watch() if action == "watch" else self._perform(action)
+        async with beside(doing, name=action) as acting, beside(stop.wait(), name="stop") as stopping:
+            await asyncio.wait((acting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if acting.done():
+                await acting
+                return 0
+        return 0 if action == "watch" else 130
+
+    async def _perform(self, action: str) -> None:
         async with dial(self._arguments.hub, self._tls, token=self._token) as link:
             try:
                 if action in {"clips", "clip"}:
                     await ClipCommands(link, self._arguments, self._console).run(action)
-                    return 0
+                    return
                 perform = {
                     "list": self._list, "history": self._history, "ack": self._act, "reset": self._act,
                     "false": self._mark_false, "false-alarms": self._list_false,
@@ -179,7 +182,6 @@ class _Client:
                 await perform(AlarmsStub(link))
             except grpc.aio.AioRpcError as error:
                 raise UserError(self._sentence(error)) from error
-        return 0
 
     def _sentence(self, error: grpc.aio.AioRpcError) -> str:
         action = self._arguments.action or "watch"

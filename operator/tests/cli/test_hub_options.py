@@ -1,5 +1,10 @@
 """How the hub is asked may be said before a command's action or behind it."""
 
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
 from argparse import ArgumentParser
 
 import grpc
@@ -192,3 +197,20 @@ def test_a_file_that_holds_no_token_is_told_before_anybody_is_asked(content, tmp
     file.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=f"the token in {file} holds characters that no token has"):
         token_for(f"@{file}", "127.0.0.1")
+
+
+@contextlib.contextmanager
+def silent_hub():
+    """The address of one that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening, f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_command_that_waits_for_the_hub_ends_when_it_is_interrupted():
+    with silent_hub() as (listening, hub):
+        words = [sys.executable, "-m", "embereye_cli", "alarms", "--hub", hub, "--token", "t", "list"]
+        with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
+            connection, _ = listening.accept()
+            with connection:
+                process.send_signal(signal.SIGINT)
+                assert (process.wait(30), process.communicate()[1]) == (130, b"")
