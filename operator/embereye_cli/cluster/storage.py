@@ -8,6 +8,7 @@ import argparse
 from typing import Any
 
 from lightkube import AsyncClient
+from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_global_resource
 from lightkube.types import PatchType
 
@@ -49,8 +50,13 @@ async def _rewrite(client: AsyncClient, kind: str) -> int:
     listed: Any = client.list(FLEETS[kind], namespace="*", chunk_size=CHUNK)
     async for fleet in listed:
         metadata = fleet["metadata"]
-        await client.patch(
-            FLEETS[kind], metadata["name"], {}, namespace=metadata["namespace"], patch_type=PatchType.MERGE
-        )
-        count += 1
+        try:
+            await client.patch(
+                FLEETS[kind], metadata["name"], {}, namespace=metadata["namespace"], patch_type=PatchType.MERGE
+            )
+        except ApiError as error:
+            if error.status.code != 404:  # it was deleted meanwhile
+                raise
+        else:
+            count += 1
     return count

@@ -8,12 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from harness.need import KUBECTL, program
 from harness.servers.apiserver import wait_for
+from lightkube.core.exceptions import ApiError
 
 from embereye.process.lifecycle import UserError
 from embereye_cli import plugin
+from embereye_cli.cluster import storage
 from embereye_cli.cluster.kubectl_options import target_of
 from embereye_cli.explain.fleet import tell
 from embereye_cli.main import main
@@ -288,3 +291,19 @@ def test_a_fleet_that_cannot_be_read_hides_no_other(
     assert plugin.main(["explain", "yard"]) == 0
     assert plugin.main(["explain", "odd"]) == 2
     assert "there are: sf/hall, sf/yard" in capsys.readouterr().err
+
+
+class Leaving:
+    """An API server on which one of two fleets is deleted while they are written anew."""
+
+    async def list(self, *_: Any, **__: Any) -> Any:
+        for name in ("gone", "hall"):
+            yield {"metadata": {"name": name, "namespace": "site"}}
+
+    async def patch(self, _: Any, name: str, *__: Any, **___: Any) -> None:
+        if name == "gone":
+            raise ApiError(response=httpx.Response(404, json={"code": 404, "message": "not found"}))
+
+
+async def test_a_fleet_that_is_deleted_meanwhile_is_stored_in_no_version() -> None:
+    assert await storage._rewrite(Leaving(), "SensorFleet") == 1  # type: ignore[arg-type]
