@@ -122,7 +122,10 @@ def expand(sources: Iterable[str]) -> Iterator[str]:
         if not folder.is_dir():
             yield source
             continue
-        videos = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+        try:
+            videos = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
+        except OSError as error:
+            raise UserError(f"{folder} cannot be read: {error.strerror}") from error
         if not videos:
             raise UserError(f"{folder} holds no video: none of its files ends in {', '.join(SUFFIXES)}")
         yield from map(str, videos)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -122,6 +123,15 @@ def test_a_recording_is_not_written_over_with_what_is_drawn_into_it(linked, fold
     assert main(["detect", "--annotate", str(out), str(film)]) == 2
     assert f"--annotate {out} is the recording itself" in capsys.readouterr().err
     assert film.read_bytes() == (folder / "fire.avi").read_bytes()
+
+
+def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch, capsys):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert main(["detect", str(folder)]) == 2
+    assert capsys.readouterr().err == f"embereye: {folder} cannot be read: Permission denied\n"
 
 
 def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
