@@ -168,7 +168,9 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
 def _size(text: str) -> tuple[int, int]:
     """Width and height of "640x480", in pixels; UserError where it is none."""
     width, times, height = text.partition("x")
-    if not (times and width.isdigit() and height.isdigit() and 64 <= int(width) <= 4096 and 64 <= int(height) <= 4096):
+    if not (
+        times and width.isdecimal() and height.isdecimal() and 64 <= int(width) <= 4096 and 64 <= int(height) <= 4096
+    ):
         raise UserError(f'--size "{text}" is not WIDTHxHEIGHT with 64 to 4096 pixels a side')
     return int(width), int(height)
 

@@ -14,6 +14,7 @@ from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.sim.scenes.fire import Fire
 from embereye.wire.http.multipart import MultipartParser
 from embereye.wire.jpeg.header import read_header
+from embereye_cli.main import main
 from embereye_cli.simulate.cameras import add_arguments, parse_specs
 
 
@@ -64,6 +65,12 @@ def test_a_thermal_camera_is_one_of_its_own_that_is_pushed():
 def test_arguments_that_are_not_understood_are_refused(words):
     with pytest.raises(UserError):
         parse_specs(arguments(*words))
+
+
+@pytest.mark.parametrize("size", ["64²x480", "640", "640x", "9x9"])
+def test_a_size_that_is_none_is_refused(size, capsys):
+    assert main(["simulate", "cameras", "--size", size]) == 2
+    assert f'--size "{size}" is not WIDTHxHEIGHT' in capsys.readouterr().err
 
 
 async def test_the_server_lists_its_cameras_and_streams_each_as_mjpeg():
