@@ -25,12 +25,15 @@ def run(arguments: Namespace) -> int:
     if not installed and not (arguments.purge and kept_before):
         print(f"{places.unit} is not there: nothing to remove")
         return 0
+    data = places.data.resolve()
+    if arguments.purge and not data.is_relative_to(places.root.resolve()):
+        raise UserError(f"{places.data} leads to {data}, which is not below {places.root}: delete the link first")
     if installed and places.is_this_machine:
         systemctl("disable", "--now", NAME)
     try:
         places.unit.unlink(missing_ok=True)
         if arguments.purge:
-            for folder in (places.manifests, places.data.resolve()):
+            for folder in (places.manifests, data):
                 if folder.exists():
                     shutil.rmtree(folder)
             places.data.unlink(missing_ok=True)

@@ -101,6 +101,20 @@ def test_removing_leaves_the_data_unless_it_is_to_go_too(tmp_path: Path) -> None
     assert main(["service", "remove", "--root", str(tmp_path)]) == 0, "there is nothing any more"
 
 
+def test_what_an_image_leads_to_outside_of_it_is_not_deleted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image, outside = tmp_path / "image", tmp_path / "data"
+    install(image)
+    (outside / "hub").mkdir(parents=True)
+    (image / "var/lib").mkdir(parents=True)
+    (image / "var/lib/embereye").symlink_to(outside)
+    assert main(["service", "remove", "--root", str(image), "--purge"]) == 2
+    assert f"{image}/var/lib/embereye leads to {outside}, which is not below {image}" in capsys.readouterr().err
+    assert (outside / "hub").is_dir()
+    assert (image / "etc/embereye").is_dir()
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
