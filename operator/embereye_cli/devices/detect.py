@@ -19,6 +19,7 @@ from embereye.camera.replay import Replay
 from embereye.camera.sources.declared import SourceError, conceal, redact
 from embereye.detect.vision.observation import Observation
 from embereye.process.lifecycle import UserError
+from embereye.process.telemetry.logs import visible
 from embereye.units import counted
 from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Term
@@ -147,7 +148,7 @@ def _detect(
         replay = watch(source, settings, noted)
     except (SourceError, OSError, ValueError) as error:
         empty = {"file": redact(source), "seconds": 0.0, "frames": 0, "detections": [], "alarms": []}
-        reason = conceal(str(error), source)
+        reason = visible(conceal(str(error), source))  # a camera may have had a say in it
         return {**empty, "faults": [{"start": 0.0, "reason": reason}]}, reason
     finally:
         if annotator:

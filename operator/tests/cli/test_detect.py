@@ -3,8 +3,10 @@ import errno
 import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -132,6 +134,23 @@ def test_a_folder_that_cannot_be_read_is_named(folder, monkeypatch, capsys):
     monkeypatch.setattr(Path, "iterdir", refuse)
     assert main(["detect", str(folder)]) == 2
     assert capsys.readouterr().err == f"embereye: {folder} cannot be read: Permission denied\n"
+
+
+def test_what_a_camera_answers_steers_no_terminal(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as camera:
+
+        def answer():
+            connection, _ = camera.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 404 No\x1b[2J\r\nContent-Length: 0\r\n\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        assert main(["detect", f"http://127.0.0.1:{camera.getsockname()[1]}/stream"]) == 2
+        answering.join()
+    assert "HTTP 404 No\\x1b[2J" in (told := capsys.readouterr().err)
+    assert "\x1b[2J" not in told
 
 
 def test_an_annotated_video_plays_as_long_as_the_recording(folder, tmp_path):
