@@ -191,9 +191,9 @@ class _SelfTest:
             },
         )
         await self._remove(client)  # what a test that was interrupted left
-        await client.create(fleet)
-        self._say(f"declared: SensorFleet {namespace}/{NAME}")
         try:
+            await client.create(fleet)
+            self._say(f"declared: SensorFleet {namespace}/{NAME}")
             yield
         finally:
             await asyncio.shield(self._remove(client))

@@ -1,15 +1,20 @@
 """`embereye self-test` where it cannot succeed: what it says, and that it leaves nothing behind. e2e has it succeed."""
 
+import asyncio
 import os
 import subprocess
 import sys
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from harness.servers.apiserver import ApiServer
+from lightkube.core.exceptions import ApiError
 
 from embereye.process.addresses import free_port
-from embereye_cli.cluster.self_test import LABEL, NAME
+from embereye.process.tasks import beside
+from embereye_cli.cluster.self_test import LABEL, NAME, _SelfTest
+from embereye_operator.runtime.kubernetes.client.client import Target
 
 pytestmark = pytest.mark.apiserver
 
@@ -53,3 +58,39 @@ def test_a_fleet_of_that_name_that_is_somebody_elses_is_left_alone(cluster: ApiS
     assert f"{namespace}/{NAME} is not of a self-test" in done.stderr
     (fleet,) = cluster.get(fleets(namespace))["items"]
     assert fleet["spec"]["sensors"] == [{"id": "s", "zone": "z"}]
+
+
+class Storing:
+    """An API server that has stored what it is sent, and whose answer is on its way."""
+
+    namespace = "site"
+
+    def __init__(self) -> None:
+        self.stored = False
+        self.creating = asyncio.Event()
+
+    async def get(self, *_: object, **__: object) -> dict[str, Any]:
+        if not self.stored:
+            raise ApiError(response=httpx.Response(404, json={"code": 404, "message": "not found"}))
+        return {"metadata": {"labels": {LABEL: "true"}}}
+
+    async def create(self, _: object) -> None:
+        self.stored = True
+        self.creating.set()
+        await asyncio.Event().wait()
+
+    async def delete(self, *_: object, **__: object) -> None:
+        self.stored = False
+
+
+async def test_one_that_is_interrupted_while_it_declares_its_fleet_leaves_nothing() -> None:
+    client: Any = Storing()
+    test = _SelfTest("", lambda: pytest.fail("no hub is asked"), Target(), {}, {}, "", 1)
+
+    async def declare() -> None:
+        async with test._fleet(client):
+            pytest.fail("it was not declared yet")
+
+    async with beside(declare(), name="declare"):
+        await client.creating.wait()
+    assert not client.stored
