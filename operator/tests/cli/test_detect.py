@@ -247,6 +247,16 @@ def test_stills_with_boxes_are_exported_in_coco_form_and_a_second_export_adds_no
     capsys.readouterr()
 
 
+def test_boxes_that_people_corrected_are_kept_by_another_export(folder, tmp_path):
+    data = tmp_path / "data"
+    assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
+    corrected = json.loads((data / "annotations.json").read_text())
+    corrected["annotations"] = [{**corrected["annotations"][0], "id": 1, "bbox": [1.0, 2.0, 3.0, 4.0]}]
+    (data / "annotations.json").write_text(json.dumps(corrected))
+    assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0
+    assert json.loads((data / "annotations.json").read_text())["annotations"] == corrected["annotations"]
+
+
 def test_what_shows_no_fire_is_exported_without_boxes_beside_the_rest(folder, tmp_path):
     data = tmp_path / "data"
     assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0

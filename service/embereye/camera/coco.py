@@ -55,6 +55,8 @@ class CocoFolder:
         except JpegError:
             return
         name = f"{hashlib.sha256(data).hexdigest()[:20]}.jpg"
+        if fire and name in self._images:
+            return  # its boxes may have been corrected
         write_whole(self._folder / "images" / name, data, durable=False)
         self._images[name] = {"file_name": name, "width": header.width, "height": header.height}
         self._boxes[name] = []
