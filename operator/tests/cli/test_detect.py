@@ -229,6 +229,18 @@ async def test_a_stream_goes_on_in_its_own_time_where_the_wall_clock_is_set_mean
     assert all(before < after for before, after in itertools.pairwise(shown))
 
 
+@pytest.mark.parametrize("encoding", ["H264", "JPEG"])
+async def test_a_stream_of_which_nothing_can_be_written_ends_with_the_reason(encoding, tmp_path, capsys):
+    cameras = await prepare([CameraSpec("a")], fps=15, size=(160, 120))
+    stop, port = asyncio.Event(), asyncio.get_running_loop().create_future()
+    server = asyncio.ensure_future(serve_rtsp(cameras, "127.0.0.1", 0, stop, port.set_result, encoding))
+    words = ["detect", "--for", "20", "--annotate", str(tmp_path / "none" / "seen.mp4")]
+    assert await asyncio.to_thread(main, [*words, f"rtsp://127.0.0.1:{await port}/a"]) == 2
+    stop.set()
+    await server
+    assert f"embereye: --annotate {tmp_path}/none/seen.mp4: it cannot be written" in capsys.readouterr().err
+
+
 def test_stills_with_boxes_are_exported_in_coco_form_and_a_second_export_adds_none(folder, tmp_path, capsys):
     data = tmp_path / "data"
     assert main(["detect", "--coco", str(data), str(folder / "fire.avi")]) == 0

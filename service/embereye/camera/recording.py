@@ -14,6 +14,7 @@ from embereye.camera.sources.open import open_source
 from embereye.camera.sources.poller import SocketPoller
 from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.observation import Observation
+from embereye.process.tasks import beside
 from embereye.process.timing.clock import now_ns
 from embereye.units import Box
 from embereye.v1.shard_pb2 import CameraSettings
@@ -108,11 +109,13 @@ async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple
     if stream is None:
         raise SourceError("frames that are pushed cannot be waited for: name a file or a URL")
     began_ns, shown = 0, 0
-
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # to show a picture
     pictures = _Pictures()
 
     def offer(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         nonlocal began_ns, shown
+        if failed.done():
+            return
         time_ns = time_ns or now_ns()
         if isinstance(data, AccessUnit):
             data, time_ns = pictures.decode(data, time_ns)
@@ -120,11 +123,16 @@ async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple
                 return
         shown += 1
         began_ns = began_ns or time_ns
-        show(data, max(0.0, (time_ns - began_ns) / 1e9), lost)
+        try:
+            show(data, max(0.0, (time_ns - began_ns) / 1e9), lost)
+        except Exception as error:  # a source would take it for one of its own, and go on
+            failed.set_exception(error)
 
+    playing = stream.play(offer, lambda _: None)
     try:
-        async with asyncio.timeout(seconds):
-            await stream.play(offer, lambda _: None)
+        async with asyncio.timeout(seconds), beside(playing, name="stream") as played:
+            await asyncio.wait((played, failed), return_when=asyncio.FIRST_COMPLETED)
+            await (failed if failed.done() else played)
     except TimeoutError as error:
         if not shown:
             raise SourceError(f"no frame within {seconds:g} s") from error
