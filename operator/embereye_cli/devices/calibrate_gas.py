@@ -15,7 +15,8 @@ from embereye.process.lifecycle import UserError
 from embereye.units import counted
 from embereye_cli.explain.device import known_devices
 from embereye_cli.hub.http import add_console_options
-from embereye_operator.api.sensors import GasCurve
+from embereye_operator.api.schema import problems
+from embereye_operator.api.sensors import GasCurve, SensorCalibration
 
 CURVE = GasCurve()  # of a fleet that declares none
 SECONDS = 60.0
@@ -62,6 +63,11 @@ def run(arguments: Namespace) -> int:
         curve_scale=arguments.curve_scale,
         curve_exponent=arguments.curve_exponent,
     )
+    if problems(SensorCalibration, {"cleanAirKilohm": found}):
+        raise UserError(
+            f"{arguments.device}: its R0 would be {found:.4g} kΩ, which no MQ-135 has: look for a short circuit or a "
+            "broken wire"
+        )
     print(f"# {arguments.device} at {arguments.ppm:g} ppm; put this into its fleet's spec.sensors and apply it")
     print(f"- id: {json.dumps(arguments.device, ensure_ascii=False)}")  # in quotes: 1235 and no are texts
     print(f"  calibration: {{cleanAirKilohm: {found:.4g}}}")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from embereye.detect.sensing.bands import BandTable
 from embereye.detect.sensing.calibration import settings_of
-from embereye.detect.sensing.mq135 import Mq135, r0_kohm, resistance_kohm
+from embereye.detect.sensing.mq135 import LEAST_KOHM, Mq135, r0_kohm, resistance_kohm
 from embereye.detect.sensing.mq135 import ppm as ppm_of
 from embereye.detect.sensing.thresholds import board_of
 from embereye.levels import Kind, Level
@@ -205,6 +205,8 @@ def test_what_calibrating_prints_is_taken_by_a_fleet(device: str, capsys: pytest
         ({"drift": -0.5}, "let the sensor warm up"),
         ({"entry": {"covered": False, "reason": "silent"}}, "s-1 is not covered: silent"),
         ({"entry": {"latest": []}}, "says nothing of gas"),
+        ({"resistance": LEAST_KOHM}, "R0 would be .* look for a short circuit or a broken wire"),
+        ({"resistance": float(resistance_kohm(0, BOARD, 4095))}, "R0 would be .* look for a short circuit"),
         ({"entry": {"id": "other"}}, "no fleet declares a device s-1"),
     ],
 )
