@@ -52,11 +52,13 @@ def run(arguments: Namespace) -> int:
         raise UserError(f"--curve-exponent {arguments.curve_exponent:g} is not between -10 and -0.1")
     resistances: list[float] = []
     until = time.monotonic() + arguments.seconds
-    while time.monotonic() < until:
-        resistances.append(_resistance(arguments.console, arguments.token, arguments.device))
-        _progress(f"{resistances[-1]:.3g} kΩ, {max(until - time.monotonic(), 0):.0f} s to go")
-        time.sleep(PERIOD)
-    _progress("")
+    try:
+        while time.monotonic() < until:
+            resistances.append(_resistance(arguments.console, arguments.token, arguments.device))
+            _progress(f"{resistances[-1]:.3g} kΩ, {max(until - time.monotonic(), 0):.0f} s to go")
+            time.sleep(PERIOD)
+    finally:
+        _progress("")
     found = r0_kohm(
         settled(resistances, arguments.device),
         arguments.ppm,

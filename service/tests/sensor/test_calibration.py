@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import sys
 import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator, Mapping
@@ -219,3 +220,21 @@ def test_air_or_a_sensor_that_cannot_be_calibrated_is_named(state: dict[str, obj
 def test_calibrating_names_options_that_make_no_sense(option: list[str]) -> None:
     with pytest.raises(UserError, match=option[0]):
         calibrated("http://127.0.0.1:1", *option)
+
+
+@pytest.mark.usefixtures("quick")
+def test_why_calibrating_ended_stands_on_a_line_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    answers = iter([60.0, UserError("s-1 is not covered: silent")])
+
+    def measured(*_: object) -> float:
+        if isinstance(answer := next(answers), UserError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(calibrate, "_resistance", measured)
+    with pytest.raises(UserError):
+        calibrated("http://127.0.0.1:1", "--seconds", "1")
+    assert capsys.readouterr().err.endswith("\r\x1b[K")
