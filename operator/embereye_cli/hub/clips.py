@@ -96,7 +96,7 @@ class ClipCommands:
 
 def _file_name(clip: Clip) -> str:
     device = "".join(c if c.isascii() and c.isalnum() else "-" for c in clip.device)
-    return f"{device}-{_time(clip.from_ns, '%Y%m%d-%H%M%S')}.{SUFFIXES[clip.media]}"
+    return f"{device}-{_time(clip.from_ns, '%Y%m%d-%H%M%S')}.{SUFFIXES.get(clip.media, 'bin')}"
 
 
 def _time(time_ns: int, form: str) -> str:

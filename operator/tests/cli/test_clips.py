@@ -99,3 +99,21 @@ async def test_of_two_zones_of_one_name_the_clips_of_neither_are_shown_for_the_o
     arguments = Namespace(alarm="hall", limit=1, json=True)
     with pytest.raises(UserError, match="say which of north/hall, south/hall"):
         await clips.ClipCommands(None, arguments, Console()).run("clips")  # type: ignore[arg-type]
+
+
+class Newer(Stub):
+    """A hub of a version that keeps what this one does not know."""
+
+    async def Fetch(self, *_: object, **__: object) -> Any:
+        clip = Clip.FromString(STILL.SerializeToString())
+        clip.media = 99  # type: ignore[assignment]
+        yield ClipChunk(clip=clip, data=DATA)
+
+
+async def test_a_recording_of_a_kind_that_is_not_known_is_fetched_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clips, "ClipsStub", Newer)
+    arguments = Namespace(clip=STILL.sha256, output=tmp_path)
+    await clips.ClipCommands(None, arguments, Console()).run("clip")  # type: ignore[arg-type]
+    assert [file.read_bytes() for file in tmp_path.glob("gate-*.bin")] == [DATA]
