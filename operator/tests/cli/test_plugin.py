@@ -160,6 +160,44 @@ def kubeconfig(path: Path, current: str, **servers: str) -> Path:
     return path
 
 
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "no-such-plugin"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "told"),
+    [
+        ({"server": "https://127.0.0.1:99999"}, {}, "Port out of range"),
+        ({"certificate-authority": "/nowhere/ca.crt"}, {}, "/nowhere/ca.crt does not exist"),
+        ({"certificate-authority-data": "bm9uZQ=="}, {}, "no certificate or crl found"),
+        ({}, {"client-certificate": "/nowhere/tls.crt", "client-key": "/nowhere/tls.key"}, "/nowhere/tls.crt does"),
+        ({}, {"exec": EXEC}, "no-such-plugin, which it has credentials from, is not installed"),
+        ({}, {"exec": {**EXEC, "command": "false"}}, "Exec false returned 1"),
+        ({}, {"exec": {**EXEC, "command": False}}, "Expected `str`, got `bool`"),
+    ],
+)
+def test_a_kubeconfig_that_is_of_no_use_is_told_with_what_is_wrong(
+    cluster: dict[str, Any], user: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = kubeconfig(tmp_path / "config", "a", a="https://127.0.0.1:9")
+    document = json.loads(path.read_text())
+    document["clusters"][0]["cluster"].update(cluster)
+    document["users"][0]["user"] = user
+    path.write_text(json.dumps(document))
+    assert plugin.main(["status", "--kubeconfig", str(path)]) == 2
+    assert told in (said := capsys.readouterr().err)
+    assert "set KUBECONFIG" in said
+
+
+@pytest.mark.parametrize("text", ["", "- a", "apiVersion: v1", "{{{", "\x00"])
+def test_a_file_that_is_no_kubeconfig_is_told(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    assert plugin.main(["status", "--kubeconfig", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("kubectl embereye: no Kubernetes cluster is configured (")
+    assert "set KUBECONFIG" in said
+
+
 async def test_context_and_kubeconfig_decide_which_cluster_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

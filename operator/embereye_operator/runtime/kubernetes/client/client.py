@@ -1,14 +1,17 @@
 """The few calls on an API server that commands make, with errors that a person can mend."""
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2 as httpx  # what lightkube speaks with
 from lightkube import AsyncClient, KubeConfig, SingleConfig
+from lightkube.config.models import User
 from lightkube.core.exceptions import ApiError, ConfigError
 
 from embereye.process.lifecycle import UserError
@@ -42,7 +45,29 @@ def _config(target: Target) -> SingleConfig | None:
 
 
 class NoClusterError(UserError):
-    """No kubeconfig names a cluster."""
+    """No kubeconfig names a cluster, or what it names is of no use."""
+
+
+def _no_cluster(reason: str) -> NoClusterError:
+    remedy = "set KUBECONFIG, or name one by --kubeconfig and --context"
+    return NoClusterError(f"no Kubernetes cluster is configured ({reason}): {remedy}")
+
+
+def _check(config: SingleConfig | None) -> None:
+    """ConfigError or ValueError for what would fail with the first request, or without a name."""
+    if config is None:
+        return
+    _ = urlsplit(config.cluster.server).port
+    cluster, user = config.cluster, config.user or User()
+    for file, data in (
+        (cluster.certificate_auth, cluster.certificate_auth_data),
+        (user.client_cert, user.client_cert_data),
+        (user.client_key, user.client_key_data),
+    ):
+        if file and not data and not Path(config.abs_file(file)).is_file():
+            raise ConfigError(f"{file} does not exist")
+    if user.exec and not shutil.which(user.exec.command):
+        raise ConfigError(f"{user.exec.command}, which it has credentials from, is not installed")
 
 
 @asynccontextmanager
@@ -50,13 +75,17 @@ async def connected(target: Target = Target()) -> AsyncIterator[AsyncClient]:
     """A client of the cluster that is meant; what goes wrong inside becomes a UserError."""
     namespace = target.namespace if target.namespace != ALL_NAMESPACES else ""
     try:
-        client = AsyncClient(config=_config(target), namespace=namespace or None)
-    except ConfigError as error:
-        raise NoClusterError(
-            f"no Kubernetes cluster is configured ({error}): set KUBECONFIG, or name one by --kubeconfig and --context"
-        ) from error
+        config = _config(target)
+        _check(config)
+        client = AsyncClient(config=config, namespace=namespace or None)
+    except (ConfigError, OSError) as error:
+        raise _no_cluster(str(error)) from error
+    except Exception as error:  # a file that somebody wrote may be wrong in any way
+        raise _no_cluster(f"its kubeconfig is none: {type(error).__name__}: {' '.join(str(error).split())}") from error
     try:
         yield client
+    except ConfigError as error:  # of what is run for credentials
+        raise _no_cluster(str(error)) from error
     except ApiError as error:
         raise UserError(f"the API server answers: {error.status.message}") from error
     except httpx.HTTPError as error:
