@@ -207,7 +207,7 @@ def add_database(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> int:
-    """Run a hub until SIGTERM or SIGINT, and end the process with its exit code."""
+    """Run a hub until SIGTERM or SIGINT, and end the process with its exit code, or return it to who writes more."""
     lifecycle.configure_logging(os.environ.get("EMBEREYE_LOG_LEVEL", "INFO"))
     if arguments.data is None:
         raise UserError("--data is missing: name the folder that the hub's database is to be kept in")
@@ -254,4 +254,7 @@ def run(arguments: Namespace) -> int:
         association_port=arguments.association_port,
         association_socket=Path(arguments.association_socket) if arguments.association_socket else None,
     )
-    lifecycle.leave(lifecycle.run(lambda stop: serve(options, stop)))
+    code = lifecycle.run(lambda stop: serve(options, stop))
+    if not (arguments.profile or arguments.allocations):  # which are written after this
+        lifecycle.leave(code)
+    return code

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pstats
 import random
 import signal
 import time
@@ -398,3 +399,12 @@ async def test_a_password_that_the_list_of_processes_shows_is_warned_of_and_not_
         while "reads the password in --database" not in hub.log() or "cannot be reached" not in hub.log():
             await asyncio.sleep(0.1)
     assert "secret-word" not in hub.log()
+
+
+async def test_where_a_hubs_time_and_memory_went_is_written_at_its_end(hub_process: HubProcess, tmp_path: Path) -> None:
+    profile, allocations = tmp_path / "profile", tmp_path / "allocations"
+    hub_process.start("--profile", str(profile), "--allocations", str(allocations))
+    await hub_process.ready()
+    assert hub_process.terminate() == 0
+    assert any(name == "serve" for _, _, name in pstats.Stats(str(profile)).stats)  # type: ignore[attr-defined]
+    assert "bytes held" in allocations.read_text()
