@@ -11,7 +11,7 @@ from typing import Any
 from embereye.process.lifecycle import UserError
 from embereye.process.telemetry.logs import visible
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
-from embereye_operator.api.fleets import FLEET_TYPES, Fleet, parse_fleet
+from embereye_operator.api.fleets import FLEET_TYPES, Fleet, FleetError, parse_fleet
 from embereye_operator.decide.scaling.explanation import explanation, sentences
 from embereye_operator.runtime.kubernetes.client.client import NoClusterError, list_fleets
 
@@ -56,7 +56,16 @@ def local_fleets(data: Path) -> list[Fleet]:
     paths = sorted((data / "fleets").glob("*.json"))
     if not paths:
         raise UserError(f"{data} has no fleets: is it the --data of a running `embereye up`?")
-    return [parse_fleet(json.loads(path.read_bytes()), strict=False) for path in paths]
+    return [_local_fleet(path) for path in paths]
+
+
+def _local_fleet(path: Path) -> Fleet:
+    try:
+        return parse_fleet(json.loads(path.read_bytes()), strict=False)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, AttributeError, FleetError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
 
 
 def select(fleets: Sequence[Fleet], name: str, namespace: str = "") -> Fleet:

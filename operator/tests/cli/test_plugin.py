@@ -102,6 +102,20 @@ def test_a_message_of_several_lines_leaves_a_table_and_an_explanation_whole(caps
     assert capsys.readouterr().out.splitlines()[-1].endswith("no shards here\\x1b[2J")
 
 
+@pytest.mark.parametrize("text", ["no", "{}", "7", "\xff", None])
+def test_a_fleet_that_cannot_be_read_from_a_folder_is_named(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fleets" / "hall.json"
+    path.parent.mkdir()
+    if text is None:
+        path.mkdir()
+    else:
+        path.write_text(text, encoding="latin-1")
+    assert main(["explain", "fleet", "hall", "--data", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"embereye: {path} cannot be read: ")
+
+
 def test_a_shard_is_named_by_name_or_number() -> None:
     fleet = parse_fleet(fleet_of())
     for text in ("1", "01", "hall-sensors-1", "hall-sensors-01"):
