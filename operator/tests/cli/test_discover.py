@@ -4,6 +4,7 @@ import threading
 import pytest
 import yaml
 
+from embereye.camera.sources.onvif.found import FoundCamera
 from embereye.sim.cameras.onvif import OnvifCameras, serve_onvif
 from embereye.wire.onvif.media import Profile
 from embereye_cli.devices import discover
@@ -88,6 +89,17 @@ def test_that_nothing_answers_is_told_with_what_to_look_at(monkeypatch, capsys):
     said = capsys.readouterr()
     assert "no camera answered" in said.err
     assert not said.out
+
+
+def test_a_camera_whose_host_can_be_no_name_hides_no_other(monkeypatch, capsys):
+    async def search(*_):
+        return [FoundCamera("onvif://gate..local"), FoundCamera("onvif://127.0.0.1:1")]
+
+    monkeypatch.setattr("embereye.camera.discovery.search", search)
+    assert main(["discover", "--interface", "lo"]) == 0
+    said = capsys.readouterr()
+    assert "onvif://gate..local: HTTP: UnicodeError: " in said.err
+    assert 'source: "onvif://127.0.0.1:1"' in said.out
 
 
 def test_a_named_host_that_does_not_answer_is_not_printed_as_a_camera_found(capsys):

@@ -103,5 +103,5 @@ def readable_errors(dial: float) -> Iterator[None]:
         raise SourceError("the connection broke in the middle of its answer") from error
     except aiohttp.ClientConnectorError as error:
         raise SourceError(f"cannot connect: {refusal_reason(error.os_error)}") from error
-    except aiohttp.ClientError as error:
+    except (aiohttp.ClientError, UnicodeError) as error:  # UnicodeError: of a host that can be no name
         raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error
