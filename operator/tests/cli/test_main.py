@@ -121,6 +121,17 @@ def test_what_is_wrong_steers_no_terminal(run, words, capsys):
     assert ("nowhere\\x9b2J" in told, "\x9b" in told) == (True, False)
 
 
+@pytest.mark.parametrize("words", [["hub"], ["hub", "backup", "copy"]])
+def test_a_file_that_holds_no_address_of_a_database_is_named(words, tmp_path):
+    (tmp_path / "address").write_bytes(b"\xff")
+    data = ["--data", "data"] if words == ["hub"] else []
+    ended = subprocess.run(
+        [*MAIN, *words, *data, "--database", "@address"], check=False, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ended.returncode == 2
+    assert "embereye: the database's address in address cannot be read: " in ended.stderr
+
+
 @pytest.mark.parametrize("closed", ["0", "1", "2"])
 def test_a_standard_stream_that_is_closed_ends_no_command(closed):
     words = [*MAIN, "alarms", "list", "--hub", "127.0.0.1:1", "--token", "none"]

@@ -569,8 +569,9 @@ def read_address(address: str) -> str:
         return address
     try:
         return Path(address[1:]).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise UserError(f"the database's address in {address[1:]} cannot be read: {error.strerror or error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", "") or error
+        raise UserError(f"the database's address in {address[1:]} cannot be read: {reason}") from error
 
 
 class StoreThreads:
