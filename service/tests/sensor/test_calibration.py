@@ -227,10 +227,11 @@ def test_why_calibrating_ended_stands_on_a_line_of_its_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    answers = iter([60.0, UserError("s-1 is not covered: silent")])
+    answers: Iterator[float | UserError] = iter([60.0, UserError("s-1 is not covered: silent")])
 
     def measured(*_: object) -> float:
-        if isinstance(answer := next(answers), UserError):
+        answer = next(answers)
+        if isinstance(answer, UserError):
             raise answer
         return answer
 
