@@ -102,8 +102,9 @@ class FleetRecord:
         told = metadata.get("uid"), metadata.get("generation"), annotations, metadata.get("labels") or {}
         if known is None or (known.uid, known.generation, known.annotations, known.labels) != told:
             known = parse_fleet(manifest, strict=False)
-        # Of a manifest that has been read only the status is looked at, and that once: see `_pass`.
-        self.fleet, self.version = replace(known, manifest={"status": manifest.get("status")}), stored.version
+        # Of a manifest that has been read only this is looked at, and that once: see `_pass`.
+        kept = {"metadata": {"managedFields": metadata.get("managedFields")}, "status": manifest.get("status")}
+        self.fleet, self.version = replace(known, manifest=kept), stored.version
         return self.fleet
 
 

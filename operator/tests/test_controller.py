@@ -11,11 +11,13 @@ from embereye.units import SECOND
 from embereye_operator import controller as controller_module
 from embereye_operator.controller import Controller, FleetRecord
 from embereye_operator.decide.cluster.watch_lag import WatchLag
+from embereye_operator.decide.manifests.names import MANAGED_BY
 from embereye_operator.decide.rollout.turns import GRACE, Turns
-from embereye_operator.runtime.kubernetes.client.cache import Cache
+from embereye_operator.runtime.kubernetes.client.cache import Cache, key_of
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
-from .fakes import SETTINGS
+from .fakes import SETTINGS, FakeRuntime
+from .test_reconcile import condition, fleet_of
 
 HALL, YARD = "default/sensors/hall", "default/sensors/yard"
 NOW = 1000 * SECOND
@@ -79,3 +81,28 @@ async def test_an_operator_that_waits_for_a_server_that_is_away_is_well(monkeypa
         async with asyncio.timeout(60):
             while controller.unhealthy():
                 await asyncio.sleep(0)
+
+
+class Stocked(FakeRuntime):
+    """Has a cache, as watches fill it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = Cache()
+
+
+async def test_passes_find_out_who_writes_the_number_of_shards_in_turn() -> None:
+    runtime, document = Stocked(), fleet_of(4, autoscaling={"mode": "hpa"})
+    controller = Controller(cast("KubernetesRuntime", runtime), SETTINGS)
+    for turn in range(4):
+        shards, writer = 2 + turn % 2, ("argocd-controller", MANAGED_BY)[turn % 2]
+        owned = {"manager": writer, "time": f"2026-01-01T00:00:0{turn}Z", "fieldsV1": {"f:spec": {"f:shards": {}}}}
+        metadata = {"resourceVersion": str(turn + 1), "generation": turn + 1, "managedFields": [owned]}
+        told = {**document, "metadata": {**document["metadata"], **metadata}}
+        told["spec"] = {**document["spec"], "shards": shards}
+        runtime.cache.put(told)
+        await controller._pass(key_of(told))
+    (known,) = controller.records.values()
+    status, reason, message = condition(known.status, "ScalingActive")
+    assert (status, reason) == ("False", "ShardsContested")
+    assert f"{MANAGED_BY} (3) and argocd-controller (2)" in message
