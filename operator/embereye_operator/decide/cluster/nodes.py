@@ -8,6 +8,7 @@ HEARTBEATS = "kube-node-lease"  # the namespace of kubelets' own leases, each na
 # Seconds without a renewal until a kubelet counts as stopped. It renews every 10 s; Kubernetes itself waits for 50.
 STALE = 15.0
 HARD = ("NoSchedule", "NoExecute")
+ENDED = ("Failed", "Succeeded")  # phases of a pod
 CORDONED = "node.kubernetes.io/unschedulable"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 # A condition of the node, not a wish that pods leave it: these come and go by themselves, and kubelet or the control
@@ -107,8 +108,13 @@ def displaced(node: Node, pod: Mapping[str, Any], *, lost: bool = False) -> Disp
 
 
 def newest(pods: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The pods that are not about to go, the newest last."""
-    staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    """The pods that have neither ended nor are about to go, the newest last."""
+    staying = [
+        pod
+        for pod in pods
+        # One that was evicted, or that its node refused, is kept for long beside the pod that takes its place.
+        if not pod["metadata"].get("deletionTimestamp") and (pod.get("status") or {}).get("phase") not in ENDED
+    ]
     return sorted(staying, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
 
 

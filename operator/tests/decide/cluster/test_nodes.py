@@ -93,6 +93,13 @@ def test_the_newest_of_a_shards_pods_counts_and_none_that_ends() -> None:
     assert [each["metadata"]["uid"] for each in newest(pods)] == ["a", "b"]
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_a_pod_that_has_ended_as_one_that_was_evicted_is_no_shards_any_more(phase: str) -> None:
+    ended = {**pod(uid="a", made="1"), "status": {"phase": phase}}
+    runs = {**pod(uid="b", made="2"), "status": {"phase": "Running"}}
+    assert newest([ended, runs]) == [runs]
+
+
 def test_the_only_shard_counts_as_lost_when_its_node_is() -> None:
     memory = FleetMemory()
     memory.heard({"x-0": None}, 0)
