@@ -94,15 +94,16 @@ class Nodes:
         """
         if not self._synced:
             return set()
+        nodes = dict(self._nodes)  # the watch goes on meanwhile
         placed: dict[str, list[Manifest]] = {}
-        for node in self._nodes.values():
+        for node in nodes.values():
             if node.taints or node.lost:
                 placed[node.name] = await self._shards_pods(fields={"spec.nodeName": node.name})
         suspects: dict[str, list[Manifest]] = defaultdict(list)
         unheard = await self._silent_pods(silent)
         for pod in unheard:
             name = pod["spec"].get("nodeName", "")
-            if name not in placed and name in self._nodes:
+            if name not in placed and name in nodes:
                 suspects[name].append(pod)
         lost = await self.without_heartbeat(suspects)
         placed |= {name: suspects[name] for name in lost}
@@ -110,7 +111,7 @@ class Nodes:
         for name, pods in placed.items():
             for pod in newest(pods):
                 labels = pod["metadata"].get("labels") or {}
-                place = displaced(self._nodes[name], pod, lost=name in lost)
+                place = displaced(nodes[name], pod, lost=name in lost)
                 if place and LABEL_SHARD in labels:
                     fleet = pod["metadata"]["namespace"], labels.get(LABEL_FLEET, "")
                     found.setdefault(fleet, {})[labels[LABEL_SHARD]] = place
