@@ -214,6 +214,31 @@ async def test_what_somebody_removed_is_made_again_and_what_belongs_to_nobody_an
     assert release.secret("hall-sensors-1-identity") is None
 
 
+async def test_while_it_is_looked_what_there_is_nothing_is_issued_anew(
+    release: Release, clock: Callable[[timedelta], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await release.identities.keep([release.namespace])
+    await release.identities.identify(release.fleet, [SHARD])
+    issued = release.secret(f"{SHARD}-identity")["data"]
+    clock(timedelta(minutes=11))
+    asked, may_answer, listed = asyncio.Event(), asyncio.Event(), release.client.list
+
+    async def answer_later(*arguments: Any, **named: Any) -> AsyncIterator[Any]:
+        monkeypatch.setattr(release.client, "list", listed)
+        asked.set()
+        await may_answer.wait()
+        async for secret in listed(*arguments, **named):
+            yield secret
+
+    monkeypatch.setattr(release.client, "list", answer_later)
+    looking = asyncio.create_task(release.identities.keep([release.namespace]))
+    await asked.wait()
+    await release.identities.identify(release.fleet, [SHARD])
+    may_answer.set()
+    await looking
+    assert release.secret(f"{SHARD}-identity")["data"] == issued
+
+
 async def test_a_secret_of_somebody_elses_is_left_as_it_is(release: Release) -> None:
     metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})

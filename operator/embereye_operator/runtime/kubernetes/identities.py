@@ -234,7 +234,7 @@ class Identities:
         name = f"{hub.name}-identity"
         key = self._namespace, name
         if key not in self._known and (stored := await self._read(name)) is not None:
-            self._note(stored, hub)
+            self._known |= _read_kept(stored, hub)
         kept = self._known.get(key)
         if kept is None or (kept.identity, kept.names) != (hub, names) or self._due(kept, now):
             metadata = self._body(self._namespace, name, {})["metadata"] | {"ownerReferences": [self._owner]}
@@ -346,7 +346,7 @@ class Identities:
         Those of another release are left out: that one renews them, and its shards prove themselves to its hub. Of a
         namespace that may not be seen, one that was deleted for example, those that were known stay known.
         """
-        before, self._known = self._known, {}
+        before, found_there = dict(self._known), dict[tuple[str, str], Kept]()
         labels: Any = {LABEL_MANAGED_BY: MANAGED_BY}
         for namespace in namespaces:
             listed = self._client.list(SECRETS, namespace=namespace, labels=labels, chunk_size=50)
@@ -356,13 +356,15 @@ class Identities:
                     kind, _, name = found.get(LABEL_FLEET, "").partition(".")
                     if name and (shard := found.get(LABEL_SHARD)) and self._is_ours(stored["metadata"]):
                         place = stored["metadata"]["namespace"]
-                        self._note(stored, Identity(Role.SHARD, place, shard, f"{place}/{kind}/{name}"))
+                        identity = Identity(Role.SHARD, place, shard, f"{place}/{kind}/{name}")
+                        found_there |= _read_kept(stored, identity)
             except ApiError as error:
                 if error.status.code not in {403, 404}:
-                    self._known = before
                     raise
                 failed.append(error)
-                self._known |= {key: kept for key, kept in before.items() if namespace in {key[0], EVERYWHERE}}
+                found_there |= {key: kept for key, kept in before.items() if namespace in {key[0], EVERYWHERE}}
+        # What passes have issued meanwhile may be newer than what was listed.
+        self._known = found_there | {key: kept for key, kept in self._known.items() if before.get(key) is not kept}
 
     def _is_ours(self, metadata: Mapping[str, Any]) -> bool:
         """Whether this release issued the certificate; an earlier version did not say, but which authority it used."""
@@ -370,19 +372,6 @@ class Identities:
         if release := annotations.get(ANNOTATION_RELEASE):
             return bool(release == self._release)
         return bool(annotations.get(ANNOTATION_TRUSTS) == self._trusts())
-
-    def _note(self, stored: Any, identity: Identity) -> None:
-        metadata = stored["metadata"]
-        annotations = metadata.get("annotations") or {}
-        try:
-            expires = datetime.fromisoformat(annotations.get(ANNOTATION_EXPIRES, ""))
-        except ValueError:
-            return
-        fleet = (metadata.get("labels") or {}).get(LABEL_FLEET, "")
-        key = metadata["namespace"], metadata["name"]
-        names = tuple(filter(None, annotations.get(ANNOTATION_NAMES, "").split(",")))
-        trusts = annotations.get(ANNOTATION_TRUSTS, "")
-        self._known[key] = Kept(identity, fleet, expires, trusts, names, _owner(metadata))
 
 
 @contextlib.contextmanager
@@ -392,6 +381,21 @@ def _noting(failed: list[Exception]) -> Iterator[None]:
         yield
     except (UnavailableError, RefusedError) as error:
         failed.append(error)
+
+
+def _read_kept(stored: Any, identity: Identity) -> dict[tuple[str, str], Kept]:
+    """What is known of a Secret by what it says itself, by its namespace and name; empty where it says nothing."""
+    metadata = stored["metadata"]
+    annotations = metadata.get("annotations") or {}
+    try:
+        expires = datetime.fromisoformat(annotations.get(ANNOTATION_EXPIRES, ""))
+    except ValueError:
+        return {}
+    fleet = (metadata.get("labels") or {}).get(LABEL_FLEET, "")
+    names = tuple(filter(None, annotations.get(ANNOTATION_NAMES, "").split(",")))
+    trusts = annotations.get(ANNOTATION_TRUSTS, "")
+    kept = Kept(identity, fleet, expires, trusts, names, _owner(metadata))
+    return {(metadata["namespace"], metadata["name"]): kept}
 
 
 def _owner(metadata: Mapping[str, Any]) -> str:
