@@ -80,6 +80,18 @@ async def test_what_a_process_said_last_is_told_as_it_ends(tmp_path: Path, scrip
     assert str(told[0]).startswith(f"hub ended with code 2{why}; starting it again in ")
 
 
+async def test_a_process_that_a_signal_without_a_name_ended_is_started_again(tmp_path: Path) -> None:
+    told: list[str] = []
+    supervisor = Supervisor(tmp_path, lambda ended: told.append(str(ended)))
+    script = "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 1)"
+    await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", script)))
+    async with asyncio.timeout(20):
+        while len(told) < 2:
+            await asyncio.sleep(0.05)
+    await supervisor.stop("hub")
+    assert told[0].startswith(f"hub was killed by signal {signal.SIGRTMIN + 1}; starting it again in ")
+
+
 async def test_a_log_that_has_grown_large_is_set_aside_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,12 +51,19 @@ class Exit:
     def __str__(self) -> str:
         if self.failure:
             return f"{self.name} cannot be started: {self.failure}; trying again in {self.retry_in:.1f} s"
-        how = f"was killed by {signal.Signals(-self.code).name}" if self.code < 0 else f"ended with code {self.code}"
+        how = f"was killed by {_signal_name(-self.code)}" if self.code < 0 else f"ended with code {self.code}"
         why = f": {self.said}" if self.said else ""
         if self.hung:
             how, why = f"hung and was ended ({FAILURES} times in a row {self.hung})", ""
         log = f" (log: {self.log})" if self.log else ""
         return f"{self.name} {how}{why}; starting it again in {self.retry_in:.1f} s{log}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of those for real time have none
+        return f"signal {number}"
 
 
 class Supervised:
