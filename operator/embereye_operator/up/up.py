@@ -142,7 +142,7 @@ class Up:
         self._connected = False
         self._metrics_port = options.metrics_port
         self._token = ""
-        self._targets = ""  # as they were written last
+        self._targets: str | None = ""  # as they were written last; None: they could not be
         self._unstored = Unstored()
         self._unwritable = False  # whether it was said that the data folder cannot be written
         self._versions = versions(options.manifests)  # as they were taken, or refused, last
@@ -401,12 +401,16 @@ class Up:
                 labels = {"namespace": fleet.namespace, "kind": fleet.kind, "fleet": fleet.name, "shard": shard}
                 found.append(target("embereye-shard", where["metrics"].split("/")[2], **labels))
         text = json.dumps(found, indent=1)
-        if text != self._targets:
-            try:
-                write_whole(data / TARGETS, text.encode())
-                (data / TARGETS).chmod(0o644)  # Prometheus may be another user
-            except OSError as error:
+        if text == self._targets:
+            return
+        try:
+            write_whole(data / TARGETS, text.encode())
+            (data / TARGETS).chmod(0o644)  # Prometheus may be another user
+        except OSError as error:
+            if self._targets is not None:
                 logger.warning("%s: where metrics are is not told: %s", data, error)
+            self._targets = None
+        else:
             self._targets = text
 
     async def _until_ready(self, stop: asyncio.Event, seconds: float | None) -> bool:

@@ -27,7 +27,7 @@ from embereye_operator.up import up as module
 from embereye_operator.up.display import Lines
 from embereye_operator.up.folder import load_fleets
 from embereye_operator.up.options import UpOptions
-from embereye_operator.up.up import Up
+from embereye_operator.up.up import TARGETS, Up
 
 from .test_up import SENSORS, free_port, house
 
@@ -251,6 +251,23 @@ async def test_the_state_of_a_fleet_is_shown_and_its_file_written_later_where_th
     first, second = capsys.readouterr().out.splitlines()
     assert "cannot be written: No space left on device: make room" in first
     assert "can be written again" in second
+
+
+async def test_where_metrics_are_is_told_once_the_disk_has_room_and_that_it_has_none_once(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    up = begin(sensors())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(module, "write_whole", refuse)
+        for _ in range(2):
+            up._write_targets()
+    assert len(caplog.records) == 1
+    up._write_targets()
+    assert json.loads((tmp_path / TARGETS).read_text())
 
 
 async def test_a_pass_that_is_under_way_makes_nothing_of_a_fleet_that_goes(begin: Begin) -> None:
