@@ -208,6 +208,24 @@ async def test_a_child_that_somebody_else_edits_is_put_right_and_no_device_moves
     assert record(world)["epoch"] == 1
 
 
+async def test_a_child_whose_name_only_looks_like_a_shards_goes_and_holds_up_no_pass() -> None:
+    world = Tried(fleet_of(COUNT))
+    await world.survive()
+    other = copy.deepcopy(world.runtime.objects["Deployment", "hall-sensors-0"])
+    other["metadata"]["name"] = "hall-sensors-01"
+    world.runtime.objects["Deployment", "hall-sensors-01"] = other
+    await world.step()
+    assert [name for kind, name in world.runtime.objects if kind == "Deployment"] == ["hall-sensors-0"]
+
+
+async def test_a_drain_of_what_can_be_no_shard_holds_up_no_pass() -> None:
+    world = Tried(fleet_of(COUNT))
+    await world.survive()
+    world.manifest["metadata"]["annotations"] = {"embereye.dev/drain": f"hall-sensors-{'9' * 5000}, hall-sensors-00"}
+    await world.survive()
+    assert not world.errors
+
+
 async def test_children_whose_owner_was_taken_away_are_adopted() -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     await world.survive()

@@ -1,5 +1,7 @@
 """Names, labels and owners of a fleet's children."""
 
+import re
+
 from embereye_operator.api.exposure import NAME
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import Manifest
@@ -25,8 +27,8 @@ def shard_name(fleet: Fleet, index: int) -> str:
 
 def shard_index(fleet: Fleet, name: str) -> int | None:
     """The index in a shard's name, or None where it is not one of this fleet's."""
-    suffix = name.removeprefix(f"{fleet_name(fleet)}-")
-    return int(suffix) if suffix != name and suffix.isdecimal() else None
+    prefix, _, number = name.rpartition("-")
+    return int(number) if prefix == fleet_name(fleet) and re.fullmatch("0|[1-9][0-9]{0,8}", number) else None
 
 
 def drained(fleet: Fleet) -> list[str]:
