@@ -105,6 +105,34 @@ async def test_an_operator_that_starts_sees_the_others(client: Client) -> None:
     assert runtime._rivals.keys() == {("SensorFleet", "north", "hall")}
 
 
+class Hub:
+    def __init__(self) -> None:
+        self.retained: list[list[str]] = []
+
+    def found_at(self, address: str) -> None:
+        pass
+
+    async def retain(self, fleets: list[str]) -> None:
+        self.retained.append(fleets)
+
+
+async def test_an_operator_that_starts_has_no_hub_forget_fleets_that_it_has_not_seen_yet(client: Client) -> None:
+    client.refused["south"] = 403
+    runtime, hub = made(client, "south", "north"), Hub()
+    runtime._hubs = {"": cast("Any", hub)}
+    north, south = "north/sensors/hall", "south/sensors/hall"
+    await runtime.resync()
+    await runtime.retain([north])
+    assert hub.retained == []
+    client.refused.clear()
+    await runtime.resync()
+    await runtime.retain([north, south])
+    client.refused["south"] = 403
+    await runtime.resync()
+    await runtime.retain([south])
+    assert hub.retained == [[north, south], [south]], "what was known stays known"
+
+
 async def test_whoever_may_see_no_namespace_at_all_sees_nothing(client: Client) -> None:
     client.refused = {"south": 403, "north": 403}
     with pytest.raises(ApiError):

@@ -122,6 +122,7 @@ class KubernetesRuntime:
                 hubs=hubs,
             )
         self._unseen: Mapping[str, str] = {}  # namespace that may not be seen → why
+        self._unlisted = {(kind, each) for kind in FLEETS for each in self._namespaces}  # fleets that were never seen
         self._filled = False  # whether everything was listed once
 
     async def close(self) -> None:
@@ -212,6 +213,7 @@ class KubernetesRuntime:
                 self._expect(key)  # before anything is awaited: the watch may tell it at any moment
         if name == "HorizontalPodAutoscaler":
             self._rivals = {key: named for key, named in self._rivals.items() if key[1] in refused} | rivals
+        self._unlisted -= {(name, namespace) for namespace in self._namespaces if namespace not in refused}
         others = [*self._lists] if name == "ConfigMap" else []
         self.lag.retain(name, [*found, *others])  # what may not be listed, the watch does not tell either
         others += [key for key in self.cache.objects if key[0] == name and key[1] in refused]
@@ -637,9 +639,11 @@ class KubernetesRuntime:
             await self._hubs[hub].tell_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
-        """See Runtime."""
+        """See Runtime. Nothing is forgotten before every fleet was seen that an earlier operator may have told of."""
         self._fence()
         self._check_identity()
+        if self._unlisted:
+            return
         for fleet in self._reports_to.keys() - set(fleets):
             del self._reports_to[fleet]
         away = []
