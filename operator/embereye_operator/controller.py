@@ -156,6 +156,7 @@ class Controller:
             self._elected.set()
             self._queue_all()
         else:
+            self._may_ask.clear()  # whoever does not lead renews no certificate
             self.records.clear()
             if self._settings.turns:
                 self._settings.turns.forget()

@@ -60,6 +60,18 @@ async def test_whoever_leads_no_more_forgets_who_was_halted() -> None:
     assert not turns.why_not(YARD, NOW + 2 * GRACE)
 
 
+async def test_whoever_leads_again_looks_at_no_fleet_before_it_has_seen_to_its_certificate() -> None:
+    controller = Controller(cast("KubernetesRuntime", Runtime()), SETTINGS)
+    controller._may_ask.set()  # it has led before
+    controller.lead(False)
+    controller.lead(True)
+    async with beside(controller._until_may_ask(), name="wait") as waiting:
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        controller._may_ask.set()
+        await waiting
+
+
 class Clock:
     """In place of the module `time`."""
 
