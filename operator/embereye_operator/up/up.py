@@ -157,7 +157,6 @@ class Up:
         check_access(options, fleets)
         if not await self._await_ports(fleets, stop, ENDING_SECONDS if patient else 0.0):
             return 0
-        self._display = self._make_display()
         self._supervisor = Supervisor(None if options.log_here else options.data / "logs", self._process_ended)
         self._runtime = LocalRuntime(
             options.data,
@@ -174,6 +173,7 @@ class Up:
         pages = await serve_pages(metrics_pages(registry), HOST, options.metrics_port)
         self._metrics_port = pages.sockets[0].getsockname()[1]
         started = time.monotonic()
+        self._display = self._make_display()
         try:
             async with Tasks() as tasks:
                 tasks.start(keep_watchdog(), name="keep-watchdog")

@@ -197,6 +197,28 @@ async def test_a_full_disk_is_told_by_the_folder_and_without_a_traceback(
     assert caplog.records == []
 
 
+async def test_a_terminal_is_left_as_it_was_where_the_data_folder_is_of_no_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Lines] = []
+
+    class Screen(Lines):
+        def __init__(self) -> None:
+            super().__init__()
+            shown.append(self)
+
+        def close(self) -> None:
+            shown.remove(self)
+
+    monkeypatch.setattr(Up, "_make_display", lambda _: Screen())
+    (tmp_path / "identity").write_text("no folder")
+    (path := tmp_path / "fleet.yaml").write_text(sensors())
+    options = UpOptions(manifests=[path], data=tmp_path, hub_port=free_port(), console_port=free_port())
+    with pytest.raises(UserError, match="cannot be written"):
+        await Up(options, load_fleets([path])).run(asyncio.Event())
+    assert shown == []
+
+
 @contextmanager
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing can be written but what is there already."""
