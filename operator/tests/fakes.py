@@ -33,6 +33,7 @@ class FakeShard:
     assignment: Assignment = field(default_factory=Assignment)
     dark: dict[str, str] = field(default_factory=dict)  # device → reason
     degraded: dict[str, str] = field(default_factory=dict)  # likewise
+    heard_ns: int = 0  # when its devices were heard last, by its own clock
     draining: bool = False
     refuses: str = ""  # why it takes no assignment
     reachable: bool = True
@@ -66,6 +67,7 @@ class FakeShard:
                 zone=device.zone,
                 covered=not self.why_dark(device.id),
                 reason=self.why_dark(device.id),
+                heard_ns=self.heard_ns,
                 degraded=self.degraded.get(device.id, ""),
             )
             for device in self.assignment.devices

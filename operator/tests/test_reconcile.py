@@ -69,6 +69,22 @@ async def test_a_settled_fleet_is_covered_and_nothing_is_written_any_more() -> N
     assert world.runtime.log == []
 
 
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("its picture does not change", "s-00 (its picture does not change)"),
+        ("silent for 7.0 s, deadline 5 s", "s-00 (silent since 2027-01-15T07:00:"),
+    ],
+)
+async def test_of_a_shard_whose_clock_is_behind_no_device_is_called_silent_that_is_not(reason: str, told: str) -> None:
+    world = World(fleet_of(1))
+    await world.settle()
+    (shard,) = world.runtime.shards.values()
+    shard.heard_ns, shard.dark["s-00"] = world.now - 3_600 * SECOND, reason
+    outcome = await world.step()
+    assert told in condition(outcome.status, "Covered")[2]
+
+
 async def test_a_fleet_of_one_device_is_told_of_as_one() -> None:
     world = World(fleet_of(1))
     outcome = await world.settle()

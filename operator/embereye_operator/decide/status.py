@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from embereye.shard.coverage import SILENT
 from embereye.units import SECOND, counted
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.roster_pb2 import FleetLedger
@@ -353,7 +354,7 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
         return why_not_ready(facts, owner) or f"{owner} does not report it"
     if status.covered:
         return ""
-    if status.heard_ns and facts.now_ns - status.heard_ns > facts.fleet.spec.deadline:
+    if status.heard_ns and status.reason.startswith(SILENT):  # by its shard's clock: ours may be another
         return f"silent since {timestamp(status.heard_ns)}"
     return status.reason or "its shard does not say why"
 

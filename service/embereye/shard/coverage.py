@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from embereye.units import SECOND
 
+SILENT = "silent for"  # as the reason of a device begins that says nothing any more
+
 
 @dataclass(slots=True)
 class Watch:
@@ -19,7 +21,7 @@ class Watch:
             return "never heard"
         silent = now_ns - self.heard_ns
         if silent > deadline_ns:
-            return f"silent for {silent / SECOND:.1f} s, deadline {deadline_ns / SECOND:g} s"
+            return f"{SILENT} {silent / SECOND:.1f} s, deadline {deadline_ns / SECOND:g} s"
         if not self.analysed_ns:
             return "heard, but nothing was analysed yet"
         unseen = now_ns - self.analysed_ns
