@@ -144,6 +144,29 @@ async def test_each_write_fails_once_and_the_end_is_the_same(
         assert world.runtime.dark == set(), f"write {number}"
 
 
+async def test_a_deletion_that_is_refused_is_told_and_holds_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Tried(fleet_of(COUNT, shards=2))
+    await world.survive()
+    tried: list[Any] = []
+
+    async def refuse(manifest: Any) -> None:
+        tried.append(manifest)
+        raise RefusedError("Deployment default/hall-sensors-1 is not deleted: a policy")
+
+    with monkeypatch.context() as policy:
+        policy.setattr(world.runtime, "delete", refuse)
+        world.manifest = fleet_of(COUNT + 1)
+        for _ in range(10):
+            outcome = await world.step()
+        status, reason, message = condition(outcome.status, "Degraded")
+        assert (status, reason) == ("True", "ApplyRefused")
+        assert "a policy" in message
+        assert len(world.runtime.rosters[-1].devices) == COUNT + 1
+        assert 1 <= len(tried) < 10, "it is not tried at every pass"
+    await world.survive()
+    assert [name for kind, name in world.runtime.objects if kind == "Deployment"] == ["hall-sensors-0"]
+
+
 async def test_an_api_server_that_is_down_for_a_minute_changes_nothing_for_the_shards() -> None:
     world = Tried(fleet_of(COUNT, shards=2))
     await world.survive()

@@ -106,9 +106,7 @@ class Applier:
             problems["NameTaken"] = "; ".join([*taken, str(error)])
             return False
         except RefusedError as error:
-            problems["ApplyRefused"] = str(error)
-            self._memory.refuses(name, str(error), generation, now)
-            await self._runtime.event(self._fleet, "Warning", "ApplyRefused", str(error))
+            await self._refused(name, error)
             return False
         if shard:
             rollout.admits(manifest, stored)
@@ -156,11 +154,29 @@ class Applier:
             name = identity(child)[1]
             if identity(child) in wanted or _shard_of(child) in staying or self._waits_for_its_shard(child):
                 continue
-            if not child["metadata"].get("deletionTimestamp"):  # else it waits for somebody's finalizer
-                self._context.actions.append(f"delete {' '.join(identity(child))}")
-                await self._runtime.delete(child)
-            if child["kind"] == "Deployment":
+            waits = child["metadata"].get("deletionTimestamp")  # for somebody's finalizer
+            if (waits or await self._delete(child)) and child["kind"] == "Deployment":
                 self.gone.add(name)
+
+    async def _delete(self, child: Manifest) -> bool:
+        """Whether it was deleted; False where that is refused, which is told."""
+        name = identity(child)
+        if refusal := self._memory.refusal(name, self._fleet.generation, self._snapshot.now):
+            self._context.problems["ApplyRefused"] = refusal
+            return False
+        try:
+            await self._runtime.delete(child)
+        except RefusedError as error:
+            await self._refused(name, error)
+            return False
+        self._memory.refused.pop(name, None)
+        self._context.actions.append(f"delete {' '.join(name)}")
+        return True
+
+    async def _refused(self, name: Identity, error: RefusedError) -> None:
+        self._context.problems["ApplyRefused"] = str(error)
+        self._memory.refuses(name, str(error), self._fleet.generation, self._snapshot.now)
+        await self._runtime.event(self._fleet, "Warning", "ApplyRefused", str(error))
 
     def _waits_for_its_shard(self, child: Manifest) -> bool:
         """Whether it is the Service of a shard that scaling may bring back: a new one would have another address.

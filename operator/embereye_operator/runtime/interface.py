@@ -38,7 +38,10 @@ class Runtime(Protocol):
         ...
 
     async def delete(self, manifest: Manifest) -> None:
-        """Delete a child that `children` returned; no error where it is gone. Its shard drains first."""
+        """Delete a child that `children` returned; no error where it is gone. Its shard drains first.
+
+        RefusedError where that is not allowed.
+        """
         ...
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:

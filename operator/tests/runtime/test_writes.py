@@ -3,7 +3,12 @@
 import copy
 from typing import Any
 
+import pytest
+
+from embereye_operator.errors import RefusedError
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
+
+from .test_refused_namespaces import refusal
 
 RECORD = {
     "apiVersion": "v1",
@@ -52,3 +57,16 @@ async def test_a_patch_whose_watch_is_faster_than_its_answer_counts_as_the_chang
     assert runtime.writes == {("ConfigMap", True): 2}
     await runtime.apply({**RECORD, "data": {"a": "2"}})
     assert runtime.writes["ConfigMap", False] == 1
+
+
+class Policy:
+    """Lets nothing be deleted."""
+
+    async def delete(self, *_: Any, **__: Any) -> None:
+        raise refusal(403)
+
+
+async def test_what_may_not_be_deleted_is_a_refusal_as_what_may_not_be_written() -> None:
+    client: Any = Policy()
+    with pytest.raises(RefusedError, match="hall-sensors-placement is not deleted: refused with 403"):
+        await KubernetesRuntime(client, hub="127.0.0.1:9").delete(RECORD)

@@ -46,6 +46,7 @@ from embereye_operator.runtime.links import Address, Hub, Shards
 logger = logging.getLogger(__name__)
 CHUNK = 50  # objects of one answer to a list: a larger one takes more memory than all that is kept of it
 MARKS_SECONDS = 10.0  # after which it is asked again which Secrets fleets may use
+REFUSALS = frozenset({400, 403, 422})  # by a quota, a policy, a validation
 ALLOWED: Any = {LABEL_ALLOWED: "true"}
 FLUSH_SECONDS = 1.0  # for events that are due when the operator ends
 ALL_NAMESPACES = EVERYWHERE
@@ -365,7 +366,7 @@ class KubernetesRuntime:
         except ApiError as error:
             # 409: somebody was faster; 404: the namespace is going; 429, 5xx: not now.
             what = " ".join(key_of(manifest))
-            if error.status.code in {400, 403, 422}:
+            if error.status.code in REFUSALS:
                 raise RefusedError(f"{what} is refused: {error.status.message}") from error
             error.add_note(f"{what} is not written")
             raise
@@ -450,6 +451,8 @@ class KubernetesRuntime:
         try:
             await self._client.delete(CHILDREN[kind], name, namespace=namespace, cascade=CascadeType.BACKGROUND)
         except httpx.HTTPStatusError as error:  # ApiError is one; without the kind the server knows no such path
+            if error.response.status_code in REFUSALS:
+                raise RefusedError(f"{' '.join(key)} is not deleted: {error}") from error
             if error.response.status_code != 404:
                 raise
             self.cache.drop(key, version_of(manifest))
