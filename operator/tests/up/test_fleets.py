@@ -22,7 +22,7 @@ from embereye.v1.shard_pb2 import ShardStatus
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.runtime.local import runtime as local
 from embereye_operator.runtime.local.processes import Supervisor
-from embereye_operator.runtime.local.runtime import LocalRuntime, listen_ports
+from embereye_operator.runtime.local.runtime import LocalRuntime, listen_ports, simulated_cameras
 from embereye_operator.up import up as module
 from embereye_operator.up.display import Lines
 from embereye_operator.up.folder import load_fleets
@@ -92,6 +92,24 @@ def test_lists_of_devices_without_a_fleet_are_no_fleets(tmp_path: Path) -> None:
     path.write_text(LISTED)
     with pytest.raises(UserError, match="holds no fleet"):
         load_fleets([path])
+
+
+CAMERAS = """
+apiVersion: embereye.dev/v1beta1
+kind: CameraFleet
+metadata: {name: yard}
+spec:
+  cameras:
+    - {id: c-01, zone: yard, source: "http://127.0.0.1:80801/video"}
+    - {id: c-02, zone: yard, source: "http://[::1/video"}
+    - {id: c-03, zone: yard, source: "http://127.0.0.1:8554/video"}
+"""
+
+
+def test_a_camera_whose_address_is_none_is_played_by_nobody_and_ends_nothing(tmp_path: Path) -> None:
+    (path := tmp_path / "fleet.yaml").write_text(CAMERAS)
+    (fleet,) = load_fleets([path]).values()
+    assert simulated_cameras(fleet) == {8554: ["c-03=yard"]}
 
 
 class Waiting(LocalRuntime):

@@ -1,6 +1,7 @@
 """Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
 
 import base64
+import contextlib
 import errno
 import itertools
 import json
@@ -167,9 +168,10 @@ def simulated_cameras(fleet: Fleet) -> dict[int, list[str]]:
     served: dict[int, list[str]] = defaultdict(list)
     if isinstance(fleet.spec, CameraFleetSpec):
         for camera in fleet.spec.cameras:
-            url = urlsplit(camera.source)
-            if url.scheme == "http" and url.hostname in LOOPBACK and url.port:
-                served[url.port].append(f"{camera.id}={camera.zone}")
+            with contextlib.suppress(ValueError):  # it is no URL, as its shard says
+                url = urlsplit(camera.source)
+                if url.scheme == "http" and url.hostname in LOOPBACK and url.port:
+                    served[url.port].append(f"{camera.id}={camera.zone}")
     return dict(served)
 
 
