@@ -8,7 +8,7 @@ import pytest
 
 from embereye.units import SECOND
 from embereye.v1.shard_pb2 import Assignment, AssignResponse
-from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.fleet_memory import REFUSED, FleetMemory
 from embereye_operator.decide.placement.record import PlacementRecord
 from embereye_operator.errors import RefusedError
 
@@ -165,6 +165,28 @@ async def test_a_deletion_that_is_refused_is_told_and_holds_up_nothing_else(monk
         assert 1 <= len(tried) < 10, "it is not tried at every pass"
     await world.survive()
     assert [name for kind, name in world.runtime.objects if kind == "Deployment"] == ["hall-sensors-0"]
+
+
+async def test_a_change_of_the_number_of_shards_that_is_refused_is_told_and_holds_up_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Tried(fleet_of(COUNT, autoscaling={"minShards": 2}))
+    tried: list[int] = []
+
+    async def refuse(_: Any, shards: int) -> None:
+        tried.append(shards)
+        raise RefusedError("SensorFleet default hall is not scaled: a policy")
+
+    with monkeypatch.context() as policy:
+        policy.setattr(world.runtime, "scale", refuse)
+        for _ in range(20):
+            outcome = await world.step()
+        assert condition(outcome.status, "Degraded")[:2] == ("True", "ApplyRefused")
+        assert condition(outcome.status, "Covered")[0] == "True"
+        assert 1 <= len(tried) < 10, "it is not tried at every pass"
+    world.now += REFUSED
+    await world.survive()
+    assert len(world.runtime.shards) == 2
 
 
 async def test_an_api_server_that_is_down_for_a_minute_changes_nothing_for_the_shards() -> None:

@@ -13,6 +13,7 @@ from embereye_operator.decide.scaling.law import Decision, Observed, measure
 from embereye_operator.decide.scaling.writers import latest_write, remember, tell_fight
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import timestamp
+from embereye_operator.errors import RefusedError
 from embereye_operator.reconcile.context import Context
 
 
@@ -65,12 +66,24 @@ def _observe(snapshot: Snapshot, intent: Intent, statuses: Mapping[str, ShardSta
     )
 
 
-async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) -> LastScale:
-    before, after = snapshot.fleet.spec.shards, decision.shards
-    await context.runtime.scale(snapshot.fleet, after)
+async def _set_shards(snapshot: Snapshot, decision: Decision, context: Context) -> LastScale | None:
+    """Change the number of shards; None where that is refused, which is told."""
+    fleet, memory = snapshot.fleet, context.memory
+    before, after = fleet.spec.shards, decision.shards
+    name = fleet.type.resource, fleet.name
+    if refusal := memory.refusal(name, fleet.generation, snapshot.now):
+        context.problems["ApplyRefused"] = refusal
+        return None
+    try:
+        await context.runtime.scale(fleet, after)
+    except RefusedError as error:
+        context.problems["ApplyRefused"] = str(error)
+        memory.refuses(name, str(error), fleet.generation, snapshot.now)
+        return None
+    memory.refused.pop(name, None)
     context.actions.append(f"scale from {before} to {after}")
     message = f"from {before} to {counted(after, 'shard')}: {decision.reason}"
-    await context.runtime.event(snapshot.fleet, "Normal", "Scaled", message)
+    await context.runtime.event(fleet, "Normal", "Scaled", message)
     return LastScale(timestamp(snapshot.label), before, after, decision.reason[:1024], dict(decision.inputs))
 
 

@@ -76,7 +76,10 @@ class Runtime(Protocol):
         ...
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
-        """Set spec.shards by the scale subresource, only where it still is what `fleet` says."""
+        """Set spec.shards by the scale subresource, only where it still is what `fleet` says.
+
+        RefusedError where that is not allowed.
+        """
         ...
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:

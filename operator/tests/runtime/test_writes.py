@@ -4,10 +4,13 @@ import copy
 from typing import Any
 
 import pytest
+from lightkube.core.exceptions import ApiError
 
+from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.errors import RefusedError
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
+from ..test_reconcile import fleet_of
 from .test_refused_namespaces import refusal
 
 RECORD = {
@@ -60,13 +63,27 @@ async def test_a_patch_whose_watch_is_faster_than_its_answer_counts_as_the_chang
 
 
 class Policy:
-    """Lets nothing be deleted."""
+    """Lets nothing be deleted or changed."""
+
+    def __init__(self, code: int = 403) -> None:
+        self.code = code
 
     async def delete(self, *_: Any, **__: Any) -> None:
-        raise refusal(403)
+        raise refusal(self.code)
+
+    patch = delete
 
 
 async def test_what_may_not_be_deleted_is_a_refusal_as_what_may_not_be_written() -> None:
     client: Any = Policy()
     with pytest.raises(RefusedError, match="hall-sensors-placement is not deleted: refused with 403"):
         await KubernetesRuntime(client, hub="127.0.0.1:9").delete(RECORD)
+
+
+@pytest.mark.parametrize(("code", "error"), [(403, RefusedError), (422, ApiError)])
+async def test_what_may_not_be_scaled_is_a_refusal_and_what_somebody_else_scaled_meanwhile_is_none(
+    code: int, error: type[Exception]
+) -> None:
+    client: Any = Policy(code)
+    with pytest.raises(error, match=f"refused with {code}"):
+        await KubernetesRuntime(client, hub="127.0.0.1:9").scale(parse_fleet(fleet_of()), 2)

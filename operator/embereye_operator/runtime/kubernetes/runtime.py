@@ -465,10 +465,15 @@ class KubernetesRuntime:
             {"op": "test", "path": "/spec/replicas", "value": fleet.spec.shards},
             {"op": "replace", "path": "/spec/replicas", "value": shards},
         ]
-        await self._client.patch(
-            FLEETS[fleet.type.resource].Scale, fleet.name, patch, namespace=fleet.namespace, patch_type=PatchType.JSON,
-            field_manager=MANAGED_BY,
-        )  # fmt: skip
+        try:
+            await self._client.patch(
+                FLEETS[fleet.type.resource].Scale, fleet.name, patch, namespace=fleet.namespace,
+                patch_type=PatchType.JSON, field_manager=MANAGED_BY,
+            )  # fmt: skip
+        except ApiError as error:
+            if error.status.code not in REFUSALS or error.status.code == 422:
+                raise
+            raise RefusedError(f"{fleet.key} is not scaled: {error.status.message}") from error
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
         """See Runtime."""
