@@ -12,6 +12,8 @@ from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY, placeme
 from embereye_operator.decide.manifests.names import shard_index
 from embereye_operator.decide.placement.assignments import decode
 
+MAX_EPOCH = 2**63 - 1  # so that there is always a next one, also on the wire
+
 
 @dataclass(frozen=True)
 class Move:
@@ -59,8 +61,11 @@ def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRe
     assignments = {name: decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
     try:
         raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
+        epoch = int(raw.get("epoch", 0))
+        if not 0 <= epoch <= MAX_EPOCH:
+            raise ValueError(f"{epoch} is no epoch")
         return PlacementRecord(
-            epoch=int(raw.get("epoch", 0)),
+            epoch=epoch,
             devices={str(device): str(shard) for device, shard in raw.get("devices", {}).items()},
             members=_shards(fleet, raw.get("members", ())),
             shards=_shards(fleet, raw.get("shards", ())),
@@ -70,7 +75,7 @@ def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRe
             },
             assignments=assignments,
         )
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
         return PlacementRecord(assignments=assignments)
 
 
