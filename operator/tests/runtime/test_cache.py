@@ -6,6 +6,8 @@ import pytest
 
 from embereye_operator.runtime.kubernetes.client.cache import WINDOW, Cache, key_of
 
+from .test_refused_namespaces import FLEET, Client, Listed, made
+
 
 def config_map(name: str, version: int, text: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {
@@ -36,3 +38,26 @@ def test_what_many_objects_say_alike_is_kept_once() -> None:
         cache.put(config_map(f"m-{number}", number, f"{alike} {number}"))
     sizes = [len(stored._packed) for stored in cache.objects.values()]
     assert max(sizes) < 150
+
+
+class Restorable(Client):
+    version = "9"  # of lists
+
+    def list(self, *arguments: Any, **named: Any) -> Listed:
+        found = super().list(*arguments, **named)
+        found.resourceVersion = self.version
+        return found
+
+
+async def test_after_a_restore_from_a_backup_what_is_kept_is_not_gone_on_with() -> None:
+    client = Restorable()
+    client.put(FLEET, "north", "hall")
+    runtime = made(client, "north")
+    for _ in range(2):
+        await runtime.resync()
+        assert not runtime.lag.dead(0.0)
+    client.objects.clear()
+    client.put(FLEET, "north", "hall", metadata={"resourceVersion": "3"}, spec={"shards": 2})
+    client.version = "4"
+    await runtime.resync()
+    assert "restored" in runtime.lag.dead(0.0)

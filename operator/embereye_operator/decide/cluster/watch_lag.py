@@ -1,4 +1,4 @@
-"""How a watch that has died is told from one that is only slow: by the events that it leaves out."""
+"""How a watch that has died is told from one that is only slow, by the events that it leaves out; and a restore."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -16,6 +16,8 @@ class WatchLag:
     _expected: dict[tuple[str, str, str], tuple[int, float]] = field(
         default_factory=dict
     )  # object → version, since when
+    _versions: dict[str, int] = field(default_factory=dict)  # kind → as of which it was listed last
+    _restored: str = ""  # why nothing that is known counts any more
 
     def expect(self, key: tuple[str, str, str], version: int, now: float) -> None:
         """Note that a list told `key` at a `version` that neither a watch nor our own writing had told.
@@ -23,6 +25,15 @@ class WatchLag:
         `now` is in monotonic seconds. One that is expected already keeps its time: it may change at every list.
         """
         self._expected.setdefault(key, (version, now))
+
+    def listed(self, kind: str, version: int) -> None:
+        """Note as of which version all objects of `kind` were listed: those of one server only grow."""
+        if version < (before := self._versions.get(kind, 0)):
+            self._restored = (
+                f"{kind} was listed as of version {version} after {before}: the API server was restored from a backup, "
+                "and what is known of it counts as newer than what it has"
+            )
+        self._versions[kind] = version
 
     def retain(self, kind: str, there: Collection[tuple[str, str, str]]) -> None:
         """Expect nothing of `kind` that is not `there` any more."""
@@ -36,7 +47,9 @@ class WatchLag:
             del self._expected[key]
 
     def dead(self, now: float) -> str:
-        """Why a watch counts as dead at `now`; '' where none does."""
+        """Why a watch counts as dead at `now`, or all of them do; '' where none does."""
+        if self._restored:
+            return self._restored
         for (kind, namespace, name), (version, since) in self._expected.items():
             if now - since > LIMIT:
                 what = f"{kind} {namespace}/{name}"

@@ -214,11 +214,13 @@ class KubernetesRuntime:
                 self._expect(key)  # before anything is awaited: the watch may tell it at any moment
         if name == "HorizontalPodAutoscaler":
             self._rivals = {key: named for key, named in self._rivals.items() if key[1] in refused} | rivals
+        version = min(versions)
+        self.lag.listed(name, version)
         self._unlisted -= {(name, namespace) for namespace in self._namespaces if namespace not in refused}
         others = [*self._lists] if name == "ConfigMap" else []
         self.lag.retain(name, [*found, *others])  # what may not be listed, the watch does not tell either
         others += [key for key in self.cache.objects if key[0] == name and key[1] in refused]
-        gone = self.cache.replace(name, found, min(versions), others=others)
+        gone = self.cache.replace(name, found, version, others=others)
         for key in gone if name in FLEETS else ():
             self._refer(key, ())
         return [] if name in UNWATCHED and name in self._offered else [*news, *gone]

@@ -1,4 +1,4 @@
-"""A watch that is dead, a watch that is only slow."""
+"""A watch that is dead, a watch that is only slow, and versions that begin again."""
 
 from embereye_operator.decide.cluster.watch_lag import LIMIT, WatchLag
 
@@ -48,3 +48,14 @@ def test_what_is_gone_is_not_expected() -> None:
     assert "hall" in lag.dead(200)
     lag.retain("SensorFleet", [])
     assert not lag.dead(200)
+
+
+def test_a_server_whose_versions_begin_again_was_restored_and_nothing_watches_what_it_has() -> None:
+    lag = WatchLag()
+    lag.listed("SensorFleet", 900)
+    lag.listed("Deployment", 899)
+    lag.listed("SensorFleet", 900)
+    assert not lag.dead(200)
+    lag.listed("SensorFleet", 400)
+    lag.listed("SensorFleet", 401)
+    assert "SensorFleet was listed as of version 400 after 900" in lag.dead(200)
