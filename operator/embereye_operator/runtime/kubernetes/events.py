@@ -75,17 +75,25 @@ class EventWriter:
             logger.info("events are left untold: %s", str(error) or type(error).__name__)
 
     async def _write_due(self) -> None:
+        failed: dict[str, ApiError] = {}  # by namespace: a webhook may fail in one of them alone
         for entry in self._correlator.due(time.monotonic()):
-            count = entry.count
+            count, namespace = entry.count, _about(entry).namespace
+            if namespace in failed:
+                continue
             try:
                 await self._write(entry)
             except ApiError as error:
-                if error.status.code not in NEVER:
+                if error.status.code == 429:
                     raise
+                if error.status.code not in NEVER:
+                    failed[namespace] = error
+                    continue
                 self._tell_once(f"{entry.reason}: {error.status.message}")
                 self._correlator.gave_up(entry)
             else:
                 self._correlator.wrote(entry, count, time.monotonic())
+        if failed:
+            raise next(iter(failed.values()))
 
     async def _write(self, entry: Entry) -> None:
         if not entry.name:
