@@ -106,6 +106,7 @@ class FakeRuntime:
         self.told_hub = ""
         self.hub_found = ""
         self.hub_is_down = False
+        self.hub_has = 0  # the epoch of the roster that it has, as it said last
         self.ledger: FleetLedger | None = None
         self.scaling: FleetScaling | None = None  # that the hub was told last
         self.refused: dict[tuple[str, str], str] = {}
@@ -164,6 +165,9 @@ class FakeRuntime:
     def hub_address(self, name: str) -> str:
         return self.hub_found
 
+    def hub_epoch(self, fleet: Fleet, hub: str) -> int:
+        return self.hub_has
+
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         known = self.shards.get(shard)
         return known.status() if known and known.reachable else None
@@ -212,6 +216,8 @@ class FakeRuntime:
         self.told_hub = hub
         if self.hub_is_down:
             raise UnavailableError("hub hub:50052 cannot be told the roster: UNAVAILABLE")
+        if roster.epoch < self.hub_has:
+            raise UnavailableError("hub hub:50052 cannot be told the roster: FAILED_PRECONDITION")
         self.rosters.append(roster)
         return self.ledger
 

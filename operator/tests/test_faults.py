@@ -296,6 +296,20 @@ async def test_children_whose_owner_was_taken_away_are_adopted() -> None:
     assert world.owners() == owners
 
 
+@pytest.mark.parametrize("known", ["first", "later"])
+async def test_a_hub_that_has_a_newer_roster_of_a_namesake_before_is_told_of_the_fleet(known: str) -> None:
+    world = Tried(fleet_of(COUNT, shards=2))
+    if known == "later":
+        await world.survive()
+    world.runtime.hub_has = 17
+    await world.survive()
+    assert world.runtime.rosters[-1].epoch == record(world)["epoch"] == 18
+    assert {shard.assignment.epoch for shard in world.runtime.shards.values()} == {18}
+    world.runtime.hub_has = 18
+    await world.survive()
+    assert record(world)["epoch"] == 18
+
+
 async def test_a_fleet_that_changes_in_the_middle_of_a_handover_still_ends_with_one_owner_each() -> None:
     world = Tried(fleet_of(COUNT))
     await world.survive()

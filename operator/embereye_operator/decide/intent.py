@@ -113,6 +113,7 @@ def basis_of(snapshot: Snapshot, intent: Intent, settings: Settings) -> Any:
     """All that the children follow from; None where that cannot be told, or something is on its way."""
     record, placement = snapshot.record, intent.plan
     told = all(status and status.epoch == record.epoch for status in snapshot.statuses.values())
+    told = told and snapshot.hub_epoch <= record.epoch
     quiet = told and not placement.moving and not intent.leaving and placement.placement == record.devices
     if not quiet or not all(snapshot.versions.values()) or not snapshot.declared_by:
         return None
@@ -198,7 +199,7 @@ def build_change(
 def _epoch_floor(snapshot: Snapshot) -> int:
     """The highest epoch that anyone may have seen, should the record be lost."""
     seen = [status.epoch for status in snapshot.statuses.values() if status]
-    return max([snapshot.record.epoch, snapshot.previous.placement_epoch, *seen])
+    return max([snapshot.record.epoch, snapshot.previous.placement_epoch, snapshot.hub_epoch, *seen])
 
 
 def _pods_to_replace(snapshot: Snapshot, wanted: Sequence[str], children: Children) -> dict[str, str]:

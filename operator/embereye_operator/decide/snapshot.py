@@ -41,6 +41,7 @@ class Snapshot:
     rivals: Sequence[str]  # autoscalers that are none of ours
     hub: NamedHub | None = None  # that it reports to; None: it cannot be told which, and all stays as it is
     hub_address: str = ""  # of `hub`, without a name; "" where that is not known
+    hub_epoch: int = 0  # of the roster that it has of the fleet, or of a namesake before; 0: none is known of
     stepped: int = 0  # nanoseconds that the wall clock is ahead of `now`
 
     @property

@@ -58,6 +58,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         rivals=runtime.rivals(fleet),
         hub=hub,
         hub_address=runtime.hub_address(hub.name) if hub else "",
+        hub_epoch=runtime.hub_epoch(fleet, hub.name) if hub else 0,
     )
 
 

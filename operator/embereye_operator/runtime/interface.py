@@ -67,6 +67,10 @@ class Runtime(Protocol):
         """Where shards reach a hub, by its name, without asking for names; "" where that is not known."""
         ...
 
+    def hub_epoch(self, fleet: Fleet, hub: str) -> int:
+        """The epoch of the fleet's roster that a hub has, as far as it said; 0: none. It takes no older one."""
+        ...
+
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
         """The shard's own word, with each device; None where it cannot be had within about a second."""
         ...

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import grpc
@@ -189,6 +189,7 @@ class Hub(_Caller):
         """`address` is the host:port of its control port."""
         super().__init__(credentials)
         self.address = address
+        self.epochs: Mapping[str, int] = {}  # of the rosters that it has, by fleet, as it said last
         self._found = ""
         self._by_name = False
         self._told: dict[str, tuple[FleetRoster, float, FleetLedger | None]] = {}  # fleet → roster, monotonic seconds
@@ -220,7 +221,8 @@ class Hub(_Caller):
         for fleet in set(self._told) - set(fleets):
             del self._told[fleet]
         request = RetainRequest(fleets=fleets)
-        await self._call(lambda link: RosterStub(link).Retain(request, timeout=TIMEOUT))
+        response = await self._call(lambda link: RosterStub(link).Retain(request, timeout=TIMEOUT))
+        self.epochs = dict(response.epochs)
 
     async def answers(self) -> bool:
         """Whether the hub is there and serves."""

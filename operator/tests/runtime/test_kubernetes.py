@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import grpc
 import pytest
 from harness.servers.apiserver import ApiServer, path_of
 from lightkube import AsyncClient, KubeConfig
@@ -58,8 +59,10 @@ class ServedHub(RosterServicer):
     scaling: FleetScaling | None = None  # the latest
     calls: int = 0
 
-    async def Set(self, request: FleetRoster, context: object) -> RosterResponse:
+    async def Set(self, request: FleetRoster, context: Any) -> RosterResponse:
         self.calls += 1
+        if (known := self.rosters.get(request.fleet)) and request.epoch < known.epoch:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "it is older than the one in force")
         self.rosters[request.fleet] = request
         return RosterResponse(epochs={name: roster.epoch for name, roster in self.rosters.items()})
 
@@ -185,6 +188,19 @@ async def test_the_hub_hears_of_a_roster_once_and_forgets_what_is_not_retained(b
     assert bench.hub.calls == told
     await bench.runtime.retain([])
     assert not bench.hub.rosters
+
+
+async def test_a_hub_that_still_knows_a_namesake_hears_of_a_fleet_that_is_declared_anew(
+    bench: Bench, namespace: str
+) -> None:
+    key = f"{namespace}/sensors/hall"
+    bench.hub.rosters[key] = FleetRoster(fleet=key, epoch=17)
+    await settle(bench)
+    assert bench.hub.rosters[key].epoch == 17
+    await bench.runtime.retain([key])
+    await settle(bench)
+    assert bench.hub.rosters[key].epoch == 18
+    assert len(bench.hub.rosters[key].devices) == 4
 
 
 async def test_a_record_decided_on_an_older_one_is_refused_by_the_server(bench: Bench, namespace: str) -> None:

@@ -580,6 +580,10 @@ class KubernetesRuntime:
         """See Runtime."""
         return self._hub_pods[name].address
 
+    def hub_epoch(self, fleet: Fleet, hub: str) -> int:
+        """See Runtime."""
+        return self._hubs[hub].epochs.get(fleet.key, 0)
+
     async def keep_identities(self) -> None:
         """Make and renew certificates; ask for it every minute."""
         if self.identities is None:

@@ -283,6 +283,10 @@ class LocalRuntime:
         """Shards are started with a number."""
         return ""
 
+    def hub_epoch(self, fleet: Fleet, hub: str) -> int:
+        """As the hub said."""
+        return self._hub.epochs.get(fleet.key, 0)
+
     def _told_names(self) -> Sequence[str]:
         return () if self._reach.advertised in OWN_NAMES else (self._reach.advertised,)
 
