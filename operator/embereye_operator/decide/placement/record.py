@@ -12,7 +12,7 @@ from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY, placeme
 from embereye_operator.decide.manifests.names import shard_index
 from embereye_operator.decide.placement.assignments import decode
 
-MAX_EPOCH = 2**63 - 1  # so that there is always a next one, also on the wire
+MAX_EPOCH = 2**32 - 1  # shards and hub refuse what is further than 2**32 from what they know
 
 
 @dataclass(frozen=True)
