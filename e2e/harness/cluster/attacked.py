@@ -187,6 +187,11 @@ class Release:
         await device.fire(ADC1=3600)
         return device.zone, time.monotonic()
 
+    def put_out(self) -> None:
+        """Have all that burns say that it is quiet again; its alarm stays."""
+        for number in range(self._burnt):
+            self.site.texts[fire_id(number)].rest()
+
     def gap(self, since: float, until: float) -> float:
         """The longest time that any probed sensor was without an acknowledgement, in seconds."""
         return max(prober.gap(since, until) for prober in self.site.ingest)

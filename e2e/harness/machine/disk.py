@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SIZE_MB = 192  # the history of a whole matrix, and the write-ahead logs of nine databases
+SIZE_MB = 64
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ class Building(Protocol):
     async def ignite(self) -> tuple[str, float]:
         """Let one more sensor burn; its zone, and when its first line was written, monotonic seconds."""
 
+    def put_out(self) -> None:
+        """Have all that burns say that it is quiet again; its alarm stays."""
+
     def gap(self, since: float, until: float) -> float:
         """The longest time that any probed sensor was without an acknowledgement, in seconds."""
 

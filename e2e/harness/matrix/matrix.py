@@ -224,6 +224,7 @@ async def try_faults(
     outcome = _judge(site, prober.lit(acknowledged), faults, problem=problem, recovery=recovery, recovery_limit=limit,
                   burning=burning, gap=site.gap(began, ended), moved=site.moved(began, ended),
                   back=site.taken_back() - back_before)  # fmt: skip
+    site.put_out()  # each that burns is told again every second, which would fill the disk by and by
     feed_gap = round(site.witness.gap(began, ended), 2)
     return replace(outcome, **fired, feed_gap=feed_gap, pressure=round(min(busy, 1.0), 2))
 
