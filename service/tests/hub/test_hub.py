@@ -50,9 +50,9 @@ class Clock:
 
 
 @asynccontextmanager
-async def running(stored: Stored, clock: Clock) -> AsyncIterator[Hub]:
+async def running(stored: Stored, clock: Clock, retention_ns: int = 3600 * SECOND) -> AsyncIterator[Hub]:
     store = stored.threads()
-    hub = Hub(store, retention_ns=3600 * SECOND, clock=clock.wall, steady=clock.steady, leases=clock.leases)
+    hub = Hub(store, retention_ns=retention_ns, clock=clock.wall, steady=clock.steady, leases=clock.leases)
     await hub.open()
     task = asyncio.ensure_future(hub.run())
     try:
@@ -444,6 +444,27 @@ async def test_history_is_as_old_as_time_has_passed_and_labelled_by_the_wall_clo
         async with asyncio.timeout(20):
             while await hub.history.events(0, 9):
                 await asyncio.sleep(0.01)
+
+
+async def test_reports_are_known_for_a_day_and_their_alarm_for_as_long_as_history_is_kept(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("embereye.hub.storage.history.PRUNE_SECONDS", 0.01)
+    clock = Clock()
+    async with running(stored, clock, retention_ns=90 * DAY) as hub:
+        seen = sign("one", clock)
+        hub.inbox.admit(seen, lambda _: None)
+        assert await hub.committer.flush(5)
+        clock.now += DAY - SECOND
+        await asyncio.sleep(0.2)
+        assert await hub._store.read(lambda store: store.known(["one"]))
+        clock.now += 2 * SECOND
+        async with asyncio.timeout(20):
+            while await hub._store.read(lambda store: store.known(["one"])):
+                await asyncio.sleep(0.01)
+        hub.inbox.admit(seen, lambda _: None)
+        assert await hub.committer.flush(5)
+        assert len(await hub.history.events(0, 9)) == 1
 
 
 def test_the_cursor_never_goes_back_although_retention_took_every_event(stored: Stored) -> None:

@@ -14,6 +14,7 @@ from embereye.hub.storage.alarms import AlarmQuery
 from embereye.hub.storage.committer import Committer
 from embereye.hub.storage.store import ENDLESS, EventBounds, Store, StoreThreads
 from embereye.process.timing.clock import Timeline
+from embereye.units import DAY
 from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.timeline import PastAlarm
 
@@ -24,6 +25,9 @@ PART = 500  # events read at once
 FEW_ZONES = 20  # that the database looks for by itself
 MAX_LOOKED_AT = 5_000  # events, for one answer
 PRUNE_SECONDS = 60.0  # between two rounds
+# For which it is known which reports were taken: what burns is reported every second, 30 MB in a day. One that comes
+# again later is of a sign that its zone knows.
+REPORTS_NS = DAY
 PAUSE_SECONDS = 0.05  # within one, so that pruning never delays an alarm
 
 
@@ -122,13 +126,13 @@ class History:
         while True:
             await asyncio.sleep(PRUNE_SECONDS)
             try:
-                while not committer.failing and await self._prune_some(clock() - retention_ns):
+                while not committer.failing and await self._prune_some(clock(), retention_ns):
                     await asyncio.sleep(PAUSE_SECONDS)
             except StoreError as error:
                 logger.warning("old history could not be removed: %s", error)
 
-    async def _prune_some(self, before_ns: int) -> int:
-        return await self._store.write(lambda store: store.prune(before_ns))
+    async def _prune_some(self, now_ns: int, retention_ns: int) -> int:
+        return await self._store.write(lambda store: store.prune(now_ns - retention_ns, now_ns - REPORTS_NS))
 
 
 def history_limit(limit: int) -> int:

@@ -384,13 +384,16 @@ class Store:
                     DO UPDATE SET alarmed_ns = excluded.alarmed_ns, delay_ns = excluded.delay_ns"""
                 db.execute(upsert, (fleet, shard, *alarmed))
 
-    def prune(self, before_ns: int) -> int:
-        """Forget some of what is older than `before_ns`; returns how many rows went, 0 when there are no more."""
+    def prune(self, before_ns: int, reports_ns: int = 0) -> int:
+        """Forget some of what is older than `before_ns`; returns how many rows went, 0 when there are no more.
+
+        Which reports were taken is forgotten before `reports_ns`, too.
+        """
         db, before_ns = self._db, max(0, before_ns)  # SQLite takes no number below -2**63
         with db.transaction():
             gone = db.execute(
                 "DELETE FROM evidence WHERE id IN (SELECT id FROM evidence WHERE received_ns < ? LIMIT ?)",
-                (before_ns, PRUNE_ROWS),
+                (max(before_ns, reports_ns), PRUNE_ROWS),
             )
             # Events are old at the front: looking at all of them once a minute would not do.
             gone += db.execute(
