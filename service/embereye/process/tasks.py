@@ -106,6 +106,17 @@ def no_stray_cancellation(what: str) -> Iterator[None]:
         raise CalledOffError(f"{what} was called off") from error
 
 
+def raise_if_cancelled() -> None:
+    """Raise the cancellation of the running task that a library, called before this, has swallowed.
+
+    Before Python 3.12 `asyncio.wait_for` does where what it waits for is over in the same moment, and whoever cancelled
+    the task waits for its end for ever.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 @asynccontextmanager
 async def beside(coroutine: Coroutine[Any, Any, T], *, name: str) -> AsyncIterator[asyncio.Task[T]]:
     """Run `coroutine` while the block runs; at its end the task is cancelled and waited for.

@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 
 from embereye.hub.bus.options import BusOptions
 from embereye.process.lifecycle import UserError
+from embereye.process.tasks import raise_if_cancelled
 
 DIAL_SECONDS = 3.0  # for one server to answer
 ANSWER_SECONDS = 3.0  # for a call
@@ -77,6 +78,7 @@ class Connection:
             password=secrets.get("password"),
             token=secrets.get("token"),
         )
+        raise_if_cancelled()
         self._check_tls()
 
     def _over_tls(self, secret: str) -> Callable[[], str]:
@@ -111,6 +113,7 @@ class Connection:
         """Have `arrived` called with each message; BusError."""
         with translated():
             await self._client.subscribe(subject, cb=arrived)
+        raise_if_cancelled()
 
     async def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
@@ -128,6 +131,8 @@ class Connection:
             raise BusError("it has no JetStream, or this user may not use it: start nats-server with -js") from None
         except ERRORS as error:
             raise BusError(f"{call}: {sentence(error)}") from error
+        finally:
+            raise_if_cancelled()
         return checked(answer.data, call)
 
     async def close(self) -> None:

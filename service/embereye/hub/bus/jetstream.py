@@ -14,7 +14,7 @@ from embereye.hub.bus.publisher import Publisher
 from embereye.hub.bus.records import Position
 from embereye.hub.bus.stream import Stream, StreamState
 from embereye.process.lifecycle import UserError
-from embereye.process.tasks import beside, failure_of
+from embereye.process.tasks import beside, failure_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 
@@ -102,6 +102,7 @@ class JetStreamBus:
             except Exception as error:  # alarms do not wait for NATS, whatever it says
                 logger.exception("NATS: what was not foreseen")
                 self._note_broken(sentence(error))
+            raise_if_cancelled()
             await asyncio.sleep(self._backoff.next())
 
     def _note_broken(self, why: str) -> None:

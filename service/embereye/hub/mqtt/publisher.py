@@ -21,7 +21,7 @@ from embereye.hub.mqtt.retained import RetainedTopics
 from embereye.hub.zones import Zones
 from embereye.process.connecting import connect_any
 from embereye.process.lifecycle import UserError
-from embereye.process.tasks import beside, first_of
+from embereye.process.tasks import beside, first_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 
 logger = logging.getLogger(__name__)
@@ -86,6 +86,7 @@ class MqttPublisher:
                     await self._connect()
                 except (aiomqtt.MqttError, BrokerError, UserError, OSError, ValueError) as error:
                     self._note_failing(str(error) or type(error).__name__)
+                raise_if_cancelled()
                 self._proved.clear()
                 await first_of(self._stopping.wait(), timeout=self._backoff.next())
         finally:
@@ -158,6 +159,7 @@ class MqttPublisher:
 
     async def _subscribe(self, client: aiomqtt.Client, topic: str, qos: int) -> None:
         (answer,) = await client.subscribe(topic, qos)
+        raise_if_cancelled()
         if (answer if isinstance(answer, int) else answer.value) >= 0x80:
             raise BrokerError(f"it does not let this user read {topic}")
 
@@ -212,6 +214,7 @@ class MqttPublisher:
 
     async def _publish(self, client: aiomqtt.Client, topic: str, payload: bytes) -> None:
         await client.publish(topic, payload, qos=1, retain=True)
+        raise_if_cancelled()
         self.published += 1
         if payload:
             self._told[topic] = payload

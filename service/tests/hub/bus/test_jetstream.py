@@ -14,6 +14,7 @@ from harness.need import NATS
 from harness.servers.certificates import SiteAuthority
 from harness.servers.nats import PASSWORD, USER, Nats
 from harness.stored import Stored
+from nats.aio.client import Client
 
 from embereye.hub.bus import jetstream
 from embereye.hub.bus.connection import BusError, Connection, dial
@@ -94,6 +95,29 @@ async def connected(options: BusOptions) -> AsyncIterator[Connection]:
 @pytest.fixture
 def options(own_nats: Nats) -> BusOptions:
     return read_bus(own_nats.address)
+
+
+@pytest.mark.parametrize("call", ["connect", "subscribe", "request"])
+async def test_it_ends_where_the_library_swallows_that_it_is_cancelled(
+    options: BusOptions, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """As `asyncio.wait_for` does, which the library waits by: a hub was not ready, or did not end."""
+    make, called = getattr(Client, call), asyncio.Event()
+
+    async def swallow(*arguments: object, **options: object) -> object:
+        answer = await make(*arguments, **options)
+        called.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(2)
+        return answer
+
+    monkeypatch.setattr(Client, call, swallow)
+    running = asyncio.ensure_future(JetStreamBus(options).run())
+    async with asyncio.timeout(10):
+        await called.wait()
+        running.cancel()
+        await asyncio.wait({running})
+    assert running.cancelled()
 
 
 async def test_what_the_stream_has_counts_once_whatever_is_sent_and_delivered_again(
