@@ -203,10 +203,11 @@ def addresses_table(fleet: Fleet) -> str:
 
 def shard_of(fleet: Fleet, text: str) -> str:
     """The full name of a shard that a person named, by name or number."""
-    index = int(text) if text.isdecimal() else shard_index(fleet, text)
-    if index is None:
+    prefix, _, number = text.rpartition("-")
+    name = shard_name(fleet, int(number)) if number.isdecimal() and len(number) < 10 else text
+    if shard_index(fleet, name) is None or prefix not in {"", name.rpartition("-")[0]}:
         raise UserError(f"{text} is not a shard of {fleet.name}: they are called {shard_name(fleet, 0)} and so on")
-    return shard_name(fleet, index)
+    return name
 
 
 # --- commands -------------------------------------------------------------------------------------------------------

@@ -120,8 +120,9 @@ def test_a_shard_is_named_by_name_or_number() -> None:
     fleet = parse_fleet(fleet_of())
     for text in ("1", "01", "hall-sensors-1", "hall-sensors-01"):
         assert plugin.shard_of(fleet, text) == "hall-sensors-1"
-    with pytest.raises(UserError, match="not a shard of hall"):
-        plugin.shard_of(fleet, "yard-sensors-1")
+    for text in ("yard-sensors-1", "hall", "hall-sensors", "hall-sensors-x", "9" * 5_000):
+        with pytest.raises(UserError, match="not a shard of hall"):
+            plugin.shard_of(fleet, text)
 
 
 def test_without_a_cluster_the_remedy_is_told(

@@ -1,5 +1,6 @@
 """Durations, sizes and lists as people write them on a command line."""
 
+import os
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from types import ModuleType
@@ -88,6 +89,7 @@ def test_a_seed_is_what_chance_can_follow_from() -> None:
 def test_a_variable_with_roles_that_are_none_is_told_by_its_option(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(os, "umask", lambda _: 0o022)  # which a hub sets for its whole process
     provider = ["--oidc-issuer", "https://login.example", "--oidc-client-id", "embereye"]
     for roles, wrong in (("operator=wardens boss=all", "boss"), ("wardens", '"wardens" is not of the form ROLE=VALUE')):
         monkeypatch.setenv("EMBEREYE_OIDC_ROLES", roles)
