@@ -30,6 +30,7 @@ async function load() {
   if (pageName() !== "plan") return;
   draw();
   lookThrough();
+  if (plan.editing && unknown) find();
 }
 
 // ---- what is drawn
@@ -249,17 +250,21 @@ async function takeOff(device) {
 }
 
 let finding = 0;
+let unknown = false;         // whether no device was declared as they were last asked for: a hub that starts learns of them
 async function find() {
   const turn = ++finding, wanted = get("plan-find").value.trim();
   try {
     const free = [];
+    let declared = 0;
     for (let offset = 0, total = 1; offset < total && free.length < FOUND; offset += ASKED) {
       const body = await fetchJson(`/v1/devices?${new URLSearchParams({ text: wanted, offset, limit: ASKED })}`);
       if (turn !== finding || !plan.shown) return;
       total = body.total;
-      const placed = new Set(plan.shown.devices.map(deviceKey));
-      free.push(...body.devices.filter((device) => device.declared && !placed.has(deviceKey(device))));
+      const placed = new Set(plan.shown.devices.map(deviceKey)), known = body.devices.filter((device) => device.declared);
+      declared += known.length;
+      free.push(...known.filter((device) => !placed.has(deviceKey(device))));
     }
+    unknown = !declared;
     free.splice(FOUND);
     say(get("plan-found"), free.length ? "" : "No device that is not on this plan matches.");
     sync(get("plan-free"), free, deviceKey, (device) => {

@@ -313,6 +313,18 @@ async def test_devices_are_offered_for_a_plan_that_has_more_of_them_than_are_ask
     assert (SENSORS, "s-00519") in plan.devices
 
 
+async def test_devices_that_a_hub_learns_of_are_offered_to_who_is_about_to_place_them(
+    house: House, browser: Browser, tmp_path: Path
+) -> None:
+    await house.hub.plans.store(ADA, "Hall", await make_plan_image(floor(tmp_path / "floor.png").read_bytes()))
+    await browser.ask("evaluate", script="location.hash = 'plan'")
+    await browser.until("document.querySelector('#plan-image').naturalWidth")
+    await browser.ask("click", selector="#plan-edit")
+    await browser.until("document.querySelector('#plan-found').innerText.includes('No device')")
+    await house.furnish()
+    await browser.until("document.querySelectorAll('#plan-free button').length === 11")
+
+
 async def test_who_places_a_device_by_a_double_click_has_it_on_the_plan_once(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
