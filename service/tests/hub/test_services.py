@@ -21,6 +21,7 @@ from embereye.hub.services.access import AccessCheck
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.evidence import EvidenceService
 from embereye.hub.services.feed import add_alarms
+from embereye.hub.services.reports import Stream
 from embereye.hub.storage.store import Store, StoreThreads
 from embereye.hub.timeline import put_on_timeline
 from embereye.levels import Kind, Level, ZoneState
@@ -202,6 +203,17 @@ async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: Hubs) ->
         await call.read()
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert not (await AlarmsStub(link.people).Zones(ZonesRequest(), timeout=10)).zones
+
+
+async def test_a_shard_that_is_gone_as_something_is_written_to_it_is_no_error() -> None:
+    class Gone:
+        async def write(self, _: object) -> None:
+            raise grpc.aio.InternalError('Failed "execute_batch"')
+
+    stream: Any = Stream(ShardHello(fleet="default/sensors/hall", shard="hall-0"))
+    async with beside(EvidenceService._acknowledge(stream, Gone()), name="write") as writing:  # type: ignore[arg-type]
+        await asyncio.wait({writing})
+    assert writing.exception() is None
 
 
 async def test_a_shard_is_told_why_its_reports_are_not_acknowledged(

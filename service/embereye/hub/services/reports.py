@@ -172,7 +172,7 @@ class ReportServicer(EvidenceServicer):
 
     @staticmethod
     async def _acknowledge(stream: Stream, context: Context) -> None:
-        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+        with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
             async for response in stream.responses():
                 await context.write(response)
 
