@@ -113,7 +113,6 @@ class Connection:
         """Have `arrived` called with each message; BusError."""
         with translated():
             await self._client.subscribe(subject, cb=arrived)
-        raise_if_cancelled()
 
     async def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
@@ -180,8 +179,10 @@ def sentence(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Make the library's errors BusError."""
+    """Make the library's errors BusError, and raise a cancellation that it has swallowed."""
     try:
         yield
     except ERRORS as error:
         raise BusError(sentence(error)) from error
+    finally:
+        raise_if_cancelled()
