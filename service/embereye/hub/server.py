@@ -314,7 +314,6 @@ async def _listen(associations: Associations, options: HubOptions, tls: ServerTl
 
 async def _run(hub: Hub) -> BeginAnewError | None:
     """Run `hub`, whose servers are there, until it has to begin anew, which is no failure of its own."""
-    # Before they were, garbage would have held the last servers of who stood by: with them gRPC's engine would stop.
     freeze_heap()
     try:
         async with beside(collect_garbage(), name="collect-garbage"):
