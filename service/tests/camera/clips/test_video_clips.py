@@ -112,12 +112,17 @@ async def test_a_clip_holds_every_picture_as_the_camera_coded_it(recorder, encod
     assert slices in data  # nothing was coded anew
 
 
-async def test_behind_a_picture_that_the_disk_was_too_slow_for_a_clip_goes_on_with_a_key_frame(recorder, monkeypatch):
+@pytest.mark.parametrize("looked_at", ["this stream", "another one"])
+async def test_behind_a_picture_that_the_disk_was_too_slow_for_a_clip_goes_on_with_a_key_frame(
+    recorder, monkeypatch, looked_at
+):
     units = kept()
     recorder.record_report(report(), units[:10], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
     for number, one in enumerate(units[10:], 10):
         monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", -1 if number == 10 else 2**30)
         recorder.record_frame("gate", one, one.time_ns)
+        if looked_at == "another one":  # whose pictures change nothing in the clip
+            recorder.record_frame("gate", KeptFrame(one.time_ns, PICTURES[0], *SIZE), one.time_ns)
     await recorder.flush()
     (clip,) = await recorder.run(ClipSpool.waiting)
     key = 2 * GOP
@@ -125,19 +130,6 @@ async def test_behind_a_picture_that_the_disk_was_too_slow_for_a_clip_goes_on_wi
     data = recorder.spool.path(clip).read_bytes()
     assert played(data) == clip.frames
     assert units[key + 1].unit.data.rpartition(b"\0\0\0\1")[2] in data
-
-
-async def test_pictures_of_the_stream_that_is_looked_at_change_nothing_in_a_clip_of_another_one(recorder, monkeypatch):
-    units = kept()
-    recorder.record_report(report(), units[:10], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
-    for number, one in enumerate(units[10:], 10):
-        monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", -1 if number == 10 else 2**30)
-        recorder.record_frame("gate", one, one.time_ns)
-        recorder.record_frame("gate", KeptFrame(one.time_ns, PICTURES[0], *SIZE), one.time_ns)
-    await recorder.flush()
-    (clip,) = await recorder.run(ClipSpool.waiting)
-    key = 2 * GOP
-    assert (clip.frames, recorder.left_out) == (10 + len(units) - key, key - 10)
 
 
 async def test_a_report_that_is_no_stronger_asks_for_no_still(recorder):
