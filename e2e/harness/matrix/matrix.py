@@ -50,9 +50,7 @@ class Outcome:
     alerts: tuple[str, ...] = ()  # that began to fire meanwhile, where a Prometheus looked on
     alerts_missing: tuple[str, ...] = ()  # that had to
     alerts_foreign: tuple[str, ...] = ()  # that should not have
-    alerts_left: tuple[
-        str, ...
-    ] = ()  # with their labels: those that still fired RESOLVE_SECONDS after everything was well again
+    alerts_left: tuple[str, ...] = ()  # with their labels: that still fired RESOLVE_SECONDS after all was well again
     resolved: float = 0.0  # seconds from then until none fired any more
     tries: int = 1  # runs of this row; it tells of the last
     moved: float = 0.0  # the longest time between acknowledgements where a sensor was sent from one shard to another
