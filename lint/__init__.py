@@ -1,0 +1,1 @@
+"""The project's own checks of style, run by `make lint`."""
