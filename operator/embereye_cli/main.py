@@ -246,4 +246,4 @@ def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespac
             return int(command(parsed))
     except UserError as error:
         print(f"embereye: {logs.visible(str(error))}", file=sys.stderr)
-        return 2
+        return error.exit_code

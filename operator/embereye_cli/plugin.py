@@ -92,7 +92,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         return asyncio.run(commands[parsed.command](parsed))
     except UserError as error:
         print(f"kubectl embereye: {visible(str(error))}", file=sys.stderr)
-        return 2
+        return error.exit_code
 
 
 # --- pure: what is shown --------------------------------------------------------------------------------------------

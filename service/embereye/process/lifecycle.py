@@ -26,7 +26,27 @@ STACKS_SIGNAL = signal.SIGUSR1  # has a process write to standard error where ea
 
 
 class UserError(Exception):
-    """What a person can mend: printed as one sentence, without a traceback, with exit code 2."""
+    """A mistake that a person can correct: printed as one sentence, without a traceback."""
+
+    exit_code = 2  # usage: an option, a value or a file is wrong
+
+
+class UnreachableError(UserError):
+    """The hub, a shard or the cluster does not answer."""
+
+    exit_code = 3
+
+
+class RefusedError(UserError):
+    """The hub, a shard or the cluster refuses the request."""
+
+    exit_code = 4
+
+
+class NotFoundError(UserError):
+    """There is no such zone, alarm, device, fleet, clip or file."""
+
+    exit_code = 5
 
 
 def configure_logging(level: str = "INFO") -> None:
@@ -66,6 +86,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         print(f"embereye: {logs.visible(str(error))}", file=sys.stderr)
+        code = error.exit_code if isinstance(error, UserError) else code
     return code
 
 
