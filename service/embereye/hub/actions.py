@@ -39,7 +39,7 @@ class Actions:
         `by` has proved who they are; `who` is the name of the person that they give besides, if any. Raises
         UnknownZoneError, NotAllowedError where the zone's state does not allow it, and StoreFailingError.
         """
-        if not self._zones.exists(namespace, zone):
+        if not self._zones.has_zone(namespace, zone):
             raise UnknownZoneError(f"there is no zone {namespace}/{zone}")
         events: list[AlarmEvent] = []
         name = by.acting_as(who)

@@ -105,7 +105,7 @@ class Associations:
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
-    async def listen_here(self, path: Path) -> None:
+    async def listen_unix(self, path: Path) -> None:
         """Take connections at a Unix socket, which nobody but this process's user can open; UserError as above."""
         before = os.umask(0o177)
         try:

@@ -119,7 +119,7 @@ class Canaries:
             if (delay := max(0, draft.now_ns - fire.lit_ns)) <= fire.within_ns:
                 draft.transaction.canaries[key] = draft.now_ns, delay
 
-    def durable(self, item: EvidenceItem) -> None:
+    def note_durable(self, item: EvidenceItem) -> None:
         """The transaction that took `item` is durable."""
         found = self._burning.pop(item.id, None)
         if found is None:

@@ -12,7 +12,7 @@ from embereye.hub.bus.records import Position
 from embereye.hub.canaries import Canaries
 from embereye.hub.coverage.book import CoverageBook
 from embereye.hub.coverage.keeper import CoverageKeeper
-from embereye.hub.databases.interface import BeginAnewError, StoreError
+from embereye.hub.databases.interface import ReloadRequiredError, StoreError
 from embereye.hub.false_alarms import FalseAlarms
 from embereye.hub.feeds.feed import Entry, Feed
 from embereye.hub.feeds.subscriptions import Subscriptions
@@ -132,7 +132,7 @@ class Hub:
             return
         began = now_ns()
         self.feed.publish(events)
-        traces.published(began, now_ns())
+        traces.note_published(began, now_ns())
 
     async def open(self) -> None:
         """Go on from what the store holds. UserError where that cannot be read, or another hub has it."""
@@ -170,13 +170,13 @@ class Hub:
     async def run(self) -> None:
         """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end.
 
-        BeginAnewError where what the hub knows is no longer what the database holds: another hub is to be made.
+        ReloadRequiredError where what the hub knows is no longer what the database holds: another hub is to be made.
         """
         try:
             await self._run()
         except BaseExceptionGroup as group:
             for error in group.exceptions:
-                if isinstance(error, BeginAnewError):
+                if isinstance(error, ReloadRequiredError):
                     raise error from None
             raise
 

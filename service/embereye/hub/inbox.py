@@ -57,7 +57,7 @@ class _Report:
     def finish(self, error: Exception | None) -> None:
         self.inbox.release(self.size)
         if error is None:
-            self.inbox.canaries.durable(self.item)
+            self.inbox.canaries.note_durable(self.item)
             if self.inbox.traces:
                 self.inbox.traces.finish(self.item)
             self.on_durable(self.item.id)
@@ -115,14 +115,14 @@ class EvidenceInbox:
         self.counters.received += not is_canary(item.device)
         size = item.ByteSize()
         if item.snapshot and not is_canary(item.device):
-            self._book.picture(item.fleet, item.device, item.snapshot, item.until_ns)
+            self._book.store_picture(item.fleet, item.device, item.snapshot, item.until_ns)
         if self.traces:
             self.traces.admit(item)
         self._pending += 1
         self._pending_bytes += size
         self._committer.enqueue(_Report(self, item, size, on_durable, position))
 
-    def turn_away(self, item: EvidenceItem) -> None:
+    def show_unstored(self, item: EvidenceItem) -> None:
         """There is no room for `item`, which its sender has to keep; an alarm is told, without its picture.
 
         Where pictures take all the room, there would be no alarm any more until the database is mended.

@@ -9,7 +9,7 @@ from embereye.v1.roster_pb2 import FleetScaling
 
 
 @dataclass(frozen=True)
-class ToldScaling:
+class ReportedScaling:
     """What was told last of one fleet."""
 
     scaling: FleetScaling
@@ -22,14 +22,14 @@ class Scaling:
     def __init__(self, book: CoverageBook, clock: Callable[[], int] = time.time_ns) -> None:
         self._book = book
         self._clock = clock
-        self._told: dict[str, ToldScaling] = {}
+        self._told: dict[str, ReportedScaling] = {}
 
-    def tell(self, scaling: FleetScaling) -> None:
+    def update(self, scaling: FleetScaling) -> None:
         """Take the operator's word; what is told of a fleet that the hub does not know is passed over."""
         self._told = {name: told for name, told in self._told.items() if name in self._book.fleets}
         if scaling.fleet in self._book.fleets:
-            self._told[scaling.fleet] = ToldScaling(scaling, self._clock())
+            self._told[scaling.fleet] = ReportedScaling(scaling, self._clock())
 
-    def find(self, fleet: str) -> ToldScaling | None:
+    def find(self, fleet: str) -> ReportedScaling | None:
         """What was told of `fleet` ("namespace/kind/name"); None: nothing yet."""
         return self._told.get(fleet)

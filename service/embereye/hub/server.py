@@ -17,7 +17,7 @@ from embereye.hub.bus.options import BusOptions
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.control.stream import CALL as CONTROL
 from embereye.hub.control.stream import control_call
-from embereye.hub.databases.interface import BeginAnewError, OwnedError
+from embereye.hub.databases.interface import OwnedError, ReloadRequiredError
 from embereye.hub.http.access.origin import AllowedHosts
 from embereye.hub.http.api import Api
 from embereye.hub.hub import Hub
@@ -110,7 +110,7 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
             return 0
         try:
             return await _own(options, stop)
-        except BeginAnewError as error:
+        except ReloadRequiredError as error:
             logger.warning("beginning anew: %s", error)
         except OwnedError as error:
             if not options.advertise:
@@ -309,19 +309,19 @@ async def _listen(associations: Associations, options: HubOptions, tls: ServerTl
     if options.association_port:
         await associations.listen(options.outer_host or options.host, options.association_port, tls)
     if options.association_socket:
-        await associations.listen_here(options.association_socket)
+        await associations.listen_unix(options.association_socket)
 
 
-async def _run(hub: Hub) -> BeginAnewError | None:
+async def _run(hub: Hub) -> ReloadRequiredError | None:
     """Run `hub`, whose servers are there, until it has to begin anew, which is no failure of its own."""
     freeze_heap()
     try:
         async with beside(collect_garbage(), name="collect-garbage"):
             await hub.run()
-    except BeginAnewError as error:
+    except ReloadRequiredError as error:
         return error
     return None
 
 
-async def _ended(task: "asyncio.Task[BeginAnewError | None]") -> None:
+async def _ended(task: "asyncio.Task[ReloadRequiredError | None]") -> None:
     await asyncio.wait({task})

@@ -13,7 +13,7 @@ from embereye.v1.alarms_pb2 import AlarmEvent, Silence
 from embereye.zone.sentences import duration
 
 MOST = 1_000  # at a time
-MOST_MINUTES = 24 * 60  # beyond a day somebody has to say again that it is meant
+MAX_MINUTES = 24 * 60  # beyond a day somebody has to say again that it is meant
 
 
 class UnknownSilenceError(Exception):
@@ -65,8 +65,8 @@ class Silences:
         """
         if not reason.strip():
             raise ValueError("reason is empty: say why nobody is to be notified")
-        if not 1 <= minutes <= MOST_MINUTES:
-            raise ValueError(f"minutes: {minutes} is not from 1 to {MOST_MINUTES}")
+        if not 1 <= minutes <= MAX_MINUTES:
+            raise ValueError(f"minutes: {minutes} is not from 1 to {MAX_MINUTES}")
         self._check(namespace, zone, device)
         name, key, events = by.acting_as(who), (namespace, zone), list[AlarmEvent]()
 
@@ -126,7 +126,7 @@ class Silences:
             self._end(draft, silence, "", why)
 
     def _check(self, namespace: str, zone: str, device: str) -> None:
-        if not self._zones.exists(namespace, zone):
+        if not self._zones.has_zone(namespace, zone):
             raise UnknownSilenceError(f"there is no zone {namespace}/{zone}")
         if device and not any(
             watched.device.id == device and watched.device.zone == zone and fleet.namespace == namespace

@@ -156,7 +156,7 @@ async def stand_by(
             beside(forwarder.return_to_owner(), name="return-to-owner"),
         ):
             while not stop.is_set():
-                looking = loop.run_in_executor(executor, watch.look)
+                looking = loop.run_in_executor(executor, watch.read_owner)
                 await _first(looking, stop)
                 while not looking.done():  # a server that is frozen keeps its connections, and answers nobody
                     watch.interrupt()

@@ -19,7 +19,7 @@ class EvidenceTraces:
             now = now_ns()
             self._open[item.id] = now, self._tracer.begin("commit", now, parent=item.traceparent)
 
-    def published(self, begin_ns: int, end_ns: int) -> None:
+    def note_published(self, begin_ns: int, end_ns: int) -> None:
         """The events of the transaction whose reports finish next were published in this time (Unix epoch)."""
         self._published = (begin_ns, end_ns)
 

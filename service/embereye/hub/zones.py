@@ -50,7 +50,7 @@ class Zones:
 
     # What others see
 
-    def exists(self, namespace: str, name: str) -> bool:
+    def has_zone(self, namespace: str, name: str) -> bool:
         """Whether the zone has devices, or a history that is not over."""
         machine = self._machines.get((namespace, name))
         if machine is not None and not machine.idle:

@@ -62,7 +62,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         hub.access, {CALL: control_call(actuators, lambda who, handshake: None), ECHO: echo_call()}, most=16
     )
     port = await listening.listen(HOST, 0, None)
-    await listening.listen_here(tmp_path / "socket")
+    await listening.listen_unix(tmp_path / "socket")
     async with Tasks() as tasks:
         tasks.start(hub.run(), name="hub")
         tasks.start(listening.run(), name="associations")

@@ -153,7 +153,7 @@ class Book:
         """Have `item` durable so long after it was lit."""
         self.clock.pass_time(after_ns)
         self.canaries.step(item, self.draft())
-        self.canaries.durable(item)
+        self.canaries.note_durable(item)
 
     @property
     def overdue(self) -> bool:

@@ -17,7 +17,7 @@ from embereye.hub.access.records import AccessChanges, AuditEntry, TokenRecord
 from embereye.hub.access.roles import Principal, Role
 from embereye.hub.actions import Action
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import BeginAnewError, DamagedError, Row, StoreError
+from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError
 from embereye.hub.hub import Hub
 from embereye.hub.storage import store as storage
 from embereye.hub.storage.store import (
@@ -255,7 +255,7 @@ def test_a_hub_that_was_cut_off_cannot_write_into_what_another_one_owns_by_now(
     assert len(postgres.execute(holder)) == 1
     list(stale._db.rows("SELECT pg_advisory_unlock_all()"))
     owner = stored_in_postgres.open()
-    with pytest.raises(BeginAnewError, match="another hub owns"):
+    with pytest.raises(ReloadRequiredError, match="another hub owns"):
         stale.commit(Transaction(events=events(2)))
     owner.commit(Transaction(events=events(2)))
     assert [event.cursor for event in owner.events(0, 9)] == [1, 2]
@@ -349,8 +349,8 @@ async def test_a_hub_begins_with_all_that_is_stored_or_not_at_all(
     failures.append(StoreError("disk I/O error"))
     with pytest.raises(StoreError, match="disk I/O error"):
         await threads.write(lambda store: store.commit(Transaction()))
-    with pytest.raises(BeginAnewError, match="holds what could not be read before"):
-        await threads.write(Store.reach)
+    with pytest.raises(ReloadRequiredError, match="holds what could not be read before"):
+        await threads.write(Store.reconnect)
     await threads.close()
 
 
@@ -393,7 +393,7 @@ def test_nothing_is_stored_in_a_file_that_somebody_removed(tmp_path: Path, suffi
     store.commit(Transaction(evidence=[("before", 1)]))
     (tmp_path / f"hub.sqlite{suffix}").unlink()
     for attempt in (lambda: store.commit(Transaction(evidence=[("after", 1)])), store.check):
-        with pytest.raises(BeginAnewError, match=f"hub.sqlite{suffix} was removed in .* while it was open"):
+        with pytest.raises(ReloadRequiredError, match=f"hub.sqlite{suffix} was removed in .* while it was open"):
             attempt()
     store.close()
 
@@ -557,7 +557,7 @@ async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_
         assert "cannot be reached" in hub.committer.failing
     finally:
         await asyncio.to_thread(own_postgres.start)
-    with pytest.raises(BeginAnewError, match="begin anew"):
+    with pytest.raises(ReloadRequiredError, match="begin anew"):
         await asyncio.wait_for(running, 60)
     await threads.close()
     store = stored_apart.open()

@@ -97,7 +97,7 @@ async def test_a_marked_alarm_makes_the_same_a_pre_alarm_until_it_is_taken_back_
 
 
 async def test_a_mark_that_is_taken_back_after_its_alarm_was_forgotten_opens_none(stored: Stored) -> None:
-    wanted = AlarmQuery(10, of="open")
+    wanted = AlarmQuery(10, category="open")
     async with Running(stored) as running:
         await running.see()
         alarm = await running.close_alarm()
@@ -201,10 +201,10 @@ async def test_alarms_are_found_by_zone_time_and_sort(stored: Stored) -> None:
             return [alarm.alarm for alarm in await running.hub.history.alarms(AlarmQuery(limit=10, **wanted))]
 
         assert await found() == [second, first]
-        assert await found(of="open") == [second]
-        assert await found(of="false") == [first]
-        assert await found(of="true") == [second]
-        assert await found(of="pre-alarm") == []
+        assert await found(category="open") == [second]
+        assert await found(category="false") == [first]
+        assert await found(category="true") == [second]
+        assert await found(category="pre-alarm") == []
         assert await found(zone="default/kitchen") == [second, first]
         assert await found(zone="hall") == []
         assert await found(until_ns=between) == [first]

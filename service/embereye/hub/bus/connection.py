@@ -101,7 +101,7 @@ class Connection:
         self.lost.set()
 
     @property
-    def most_bytes(self) -> int:
+    def max_message_bytes(self) -> int:
         """That the server takes in one message."""
         return self._client.max_payload
 

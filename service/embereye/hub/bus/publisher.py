@@ -77,7 +77,7 @@ class Publisher:
 
     def _payload(self, item: EvidenceItem, now_ns: int) -> bytes:
         payload = ReportRequest(evidence=item, sent_ns=now_ns).SerializeToString()
-        if len(payload) + HEADER_BYTES > self._connection.most_bytes and item.snapshot:
+        if len(payload) + HEADER_BYTES > self._connection.max_message_bytes and item.snapshot:
             # An alarm without its picture is better than none.
             item = EvidenceItem.FromString(item.SerializeToString())
             item.ClearField("snapshot")

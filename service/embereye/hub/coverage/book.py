@@ -17,7 +17,7 @@ RESTART_GRACE = 3 * SECOND  # past the deadline after the hub started: shards re
 STALL = 1 * SECOND  # between two looks, after which it was the hub that did not listen
 FRESH = 3 * SECOND  # a shard reports every second; what it said longer ago may no longer be so
 FORGET = 60 * SECOND  # what a vanished shard said
-STRANGERS = 256  # devices kept per fleet that nobody declared
+MAX_UNDECLARED = 256  # devices kept per fleet that nobody declared
 DERIVED_DEADLINE = 5 * SECOND  # of a fleet for which nobody sent a roster: its shards do not tell theirs
 NOBODY = "no shard reports it"
 
@@ -57,7 +57,7 @@ class Fleet:
     derived: bool = False  # nobody sent a roster: the devices are those that shards report
     devices: dict[str, Watched] = field(default_factory=dict)
     # Devices that talk although nobody declared them: people see them, but nothing is expected of them.
-    strangers: dict[str, Watched] = field(default_factory=dict)
+    undeclared: dict[str, Watched] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -115,12 +115,12 @@ class CoverageBook:
         old = self.fleets.get(roster.fleet)
         known = old.devices if old else {}
         fleet = Fleet(roster.fleet, roster.epoch, roster.deadline_ns, roster.open)
-        fleet.strangers = dict(old.strangers) if old else {}
+        fleet.undeclared = dict(old.undeclared) if old else {}
         for device in roster.devices:
             watched = known.get(device.id) or Watched(device, since + fleet.deadline)
             watched.device = device
             fleet.devices[device.id] = watched
-            fleet.strangers.pop(device.id, None)
+            fleet.undeclared.pop(device.id, None)
         self.fleets[roster.fleet] = fleet
         return fleet
 
@@ -157,8 +157,8 @@ class CoverageBook:
         for gone in frozenset() if coverage.more else listed - names:
             if gone in fleet.devices:
                 fleet.devices[gone].sightings.pop(coverage.shard, None)
-            if gone in fleet.strangers:
-                del fleet.strangers[gone]
+            if gone in fleet.undeclared:
+                del fleet.undeclared[gone]
         for status in coverage.devices:
             watched = fleet.devices.get(status.id) or self._stranger(fleet, status)
             if watched is not None:
@@ -167,9 +167,9 @@ class CoverageBook:
 
     @staticmethod
     def _stranger(fleet: Fleet, status: DeviceStatus) -> Watched | None:
-        if status.zone or (status.id not in fleet.strangers and len(fleet.strangers) >= STRANGERS):
+        if status.zone or (status.id not in fleet.undeclared and len(fleet.undeclared) >= MAX_UNDECLARED):
             return None
-        return fleet.strangers.setdefault(status.id, Watched(Device(id=status.id), 0))
+        return fleet.undeclared.setdefault(status.id, Watched(Device(id=status.id), 0))
 
     def _derive(self, fleet: Fleet, coverage: Coverage, now: int) -> bool:
         """Make the roster of an undeclared fleet what its shards list; a device that none lists stays, and is dark."""
@@ -208,7 +208,7 @@ class CoverageBook:
             watched.awaited = True
             watched.patience = max(watched.patience, now + fleet.deadline + MARGIN)
 
-    def picture(self, fleet: str, device: str, jpeg: bytes, time_ns: int) -> None:
+    def store_picture(self, fleet: str, device: str, jpeg: bytes, time_ns: int) -> None:
         """Keep a newer picture of a device, whoever brought it."""
         found = self.find(fleet, device)
         if found and time_ns > found[1].picture_ns:
@@ -216,7 +216,7 @@ class CoverageBook:
 
     # What follows
 
-    def covered(self, fleet: Fleet, watched: Watched, now: int) -> bool:
+    def is_covered(self, fleet: Fleet, watched: Watched, now: int) -> bool:
         """Whether any shard of the current epoch says, freshly, that the device is watched."""
         return any(
             sighting.status.covered and sighting.epoch >= fleet.epoch and now - sighting.heard < FRESH
@@ -225,7 +225,7 @@ class CoverageBook:
 
     def reason(self, fleet: Fleet, watched: Watched, now: int) -> str:
         """Why the device is not covered, as one clause; '' where it is."""
-        if self.covered(fleet, watched, now):
+        if self.is_covered(fleet, watched, now):
             return ""
         fresh = [(shard, s) for shard, s in watched.sightings.items() if now - s.heard < FRESH]
         current = [s.status.reason for _, s in fresh if s.epoch >= fleet.epoch and not s.status.covered]
@@ -235,7 +235,7 @@ class CoverageBook:
             return f"{shard} still works under assignment {sighting.epoch}, and {fleet.epoch} is in force"
         return NOBODY
 
-    def listening(self, now: int, worked: int = 0) -> bool:
+    def check_listening(self, now: int, worked: int = 0) -> bool:
         """To be asked often: False for a while after the hub itself was suspended or starved.
 
         Reports that came meanwhile still wait to be read; what they say must not be taken for silence. Of the time
@@ -250,7 +250,7 @@ class CoverageBook:
         self._looked = now
         return now >= self._excused
 
-    def dark(self, fleet: Fleet, watched: Watched, now: int) -> bool:
+    def is_dark(self, fleet: Fleet, watched: Watched, now: int) -> bool:
         """Whether the device has not been covered for longer than its deadline and the margin allow.
 
         A shard that has heard the device and calls it dark has waited for the deadline already. One that never heard
@@ -263,7 +263,7 @@ class CoverageBook:
                 for sighting in watched.sightings.values()
             )
             due = max(due, watched.covered + MARGIN + (0 if waited else fleet.deadline))
-        return now > due and not self.covered(fleet, watched, now)
+        return now > due and not self.is_covered(fleet, watched, now)
 
     def devices(self) -> Iterator[tuple[Fleet, Watched]]:
         """Every device that ought to be watched."""
@@ -277,16 +277,16 @@ class CoverageBook:
         watched = known.devices.get(device) if known else None
         return (known, watched) if known and watched else None
 
-    def strangers(self) -> Iterator[tuple[Fleet, Watched]]:
+    def undeclared_devices(self) -> Iterator[tuple[Fleet, Watched]]:
         """Every device that talks although nobody declared it."""
         for fleet in self.fleets.values():
-            for watched in fleet.strangers.values():
+            for watched in fleet.undeclared.values():
                 yield fleet, watched
 
-    def stranger(self, fleet: str, device: str) -> Watched | None:
+    def undeclared_device(self, fleet: str, device: str) -> Watched | None:
         """The undeclared device of that name."""
         known = self.fleets.get(fleet)
-        return known.strangers.get(device) if known else None
+        return known.undeclared.get(device) if known else None
 
     def counts(self, now: int) -> dict[tuple[str, str], tuple[int, int]]:
         """Devices declared and covered, by zone (namespace, name)."""
@@ -294,7 +294,7 @@ class CoverageBook:
         for fleet, watched in self.devices():
             key = fleet.namespace, watched.device.zone
             declared, covered = counts.get(key, (0, 0))
-            counts[key] = declared + 1, covered + self.covered(fleet, watched, now)
+            counts[key] = declared + 1, covered + self.is_covered(fleet, watched, now)
         return counts
 
     def tidy(self, now: int) -> None:
@@ -302,10 +302,10 @@ class CoverageBook:
         for key in [key for key, shard in self._shards.items() if now - shard.heard > FORGET]:
             del self._shards[key]
         for fleet in self.fleets.values():
-            for watched in (*fleet.devices.values(), *fleet.strangers.values()):
+            for watched in (*fleet.devices.values(), *fleet.undeclared.values()):
                 for shard in self._stale(watched.sightings.items(), now):
                     del watched.sightings[shard]
-            fleet.strangers = {name: watched for name, watched in fleet.strangers.items() if watched.sightings}
+            fleet.undeclared = {name: watched for name, watched in fleet.undeclared.items() if watched.sightings}
 
     @staticmethod
     def _stale(sightings: Iterable[tuple[str, Sighting]], now: int) -> list[str]:

@@ -122,7 +122,7 @@ class CoverageKeeper:
         the beginning of each transaction: what came to be done before an absence may be done right after it.
         """
         worked, unheard = self._work(), self.book.unheard
-        self._listening = self.book.listening(self._monotonic(), worked - self._worked)
+        self._listening = self.book.check_listening(self._monotonic(), worked - self._worked)
         self._worked = worked
         if self.book.unheard > unheard:
             self._zones.note_unheard(self.book.unheard - unheard)
@@ -149,7 +149,7 @@ class CoverageKeeper:
         """Open the faults of dark devices, clear those of devices that are watched or need not be."""
         now = self._steady()
         for fleet, watched in self.book.devices():
-            if self.book.dark(fleet, watched, now):
+            if self.book.is_dark(fleet, watched, now):
                 key = fleet.namespace, watched.device.zone
                 reason = self.book.reason(fleet, watched, now) or NOBODY
                 self._zones.open_fault(draft, key, fleet.name, watched.device.id, reason)
@@ -165,7 +165,7 @@ class CoverageKeeper:
         fleet, watched = found
         if (fleet.namespace, watched.device.zone) != key:
             return f"belongs to zone {watched.device.zone} now"
-        return "is watched again" if self.book.covered(fleet, watched, now) else ""
+        return "is watched again" if self.book.is_covered(fleet, watched, now) else ""
 
     def _store_ledgers(self, draft: Draft) -> None:
         draft.transaction.ledgers.update(self.ledgers.changes())

@@ -28,7 +28,7 @@ class LedgerKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Part:
+class OwnerLedger:
     """One owner's ledger of a device: there are KEPT of every device, and messages take seven times the memory."""
 
     key: LedgerKey
@@ -38,7 +38,7 @@ class Part:
     counted: bytes = b""  # the ledger that is in the fleet's totals, likewise
 
     @classmethod
-    def of(cls, key: LedgerKey, until_ns: int, final: bool, ledger: Ledger) -> "Part":
+    def create(cls, key: LedgerKey, until_ns: int, final: bool, ledger: Ledger) -> "OwnerLedger":
         """One that is in no totals yet."""
         fleet, device, shard = map(sys.intern, key[:3])  # which other parts have already
         return cls(LedgerKey(fleet, device, shard, key.since_ns), until_ns, final, ledger.SerializeToString())
@@ -73,12 +73,12 @@ class LedgerBook:
     """All parts. One owner, one thread."""
 
     def __init__(self) -> None:
-        self._fleets: dict[str, dict[str, list[Part]]] = {}
-        self._changed: dict[LedgerKey, Part | None] = {}  # not taken by `changes` yet; None: removed
+        self._fleets: dict[str, dict[str, list[OwnerLedger]]] = {}
+        self._changed: dict[LedgerKey, OwnerLedger | None] = {}  # not taken by `changes` yet; None: removed
         self._totals: dict[str, tuple[int, ...]] = {}  # by fleet; they never fall
-        self._uncounted: dict[LedgerKey, Part] = {}  # not in the totals yet
+        self._uncounted: dict[LedgerKey, OwnerLedger] = {}  # not in the totals yet
 
-    def restore(self, parts: Iterable[Part]) -> None:
+    def restore(self, parts: Iterable[OwnerLedger]) -> None:
         """Go on with what was stored."""
         for part in parts:
             self._parts(part.key.fleet, part.key.device).append(part)
@@ -92,7 +92,7 @@ class LedgerBook:
         for closed in coverage.closed:
             self._note_ledger(coverage, closed.device, closed.ledger, now_ns, final=True)
 
-    def parts(self, fleet: str, device: str) -> list[Part]:
+    def parts(self, fleet: str, device: str) -> list[OwnerLedger]:
         """The ledgers of a device's owners, by when they began."""
         return self._fleets.get(fleet, {}).get(device, [])
 
@@ -122,12 +122,12 @@ class LedgerBook:
             for name in [name for name, parts in devices.items() if max(p.until_ns for p in parts) < before_ns]:
                 self._changed.update((part.key, None) for part in devices.pop(name))
 
-    def changes(self) -> dict[LedgerKey, Part | None]:
+    def changes(self) -> dict[LedgerKey, OwnerLedger | None]:
         """What is to be stored, None: removed; it counts as stored from now on."""
         changed, self._changed = self._changed, {}
         return changed
 
-    def _parts(self, fleet: str, device: str) -> list[Part]:
+    def _parts(self, fleet: str, device: str) -> list[OwnerLedger]:
         return self._fleets.setdefault(fleet, {}).setdefault(device, [])
 
     def _count(self) -> None:
@@ -148,7 +148,7 @@ class LedgerBook:
         key = LedgerKey(coverage.fleet, device, coverage.shard, ledger.since_ns)
         part = next((part for part in reversed(parts) if part.key == key), None)
         if part is None:
-            part = Part.of(key, now_ns, final, ledger)
+            part = OwnerLedger.create(key, now_ns, final, ledger)
             parts.append(part)
             parts.sort(key=lambda part: part.key.since_ns)
         elif part.final or ledger.offered < part.ledger.offered:
@@ -159,13 +159,13 @@ class LedgerBook:
         if len(parts) > KEPT:
             self._merge(parts)
 
-    def _merge(self, parts: list[Part]) -> None:
+    def _merge(self, parts: list[OwnerLedger]) -> None:
         """Make one of the two that were told longest ago: by its own clock, one that goes on may be the oldest."""
         self._count()
         first, second = sorted(parts, key=lambda part: part.until_ns)[:2]
         total = add_up((first.ledger, second.ledger))
         key = LedgerKey(first.key.fleet, first.key.device, EARLIER, total.since_ns)
-        merged = Part.of(key, max(first.until_ns, second.until_ns), first.final and second.final, total)
+        merged = OwnerLedger.create(key, max(first.until_ns, second.until_ns), first.final and second.final, total)
         merged.counted = merged.data
         parts[:] = sorted(
             (merged, *(part for part in parts if part not in (first, second))), key=lambda part: part.key.since_ns

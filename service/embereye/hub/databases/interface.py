@@ -17,7 +17,7 @@ class DamagedError(StoreError):
     """What is stored cannot be read from here on, however often it is asked for."""
 
 
-class BeginAnewError(RuntimeError):
+class ReloadRequiredError(RuntimeError):
     """What the hub knows is not what the database holds, which counts: it has to begin anew from that."""
 
 
@@ -34,7 +34,7 @@ class Database(Protocol):
 
     name: str  # for people
     failing: str
-    lost: int  # transactions that had taken effect and are gone, as after a failover; whoever mends that sets it to 0
+    lost_commits: int  # commits that took effect and are gone, as after a failover; set to 0 once rewritten
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
         """What `query` finds."""
@@ -64,7 +64,7 @@ class Database(Protocol):
         """The same for what only the hub that owns the database may do; `cursor` is that of its newest event, or 0.
 
         Yields whether the owned transaction before it, which failed, took effect all the same: its end could not be
-        told. BeginAnewError where another hub owns the database by now.
+        told. ReloadRequiredError where another hub owns the database by now.
         """
         ...
 
@@ -89,7 +89,7 @@ class Database(Protocol):
         ...
 
     def recover(self) -> None:
-        """End `failing`. BeginAnewError where it holds more than could be read before."""
+        """End `failing`. ReloadRequiredError where it holds more than could be read before."""
         ...
 
     def close(self) -> None:

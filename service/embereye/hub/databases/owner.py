@@ -35,7 +35,7 @@ class OwnerWatch:
         # Not dialled yet, so that `interrupt` also reaches the first attempt.
         self._database = PostgresDatabase(address, writer=False, dial=False)
 
-    def look(self) -> Owner | None:
+    def read_owner(self) -> Owner | None:
         """The owner; None where there is none at the moment. StoreError where that cannot be found out."""
         if self._database.failing:
             self._database.recover()

@@ -15,7 +15,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import BeginAnewError, OwnedError, Row, StoreError
+from embereye.hub.databases.interface import OwnedError, ReloadRequiredError, Row, StoreError
 from embereye.process.lifecycle import UserError
 from embereye.process.timing.backoff import Backoff
 from embereye.units import counted
@@ -77,7 +77,7 @@ class PostgresDatabase:
         self._commits = 0  # of owned transactions that are known to have taken effect
         self._untold = False  # whether one more may have
         self._landed = False  # whether it had
-        self.lost = 0
+        self.lost_commits = 0
         self.name = _name(parse_address(address()))
         self.failing = "" if dial else f"{self.name} was not dialled yet"
         if not dial:
@@ -126,7 +126,10 @@ class PostgresDatabase:
         return connection
 
     def _own(self, connection: Connection, patience: float) -> None:
-        """Become the owner, with tables of our version. BeginAnewError where we were one, and another came after us."""
+        """Become the owner, with tables of our version.
+
+        ReloadRequiredError if another hub has owned the database since this one did.
+        """
         # An acknowledgement promises that the report outlives a power cut of the server.
         if _value(connection, "SHOW synchronous_commit") == "off":
             connection.execute("SET synchronous_commit = on")
@@ -137,7 +140,7 @@ class PostgresDatabase:
             self._check_epoch(connection)
             epoch, commits = connection.execute("SELECT epoch, commits FROM hub_owner").fetchone() or (0, 0)
             if self.failing and not self._epoch and commits:
-                raise BeginAnewError(f"{self.name} holds what could not be read before: begin anew from it")
+                raise ReloadRequiredError(f"{self.name} holds what could not be read before: begin anew from it")
             if not self._epoch:
                 epoch += 1
                 connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._place))
@@ -146,7 +149,7 @@ class PostgresDatabase:
                 "%s came back without the newest %s that it had acknowledged: what the hub knows is written anew, the "
                 "history of that time is incomplete", self.name, counted(lost, "transaction"),
             )  # fmt: skip
-            self.lost += lost
+            self.lost_commits += lost
         if self._untold:
             self._landed, self._untold = commits > self._commits, False
         self._epoch, self._commits = epoch, commits
@@ -167,9 +170,9 @@ class PostgresDatabase:
             time.sleep(0.1)
 
     def _check_epoch(self, connection: Connection) -> None:
-        """BeginAnewError where this hub owned the database, and another one has since."""
+        """ReloadRequiredError where this hub owned the database, and another one has since."""
         if self._epoch and _value(connection, "SELECT epoch FROM hub_owner") != self._epoch:
-            raise BeginAnewError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
+            raise ReloadRequiredError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
 
     def _prepare_tables(self, connection: Connection) -> None:
         connection.execute(OWNER)
@@ -310,7 +313,7 @@ class PostgresDatabase:
         except BaseException as error:
             self._untold = self._untold and self._connection is None  # what was rolled back took no effect
             if isinstance(error.__cause__, psycopg.errors.NotNullViolation):
-                raise BeginAnewError(f"another hub owns {self.name} now: begin anew from what it holds") from error
+                raise ReloadRequiredError(f"another hub owns {self.name} now: begin anew from what it holds") from error
             raise
         self._untold = False
         self._commits += 1

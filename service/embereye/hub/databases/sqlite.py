@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from embereye.hub.databases import schema
-from embereye.hub.databases.interface import BeginAnewError, DamagedError, Row, StoreError
+from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, Row, StoreError
 from embereye.process.lifecycle import UserError
 from embereye.process.sqlite_files import SqliteFiles
 
@@ -21,7 +21,7 @@ class SqliteDatabase:
         """With `only_read` it is left as it is, beside the hub whose it is. UserError where it cannot be used."""
         self.name = str(path)
         self.failing = ""
-        self.lost = 0  # a file loses none
+        self.lost_commits = 0  # a file loses none
         self._path = path
         self._files = SqliteFiles(path)
         self._known = 0  # cursor of the newest event that could be read when it was opened
@@ -109,7 +109,7 @@ class SqliteDatabase:
             raise StoreError(str(error)) from error
         newest = self.newest_cursor()
         if newest > self._known:
-            raise BeginAnewError(
+            raise ReloadRequiredError(
                 f"{self._path} holds events up to {newest}, of which {self._known} could be read before"
             )
         self.failing = ""
@@ -182,7 +182,7 @@ class SqliteDatabase:
 
     def _check_files(self) -> None:
         if why := self._files.replaced():
-            raise BeginAnewError(f"{why} in {self._path.parent} while it was open: begin anew from what is there")
+            raise ReloadRequiredError(f"{why} in {self._path.parent} while it was open: begin anew from what is there")
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -195,7 +195,7 @@ class SqliteDatabase:
                 self._db.execute("ROLLBACK")
 
     def check(self) -> None:
-        """As `Database.check`. BeginAnewError where the file is no longer where it was."""
+        """As `Database.check`. ReloadRequiredError where the file is no longer where it was."""
         self._check_files()
 
     def interrupt(self) -> None:

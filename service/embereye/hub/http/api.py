@@ -228,7 +228,7 @@ class Api:
         names = request.match_info
         fleet = f"{names['namespace']}/{names['kind']}/{names['fleet']}"
         found = self._hub.coverage.book.find(fleet, names["device"])
-        watched = found[1] if found else self._hub.coverage.book.stranger(fleet, names["device"])
+        watched = found[1] if found else self._hub.coverage.book.undeclared_device(fleet, names["device"])
         if watched is None:
             raise Refused(404, f"{fleet} declares no device {names['device']}")
         return watched

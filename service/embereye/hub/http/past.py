@@ -14,7 +14,7 @@ from embereye.hub.http.fleets.lists import Json, written
 from embereye.hub.http.parameters import number_of, read_json, text_of
 from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
-from embereye.hub.storage.alarms import SORTS, AlarmQuery
+from embereye.hub.storage.alarms import CATEGORIES, AlarmQuery
 from embereye.hub.storage.clip_store import SUFFIXES, ClipStore
 from embereye.hub.storage.committer import StoreFailingError
 from embereye.hub.storage.store import ENDLESS
@@ -60,8 +60,8 @@ class PastRoutes:
 
     async def _alarms(self, request: web.Request) -> web.Response:
         of = request.query.get("of", "")
-        if of not in SORTS:
-            raise Refused(400, f'of: "{of[:50]}" is not one of {", ".join(filter(None, SORTS))}')
+        if of not in CATEGORIES:
+            raise Refused(400, f'of: "{of[:50]}" is not one of {", ".join(filter(None, CATEGORIES))}')
         limit = min(number_of(request, "limit", 0) or DEFAULT_ALARMS, MAX_ALARMS)
         wanted = AlarmQuery(
             limit=limit + 1,
@@ -69,7 +69,7 @@ class PastRoutes:
             from_ns=number_of(request, "from", 0),
             until_ns=number_of(request, "until", 0),
             zone=request.query.get("zone", ""),
-            of=of,
+            category=of,
         )
         found = await self._hub.history.alarms(wanted)
         body: Json = {"alarms": [self._listed(alarm) for alarm in found[:limit]]}

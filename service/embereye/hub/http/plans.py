@@ -99,7 +99,7 @@ class PlanRoutes:
         return web.json_response(self._device(key, place))
 
     async def _take_off(self, request: web.Request) -> web.Response:
-        await _answered(self._hub.plans.take_off(request[PRINCIPAL], request.match_info["name"], _key(request)))
+        await _answered(self._hub.plans.remove_device(request[PRINCIPAL], request.match_info["name"], _key(request)))
         return web.json_response({})
 
     def _find(self, request: web.Request) -> Plan:

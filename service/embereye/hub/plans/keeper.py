@@ -117,7 +117,7 @@ class Plans:
 
         await self._committer.commit(step)
 
-    async def take_off(self, by: Principal, name: str, device: DeviceKey) -> None:
+    async def remove_device(self, by: Principal, name: str, device: DeviceKey) -> None:
         """Take a device off a plan; UnknownPlanError where it is not on it, StoreFailingError."""
 
         def step(draft: Draft) -> None:

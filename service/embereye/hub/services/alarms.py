@@ -160,7 +160,7 @@ class RosterService(RosterServicer):
 
     async def TellScaling(self, request: FleetScaling, context: AnyContext) -> TellScalingResponse:
         """How busy a fleet is, and how many shards it needs; of a fleet that is not known nothing is shown."""
-        self._hub.scaling.tell(request)
+        self._hub.scaling.update(request)
         return TellScalingResponse()
 
     def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:

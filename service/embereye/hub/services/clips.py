@@ -50,7 +50,7 @@ class ClipsService(ClipsServicer):
         """How much of a clip is here."""
         await _check_owner(request, context)
         try:
-            size, whole = await self._clips.held(request)
+            size, whole = await self._clips.upload_progress(request)
         except ClipRefusedError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except NoRoomError as error:
@@ -77,13 +77,13 @@ class ClipsService(ClipsServicer):
         return HeldResponse(bytes=clip.bytes, whole=True)
 
     async def _receive_clip(self, clip: Clip, first: ClipChunk, rest: AsyncIterator[ClipChunk]) -> None:
-        if (await self._clips.held(clip))[1]:
+        if (await self._clips.upload_progress(clip))[1]:
             return
         if first.data:
             await self._clips.write(clip, first.offset, first.data)
         async for chunk in rest:
             await self._clips.write(clip, chunk.offset, chunk.data)
-        size, _ = await self._clips.held(clip)
+        size, _ = await self._clips.upload_progress(clip)
         if size != clip.bytes:
             raise ClipRefusedError(f"the call ended after {size} of {clip.bytes} bytes")
         await self._clips.complete(clip)

@@ -94,5 +94,5 @@ class EvidenceService(ReportServicer):
         if self._hub.inbox.has_room():
             self._hub.inbox.admit(item, stream.acknowledge)
         else:
-            self._hub.inbox.turn_away(item)
+            self._hub.inbox.show_unstored(item)
             stream.owed = True

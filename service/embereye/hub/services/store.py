@@ -148,7 +148,7 @@ class Storing:
                 raise ClipRefusedError("the first message must have a clip")
             if clip.bytes > STORE_BYTES:
                 raise ClipRefusedError(f"bytes: {clip.bytes} is more than {STORE_BYTES}")
-            held, whole = await self._clips.held(clip)
+            held, whole = await self._clips.upload_progress(clip)
             if whole or not one.data:
                 self._skipped = clip.sha256 if whole else ""
                 return [StoreResponse(sha256=clip.sha256, bytes=held, whole=whole)]

@@ -11,8 +11,8 @@ from embereye.zone.timeline import PastAlarm
 
 ABOUT = {AlarmEvent.TYPE_FALSE_ALARM, AlarmEvent.TYPE_SILENCE}  # which may come long after the alarm was forgotten
 RAISED = {ZoneState.PRE_ALARM, ZoneState.ALARM}
-# What `AlarmQuery.of` may say, as conditions.
-SORTS: Mapping[str, str] = {
+# What `AlarmQuery.category` may say, as conditions.
+CATEGORIES: Mapping[str, str] = {
     "": "",
     "alarm": f"worst >= {ZoneState.ALARM.wire}",
     "pre-alarm": f"worst < {ZoneState.ALARM.wire}",
@@ -31,7 +31,7 @@ class AlarmQuery:
     from_ns: int = 0  # that ended later, or not yet
     until_ns: int = 0  # that began earlier; 0: all
     zone: str = ""  # "name" or "namespace/name"
-    of: str = ""  # one of SORTS
+    category: str = ""  # a key of CATEGORIES
     alarm: str = ""  # its id; empty: any
 
 
@@ -124,7 +124,7 @@ def forget_phantoms(db: Database, still_open: Container[str]) -> int:
     return len(gone)
 
 
-def in_zones(zones: Sequence[str]) -> tuple[str, list[str]]:
+def zone_condition(zones: Sequence[str]) -> tuple[str, list[str]]:
     """The condition that a row is of one of `zones` ("zone" or "namespace/zone"), and its arguments."""
     arguments = list[str]()
     for zone in zones:
@@ -146,13 +146,13 @@ def query(wanted: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], Sequence
         where.append("began_ns < ?")
         arguments.append(wanted.until_ns)
     if wanted.zone:
-        condition, names = in_zones([wanted.zone])
+        condition, names = zone_condition([wanted.zone])
         where.append(condition)
         arguments += names
     if wanted.alarm:
         where.append("alarm = ?")
         arguments.append(wanted.alarm)
-    if sort := SORTS[wanted.of]:
+    if sort := CATEGORIES[wanted.category]:
         where.append(sort)
     statement = f"""SELECT alarm, namespace, zone, began_ns, ended_ns, worst, why, first_cursor FROM alarms
         WHERE {" AND ".join(where)} ORDER BY first_cursor DESC LIMIT ?"""

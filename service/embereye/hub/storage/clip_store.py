@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from google.protobuf import json_format
 
-from embereye.hub.storage.kept_clips import Batch, KeptClips, Place
+from embereye.hub.storage.clip_index import Batch, ClipIndex, Place
 from embereye.process.files import sync_file, sync_folder, write_whole
 from embereye.process.tasks import start_task
 from embereye.process.timing.clock import now_ns
@@ -105,7 +105,7 @@ class ClipStore:
         self._numbers = itertools.count()  # of drafts
         self._run_id = secrets.token_hex(8)  # no earlier hub has given such names
         self._wholes_named = False  # whether the folder of whole contents outlives a power cut
-        self._clips = KeptClips(recordings_ns=recordings_ns)
+        self._clips = ClipIndex(recordings_ns=recordings_ns)
         self._opened = asyncio.Event()
         self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
         self.failing = ""  # why none can be taken; empty: they can
@@ -181,7 +181,7 @@ class ClipStore:
             return self._wholes / place.name
         return self._folder / clip.sha256[:2] / f"{clip.sha256}.{SUFFIXES[clip.media]}"
 
-    async def held(self, clip: Clip) -> tuple[int, bool]:
+    async def upload_progress(self, clip: Clip) -> tuple[int, bool]:
         """(bytes that are here, whether that is all of it). ClipRefusedError where it is no clip; NoRoomError."""
         _check(clip)
         await self._opened.wait()

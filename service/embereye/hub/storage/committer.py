@@ -205,7 +205,7 @@ class Committer:
                     applied += self._apply(batch, known, transaction)
                     batch = []
                     self._tell_unstored(transaction)
-                    if self._store.lost and transaction.held is None:
+                    if self._store.lost_commits and transaction.held is None:
                         transaction.held = self._all_held()
                     if transaction or self._store.failing or self.failing:
                         await self._store.write(partial(_write, transaction))
@@ -245,7 +245,7 @@ class Committer:
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             try:
-                await self._store.write(Store.reach)
+                await self._store.write(Store.reconnect)
             except StoreError as error:
                 self.counters.failures += 1
                 self.note_failing(str(error))

@@ -23,7 +23,7 @@ DEFAULT_EVENTS = 100  # in one answer, where a request names no number
 MAX_EVENTS = 1_000  # in one answer
 PART = 500  # events read at once
 FEW_ZONES = 20  # that the database looks for by itself
-MAX_LOOKED_AT = 5_000  # events, for one answer
+MAX_EVENTS_READ = 5_000  # events, for one answer
 PRUNE_SECONDS = 60.0  # between two rounds
 # For which it is known which reports were taken: what burns is reported every second, 30 MB in a day. One that comes
 # again later is of a sign that its zone knows.
@@ -71,7 +71,7 @@ class History:
         zones = query.selection.zones if len(query.selection.zones) <= FEW_ZONES else ()
         since_ns, until_ns = self._recorded(query.since_ns), self._recorded(query.until_ns) or ENDLESS
         bounds = EventBounds(min(query.after, latest), before, since_ns, until_ns, tuple(zones))
-        while looked_at < MAX_LOOKED_AT and len(found) < query.limit:
+        while looked_at < MAX_EVENTS_READ and len(found) < query.limit:
             events = await self._store.read(partial(Store.search, bounds=bounds, limit=PART, newest=query.newest))
             if not events:
                 return EventPage(found[::-1] if query.newest else found, 0)

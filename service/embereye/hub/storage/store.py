@@ -19,8 +19,8 @@ from embereye.hub.access import records
 from embereye.hub.access.records import AccessChanges, AuditEntry, StoredAccess
 from embereye.hub.bus import records as bus_records
 from embereye.hub.bus.records import Position
-from embereye.hub.coverage.ledgers import LedgerKey, Part
-from embereye.hub.databases.interface import BeginAnewError, DamagedError, Database, OwnedError, StoreError
+from embereye.hub.coverage.ledgers import LedgerKey, OwnerLedger
+from embereye.hub.databases.interface import DamagedError, Database, OwnedError, ReloadRequiredError, StoreError
 from embereye.hub.databases.sqlite import SqliteDatabase
 from embereye.hub.feeds import records as subscription_records
 from embereye.hub.feeds.records import StoredSubscription
@@ -91,7 +91,7 @@ class Transaction:
     rosters: dict[str, tuple[bool, FleetRoster] | None] = field(default_factory=dict)  # derived?, None: removed
     forgotten: dict[str, bool] = field(default_factory=dict)  # fleet → forgotten from now on, or no longer
     pictures: list[StoredPicture] = field(default_factory=list)
-    ledgers: dict[LedgerKey, Part | None] = field(default_factory=dict)  # None: removed
+    ledgers: dict[LedgerKey, OwnerLedger | None] = field(default_factory=dict)  # None: removed
     episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
     # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
     canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class StoredState:
     zones: list[bytes] = field(default_factory=list)
     rosters: list[tuple[bool, FleetRoster]] = field(default_factory=list)  # derived?
     forgotten: list[str] = field(default_factory=list)
-    ledgers: list[Part] = field(default_factory=list)
+    ledgers: list[OwnerLedger] = field(default_factory=list)
     cursor: int = 0  # of the newest event there ever was
     recent: list[str] = field(default_factory=list)  # ids of the newest reports, oldest first
     access: StoredAccess = field(default_factory=StoredAccess)
@@ -180,9 +180,9 @@ class Store:
         return self._db.failing or self.unloaded
 
     @property
-    def lost(self) -> int:
-        """As `Database.lost`: the next transaction needs `held`."""
-        return self._db.lost
+    def lost_commits(self) -> int:
+        """As `Database.lost_commits`: the next transaction needs `held`."""
+        return self._db.lost_commits
 
     def load(self) -> StoredState:
         """All that the hub goes on from; what cannot be read is passed over, counted and logged."""
@@ -198,7 +198,9 @@ class Store:
             ledgers=list(
                 self._rows(
                     "SELECT fleet, device, shard, since_ns, until_ns, final, ledger FROM ledgers ORDER BY since_ns",
-                    lambda row: Part.of(LedgerKey(*row[:4]), int(row[4]), bool(row[5]), Ledger.FromString(row[6])),
+                    lambda row: OwnerLedger.create(
+                        LedgerKey(*row[:4]), int(row[4]), bool(row[5]), Ledger.FromString(row[6])
+                    ),
                 )
             ),
             cursor=self._db.newest_cursor(),
@@ -276,13 +278,13 @@ class Store:
         """Make `transaction` durable. StoreError: it is not, as far as can be told.
 
         After that the next one has to begin with all that this one had: it may turn out to be stored already.
-        BeginAnewError where what was known of the database before is no longer true.
+        ReloadRequiredError where what was known of the database before is no longer true.
         """
-        self.reach()
+        self.reconnect()
         held = transaction.held
-        if self._db.lost and held is None:
-            raise StoreError(f"{self._db.name} lost {counted(self._db.lost, 'transaction')}")
-        if self._db.lost:
+        if self._db.lost_commits and held is None:
+            raise StoreError(f"{self._db.name} lost {counted(self._db.lost_commits, 'transaction')}")
+        if self._db.lost_commits:
             self._stored = (0, 0)
         newest = max(transaction.events[-1].cursor if transaction.events else 0, held.newest if held else 0)
         with self._db.owned_transaction(newest) as landed:
@@ -302,7 +304,7 @@ class Store:
             bus_records.write(self._db, transaction.consumed)
         self._tried = self._stored = (0, 0)
         if held:
-            self._db.lost = 0
+            self._db.lost_commits = 0
 
     def _write_held(self, held: Transaction) -> None:
         """In place of what is there: what was removed may be there again."""
@@ -420,14 +422,14 @@ class Store:
         if not self.failing:
             self._db.check()
 
-    def reach(self) -> None:
+    def reconnect(self) -> None:
         """Connect with a database that failed; StoreError where that fails still.
 
-        BeginAnewError where what the hub was to go on from can be read now.
+        ReloadRequiredError where what the hub was to go on from can be read now.
         """
         if self.unloaded:
             self.load()
-            raise BeginAnewError(f"{self._db.name} holds what could not be read before: begin anew from it")
+            raise ReloadRequiredError(f"{self._db.name} holds what could not be read before: begin anew from it")
         if self._db.failing:
             self._db.recover()
 
@@ -471,7 +473,7 @@ class Store:
         where = [condition for condition, _, bounded in conditions if bounded]
         arguments: list[int | str] = [value for _, value, bounded in conditions if bounded]
         if bounds.zones:
-            condition, names = alarms.in_zones(bounds.zones)
+            condition, names = alarms.zone_condition(bounds.zones)
             where.append(condition)
             arguments += names
         wanted = f"WHERE {' AND '.join(where)}" if where else ""
@@ -641,9 +643,9 @@ class StoreThreads:
         return self._store.failing
 
     @property
-    def lost(self) -> int:
-        """As `Store.lost`."""
-        return self._store.lost
+    def lost_commits(self) -> int:
+        """As `Store.lost_commits`."""
+        return self._store.lost_commits
 
     @property
     def unreadable(self) -> int:

@@ -23,7 +23,7 @@ async def test_alarms_go_on_without_a_server_that_is_silent_though_the_hub_is_in
     async def publish(*_: object, **__: object) -> None:
         """As a server that goes on and answers nothing."""
 
-    silent = SimpleNamespace(new_inbox=lambda: "inbox", publish=publish, most_bytes=1_000_000, server="nats")
+    silent = SimpleNamespace(new_inbox=lambda: "inbox", publish=publish, max_message_bytes=1_000_000, server="nats")
     publishing = Publisher(cast("Any", silent), BusOptions(["nats://nats:4222"]), "here")
     await publishing.send(Outgoing(EvidenceItem(id="a"), lambda _: None, lambda _: None), time.time_ns())
     watching = asyncio.ensure_future(publishing.watch())

@@ -417,7 +417,7 @@ async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason
 ) -> None:
     await house.furnish()
     load = Load(arrival_rate=1234, cost_seconds=0.001, utilization=0.62, queue_depth=87, oldest_age_ns=SECOND // 4)
-    house.hub.scaling.tell(
+    house.hub.scaling.update(
         FleetScaling(
             fleet=SENSORS, mode="embedded", min_shards=1, max_shards=8, shards=2, ready_shards=1, known=True,
             required_shards=2, reason="1.77 to keep up", load=load,

@@ -2,9 +2,9 @@ from embereye.hub.coverage.book import (
     FORGET,
     FRESH,
     MARGIN,
+    MAX_UNDECLARED,
     NOBODY,
     RESTART_GRACE,
-    STRANGERS,
     CoverageBook,
     Fleet,
     Watched,
@@ -48,8 +48,8 @@ def one(book: CoverageBook, device: str = "cam-1") -> tuple[Fleet, Watched]:
 def test_a_device_is_covered_while_a_shard_freshly_says_so() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
-    assert book.covered(*one(book), START + FRESH - 1)
-    assert not book.covered(*one(book), START + FRESH)
+    assert book.is_covered(*one(book), START + FRESH - 1)
+    assert not book.is_covered(*one(book), START + FRESH)
     assert book.counts(START)["default", "yard"] == (2, 1)
 
 
@@ -57,22 +57,22 @@ def test_a_device_is_dark_once_its_deadline_and_the_margin_have_passed_without_c
     book = book_at_rest()
     book.report(report("cam-1"), START + SECOND)
     due = START + SECOND + DEADLINE + MARGIN
-    assert not book.dark(*one(book), due)
-    assert book.dark(*one(book), due + 1)
+    assert not book.is_dark(*one(book), due)
+    assert book.is_dark(*one(book), due + 1)
     assert book.reason(*one(book), due + 1) == NOBODY
 
 
 def test_a_newly_declared_device_gets_the_same_patience() -> None:
     book = book_at_rest()
-    assert not book.dark(*one(book), START + DEADLINE + MARGIN)
-    assert book.dark(*one(book), START + DEADLINE + MARGIN + 1)
+    assert not book.is_dark(*one(book), START + DEADLINE + MARGIN)
+    assert book.is_dark(*one(book), START + DEADLINE + MARGIN + 1)
 
 
 def test_after_a_restart_shards_get_time_to_come_back() -> None:
     book = CoverageBook(START)
     book.restore(roster(), derived=False)
-    assert not book.dark(*one(book), START + DEADLINE + RESTART_GRACE)
-    assert book.dark(*one(book), START + DEADLINE + RESTART_GRACE + 1)
+    assert not book.is_dark(*one(book), START + DEADLINE + RESTART_GRACE)
+    assert book.is_dark(*one(book), START + DEADLINE + RESTART_GRACE + 1)
 
 
 def test_the_shards_own_reason_is_told() -> None:
@@ -85,9 +85,9 @@ def test_during_a_handover_either_shard_covers() -> None:
     book = book_at_rest()
     book.report(report("cam-1", shard="yard-0"), START)
     book.report(report(dark=("cam-1",), shard="yard-1"), START)
-    assert book.covered(*one(book), START)
+    assert book.is_covered(*one(book), START)
     book.report(report("cam-2", shard="yard-0", time=1), START)  # yard-0 let go
-    assert not book.covered(*one(book), START)
+    assert not book.is_covered(*one(book), START)
     assert book.reason(*one(book), START) == "silent for 6.2 s"
 
 
@@ -95,17 +95,17 @@ def test_a_shard_that_works_under_an_outdated_assignment_does_not_cover() -> Non
     book = book_at_rest()
     book.set_roster(roster(2), START)
     book.report(report("cam-1", epoch=1), START)
-    assert not book.covered(*one(book), START)
+    assert not book.is_covered(*one(book), START)
     assert book.reason(*one(book), START) == "yard-0 still works under assignment 1, and 2 is in force"
     book.report(report("cam-1", epoch=3, time=1), START)
-    assert book.covered(*one(book), START)
+    assert book.is_covered(*one(book), START)
 
 
 def test_a_new_roster_keeps_what_is_known_of_the_devices_that_stay() -> None:
     book = book_at_rest()
     book.report(report("cam-1"), START)
     book.set_roster(roster(1, "cam-1", "cam-9"), START)
-    assert book.covered(*one(book), START)
+    assert book.is_covered(*one(book), START)
     assert book.find(FLEET, "cam-2") is None
 
 
@@ -113,7 +113,7 @@ def test_a_report_from_an_older_stream_of_the_same_shard_is_ignored() -> None:
     book = book_at_rest()
     book.report(report(dark=("cam-1",), time=20), START)
     book.report(report("cam-1", time=10), START)
-    assert not book.covered(*one(book), START)
+    assert not book.is_covered(*one(book), START)
 
 
 def test_an_undeclared_fleet_is_what_its_shards_say() -> None:
@@ -154,10 +154,10 @@ def test_what_a_vanished_shard_said_is_dropped_at_last() -> None:
 
 def test_shards_are_excused_for_a_while_after_the_hub_itself_was_suspended() -> None:
     book = CoverageBook(START)
-    assert book.listening(START + SECOND // 4)
+    assert book.check_listening(START + SECOND // 4)
     woke = START + 60 * SECOND
-    assert not book.listening(woke)
-    assert not book.listening(woke + RESTART_GRACE - SECOND // 4 * 9)
+    assert not book.check_listening(woke)
+    assert not book.check_listening(woke + RESTART_GRACE - SECOND // 4 * 9)
 
 
 def test_a_hub_that_is_interrupted_again_and_again_finds_devices_dark_all_the_same() -> None:
@@ -167,7 +167,7 @@ def test_a_hub_that_is_interrupted_again_and_again_finds_devices_dark_all_the_sa
     for _ in range(30):
         for step_ns in (SECOND * 4 // 3, SECOND // 4, SECOND // 4):
             now += step_ns
-            found |= book.listening(now) and book.dark(*one(book), now - book.unheard)
+            found |= book.check_listening(now) and book.is_dark(*one(book), now - book.unheard)
     assert found
 
 
@@ -177,8 +177,8 @@ def test_a_shard_that_heard_the_device_and_calls_it_dark_has_waited_long_enough(
     book.report(report("cam-1"), later)
     silent = DeviceStatus(id="cam-1", zone="yard", reason="silent for 2.1 s", heard_ns=1)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[silent]), later + SECOND)
-    assert not book.dark(*one(book), later + MARGIN)
-    assert book.dark(*one(book), later + MARGIN + 1)
+    assert not book.is_dark(*one(book), later + MARGIN)
+    assert book.is_dark(*one(book), later + MARGIN + 1)
 
 
 def test_a_new_owner_that_never_heard_the_device_is_given_the_deadline() -> None:
@@ -187,61 +187,61 @@ def test_a_new_owner_that_never_heard_the_device_is_given_the_deadline() -> None
     book.report(report("cam-1"), later)
     unheard = DeviceStatus(id="cam-1", zone="yard", reason="never heard")
     book.report(Coverage(fleet=FLEET, shard="yard-1", epoch=2, devices=[unheard]), later + SECOND)
-    assert not book.dark(*one(book), later + MARGIN + 1)
+    assert not book.is_dark(*one(book), later + MARGIN + 1)
 
 
 def test_a_device_that_nobody_ever_heard_is_awaited_from_when_its_shard_began_to() -> None:
     book = book_at_rest()
     began = START + DEADLINE + MARGIN
     book.report(report(dark=("cam-1",)), began)
-    assert not book.dark(*one(book), began + DEADLINE + MARGIN)
+    assert not book.is_dark(*one(book), began + DEADLINE + MARGIN)
     for second in range(1, 10):
         book.report(report(dark=("cam-1",), shard=f"yard-{second}", epoch=second), began + second * SECOND)
-    assert book.dark(*one(book), began + DEADLINE + MARGIN + 1), "once: another shard is no excuse"
+    assert book.is_dark(*one(book), began + DEADLINE + MARGIN + 1), "once: another shard is no excuse"
 
 
 def test_a_device_that_is_dark_already_stays_so_although_a_shard_begins_to_wait_for_it() -> None:
     book = book_at_rest()
     late = START + DEADLINE + MARGIN + 1
-    assert book.dark(*one(book), late)
+    assert book.is_dark(*one(book), late)
     book.report(report(dark=("cam-1",)), late)
-    assert book.dark(*one(book), late)
+    assert book.is_dark(*one(book), late)
 
 
 def test_a_shard_that_has_heard_a_new_device_and_calls_it_dark_needs_no_more_time() -> None:
     book = book_at_rest()
     blind = DeviceStatus(id="cam-1", zone="yard", reason="lens covered", heard_ns=1)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, devices=[blind]), START + SECOND)
-    assert book.dark(*one(book), START + DEADLINE + MARGIN + 1)
+    assert book.is_dark(*one(book), START + DEADLINE + MARGIN + 1)
 
 
 def test_a_device_nobody_declared_is_kept_apart_while_a_shard_reports_it() -> None:
     book = book_at_rest()
     stranger = DeviceStatus(id="x", reason="not declared in this fleet")
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=[stranger]), START)
-    assert [watched.device.id for _, watched in book.strangers()] == ["x"]
+    assert [watched.device.id for _, watched in book.undeclared_devices()] == ["x"]
     assert book.find(FLEET, "x") is None
     assert book.counts(START)["default", "yard"] == (2, 0)
     book.set_roster(roster(2, "cam-1", "x"), START)
-    assert not list(book.strangers())
+    assert not list(book.undeclared_devices())
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=2, devices=[DeviceStatus(id="y")]), START)
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=2, time_ns=3), START)
-    assert not list(book.strangers())
+    assert not list(book.undeclared_devices())
 
 
 def test_devices_that_nobody_declared_go_with_the_shard_that_reported_them() -> None:
     book = book_at_rest()
-    names = [f"x-{number}" for number in range(STRANGERS)]
+    names = [f"x-{number}" for number in range(MAX_UNDECLARED)]
     devices = [DeviceStatus(id=name) for name in names]
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=1, devices=devices), START)
     book.tidy(START + FORGET)
-    assert len(list(book.strangers())) == STRANGERS
+    assert len(list(book.undeclared_devices())) == MAX_UNDECLARED
     later = START + FORGET + 1
     book.tidy(later)  # it was killed, or taken away: it has never said that they are gone
-    assert not list(book.strangers())
+    assert not list(book.undeclared_devices())
     newcomer = DeviceStatus(id="y")
     book.report(Coverage(fleet=FLEET, shard="yard-0", epoch=1, time_ns=2, devices=[newcomer]), later)
-    assert [watched.device.id for _, watched in book.strangers()] == ["y"]
+    assert [watched.device.id for _, watched in book.undeclared_devices()] == ["y"]
 
 
 def test_a_report_in_parts_lists_what_all_of_them_list() -> None:

@@ -4,7 +4,7 @@ import os
 
 from harness.stored import Stored
 
-from embereye.hub.coverage.ledgers import EARLIER, KEPT, LedgerBook, Part, add_up
+from embereye.hub.coverage.ledgers import EARLIER, KEPT, LedgerBook, OwnerLedger, add_up
 from embereye.hub.storage.store import Transaction
 from embereye.process.telemetry.usage import resident_mb
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
@@ -96,7 +96,9 @@ def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
     assert fleet == FLEET
     assert counts == {"offered": 14, "analysed": 11, "shed": 3, "duplicate": 0, "rejected": 0}
     again = LedgerBook()
-    again.restore(Part.of(part.key, part.until_ns, part.final, part.ledger) for part in book.changes().values() if part)
+    again.restore(
+        OwnerLedger.create(part.key, part.until_ns, part.final, part.ledger) for part in book.changes().values() if part
+    )
     assert list(again.fleets()) == [(FLEET, counts)]
     book.expire(100)
     assert list(book.fleets()) == [(FLEET, counts)]

@@ -189,7 +189,7 @@ async def test_a_history_that_little_is_wanted_of_is_looked_through_in_bounded_s
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("embereye.hub.storage.history.PART", 2)
-    monkeypatch.setattr("embereye.hub.storage.history.MAX_LOOKED_AT", 4)
+    monkeypatch.setattr("embereye.hub.storage.history.MAX_EVENTS_READ", 4)
     for number in range(9):
         await served.alarm(f"e{number}", device=f"s-{number}")
     assert await pages(served, "type=state", "after") == [[1], [], []]

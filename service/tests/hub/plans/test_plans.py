@@ -26,7 +26,7 @@ async def test_plans_and_where_devices_are_survive_a_restart(stored: Stored) -> 
         await hub.plans.place(ADA, "Erdgeschoß (Ost)", DEVICE, Place(0.25, 0.5))
         await hub.plans.place(ADA, "Erdgeschoß (Ost)", DEVICE, Place(0.75, 1 / 3))
         await hub.plans.place(ADA, "Erdgeschoß (Ost)", (DEVICE[0], "s-02"), Place(0, 1))
-        await hub.plans.take_off(ADA, "Erdgeschoß (Ost)", (DEVICE[0], "s-02"))
+        await hub.plans.remove_device(ADA, "Erdgeschoß (Ost)", (DEVICE[0], "s-02"))
     async with running(stored) as hub:
         (plan,) = hub.plans.all()
         assert (plan.width, plan.height, plan.made_by) == (400, 300, "Ada")
@@ -80,4 +80,4 @@ async def test_what_cannot_be_is_refused_in_a_sentence(stored: Stored, monkeypat
         with pytest.raises(UnknownPlanError, match='no plan "two"'):
             await hub.plans.remove(ADA, "two")
         with pytest.raises(UnknownPlanError, match="s-02 of default/sensors/hall is not on the plan one"):
-            await hub.plans.take_off(ADA, "one", (DEVICE[0], "s-02"))
+            await hub.plans.remove_device(ADA, "one", (DEVICE[0], "s-02"))

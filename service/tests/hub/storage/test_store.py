@@ -97,7 +97,7 @@ async def test_who_brings_a_clip_waits_until_those_that_there_are_were_looked_th
     clips, data, other = ClipStore(tmp_path / "clips"), b"a whole one", b"one in parts"
     running = asyncio.ensure_future(clips.run())
     storing = asyncio.ensure_future(clips.store([(still(data), data)]))
-    asking = asyncio.ensure_future(clips.held(still(other)))
+    asking = asyncio.ensure_future(clips.upload_progress(still(other)))
     await asyncio.sleep(0.2)
     assert [path for path in (tmp_path / "clips").rglob("*") if path.is_file()] == []
     (folder / "0.json").write_bytes(b"")

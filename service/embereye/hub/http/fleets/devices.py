@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from embereye.hub.coverage.book import Fleet, Watched
-from embereye.hub.coverage.ledgers import Part, add_up
+from embereye.hub.coverage.ledgers import OwnerLedger, add_up
 from embereye.hub.http.fleets.lists import Facts, Json, Source
 from embereye.hub.hub import Hub
 from embereye.levels import ZoneState
@@ -29,7 +29,7 @@ class DeviceEntries:
         states = self._hub.zones.states()
         for fleet, watched in book.devices():
             yield self._source(fleet, watched, states, declared=True)
-        for fleet, watched in book.strangers():
+        for fleet, watched in book.undeclared_devices():
             yield self._source(fleet, watched, states, declared=False)
 
     def _source(
@@ -101,7 +101,7 @@ class DeviceEntries:
             entry["thermal"] = {"hottest": hottest, "relative": watched.thermal.relative}
         return entry
 
-    def _owner(self, part: Part, watched: Watched) -> Json:
+    def _owner(self, part: OwnerLedger, watched: Watched) -> Json:
         sighting = watched.sightings.get(part.key.shard)
         present = sighting is not None and sighting.status.ledger.since_ns == part.key.since_ns
         return {

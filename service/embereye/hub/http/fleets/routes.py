@@ -11,7 +11,7 @@ from aiohttp import web
 from embereye.hub.coverage.book import Fleet
 from embereye.hub.http.fleets.lists import Facts, Json, SharedList, Source
 from embereye.hub.hub import Hub
-from embereye.hub.scaling import ToldScaling
+from embereye.hub.scaling import ReportedScaling
 from embereye.units import SECOND
 from embereye.v1.roster_pb2 import ScaleChange, ShardLoad
 from embereye.v1.shard_pb2 import Load
@@ -58,7 +58,7 @@ class FleetRoutes:
         return _Counted(covered, shards)
 
 
-def _listed(fleet: Fleet, counted: _Counted, told: ToldScaling | None, members: Mapping[str, ShardLoad]) -> Json:
+def _listed(fleet: Fleet, counted: _Counted, told: ReportedScaling | None, members: Mapping[str, ShardLoad]) -> Json:
     entry: Json = {
         "fleet": fleet.name,
         "declared": len(fleet.devices),
@@ -81,7 +81,7 @@ def _loads(member: ShardLoad | None) -> Json:
     return {"load": _load(member.load)} if member is not None and member.HasField("load") else {}
 
 
-def _scaling(told: ToldScaling) -> Json:
+def _scaling(told: ReportedScaling) -> Json:
     scaling = told.scaling
     entry: Json = {
         "timeNs": str(told.time_ns),

@@ -20,8 +20,8 @@ from embereye.hub.http.openapi.parts import (
     whole,
 )
 from embereye.hub.plans.images import MEDIA as PLAN_MEDIA
-from embereye.hub.silences import MOST_MINUTES
-from embereye.hub.storage.alarms import SORTS
+from embereye.hub.silences import MAX_MINUTES
+from embereye.hub.storage.alarms import CATEGORIES
 
 Paths = dict[str, dict[str, Json]]
 
@@ -417,7 +417,7 @@ def _alarms() -> Paths:
                     query("from", whole(), f"only what ended later, or not yet: {time}"),
                     query("until", whole(), f"only what began earlier: {time}; 0: all"),
                     query("zone", WORD, "ZONE or NAMESPACE/ZONE; empty: all"),
-                    query("of", {"type": "string", "enum": list(SORTS)}, "only of this sort; empty: all"),
+                    query("of", {"type": "string", "enum": list(CATEGORIES)}, "only of this sort; empty: all"),
                 ],
             )
         },
@@ -466,7 +466,7 @@ def _actions() -> Paths:
 
 def _silences() -> Paths:
     reason: Json = {"type": "string", "minLength": 1, "maxLength": 2000, "pattern": "\\S"}
-    minutes: Json = {"type": "integer", "minimum": 1, "maximum": MOST_MINUTES}
+    minutes: Json = {"type": "integer", "minimum": 1, "maximum": MAX_MINUTES}
     device: Json = {"type": "string", "description": "id of one in the zone; empty: the whole zone"}
     said = record({"reason": reason, "minutes": minutes}, device=device, who={"type": "string", "maxLength": 200})
     made = {200: answer("the event that it made, durable", reference("AlarmEvent"))}

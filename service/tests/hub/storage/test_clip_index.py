@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from embereye.hub.storage.kept_clips import Batch, KeptClips, Place
+from embereye.hub.storage.clip_index import Batch, ClipIndex, Place
 from embereye.v1.clips_pb2 import Clip
 
 # A process that learns of clips as they come; by how many bytes it grew for each of the latest.
@@ -52,7 +52,7 @@ def named(number: int, **fields: Any) -> Clip:
 
 
 def test_what_is_found_is_the_clip_as_it_was_described() -> None:
-    kept = KeptClips()
+    kept = ClipIndex()
     clip = named(1, episode="e", from_ns=0, note="the first half", kept_ns=7, retention_ns=5, media=Clip.MEDIA_STILL)
     kept.add(clip)
     assert (kept.get(clip.sha256), kept.of_episodes(["e"]), kept.between(0, 5)) == (clip, [clip], [clip])
@@ -62,7 +62,7 @@ def test_what_is_found_is_the_clip_as_it_was_described() -> None:
 
 
 def test_the_newest_come_first_and_those_that_are_kept_for_longest_go_first() -> None:
-    kept = KeptClips()
+    kept = ClipIndex()
     clips = [named(number, kept_ns=100 - number) for number in (3, 1, 2)]
     for clip in clips:
         kept.add(clip)
@@ -74,7 +74,7 @@ def test_the_newest_come_first_and_those_that_are_kept_for_longest_go_first() ->
     ("retention_ns", "ended"), [(0, False), (5, True), (6, False), (2**63 - 1, False), (-(2**63), True)]
 )
 def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) -> None:
-    kept = KeptClips()
+    kept = ClipIndex()
     kept.add(named(1, kept_ns=100, retention_ns=retention_ns))
     assert bool(kept.ended(106)) == ended
 
@@ -85,13 +85,13 @@ def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) 
 def test_what_a_shard_delivers_is_kept_no_longer_than_history_unless_it_says_how_long(
     stored_by: str, retention_ns: int, ended: bool
 ) -> None:
-    kept = KeptClips(recordings_ns=5)
+    kept = ClipIndex(recordings_ns=5)
     kept.add(named(1, kept_ns=100, retention_ns=retention_ns, stored_by=stored_by))
     assert bool(kept.ended(106)) == ended
 
 
 def test_a_content_that_came_whole_is_where_it_was_put() -> None:
-    kept, batch = KeptClips(), Batch("several.described")
+    kept, batch = ClipIndex(), Batch("several.described")
     whole, parts = named(1), named(2)
     kept.add(whole, Place(f"{whole.sha256}-1a-2b.jpg", batch))
     kept.add(parts)

@@ -43,7 +43,7 @@ class _Kept(NamedTuple):
         return Clip.FromString(self.packed[TIMES.size :])
 
 
-class KeptClips:
+class ClipIndex:
     """Clips by their SHA-256. One thread changes them; others look for some meanwhile, and get messages of their own.
 
     It does not wait for those: keys alone or values alone are copied in one step, items are not.
