@@ -103,7 +103,7 @@ bench: install ## Measure sensors, cameras, hub and operator against baselines, 
 bench-gate: install ## Measure against the newest record of a machine like this one; fails where a row got worse by 5 % beyond noise
 	$(BIN)/embereye bench gate $(ARGS)
 
-model: install ## Train the appearance network anew from labelled pictures in DATA (three minutes), as docs/appearance.md says
+model: install ## Train the appearance network anew from labelled pictures in DATA (three minutes), as docs/evidence/appearance.md says
 	@for set in video video2 images; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done
 	@test -x $(TRAINING)/venv/bin/python || $(PYTHON) -m venv $(TRAINING)/venv
 	@$(TRAINING)/venv/bin/pip install --quiet --disable-pip-version-check --editable . --editable bench --editable training
@@ -122,7 +122,7 @@ e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stay
 e2e-programs: ## Build what the cluster runs and end-to-end tests run beside it (done by e2e, also without any of it)
 	@e2e/cluster/binaries --optional $(NODE_PROGRAMS) $(E2E_PROGRAMS) $(PROGRAMS) >/dev/null
 
-faults: install ## Make faults on the real processes of this machine, alone and in pairs; ARGS="--page" writes docs/reliability.md
+faults: install ## Make faults on the real processes of this machine, alone and in pairs; ARGS="--page" writes docs/evidence/reliability.md
 	$(BIN)/python e2e/faults $(ARGS)
 
 HOURS := 1
@@ -142,15 +142,15 @@ format: install ## Put the code into the house style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-crds: install ## Write the CRDs and docs/reference.md anew from the Python model
+crds: install ## Write the CRDs and docs/reference/reference.md anew from the Python model
 	$(BIN)/python -m embereye_operator.api.crds charts/embereye/files/crds
-	$(BIN)/python -m embereye_operator.api.reference docs/reference.md
+	$(BIN)/python -m embereye_operator.api.reference docs/reference/reference.md
 
-monitoring: install ## Write docs/metrics.md, alert rules and dashboards anew from their Python source
+monitoring: install ## Write docs/reference/metrics.md, alert rules and dashboards anew from their Python source
 	$(BIN)/python -m embereye_operator.monitoring.files
 
-pictures: install ## Draw the dashboards of docs/grafana.md anew, from what a real Prometheus answers (make peers installs one)
-	cd operator && ../$(BIN)/python -m tests.monitoring.draw ../docs/grafana --only fleet-overview --only sensor-shard
+pictures: install ## Draw the dashboards of docs/how-to/grafana.md anew, from what a real Prometheus answers (make peers installs one)
+	cd operator && ../$(BIN)/python -m tests.monitoring.draw ../docs/how-to/grafana --only fleet-overview --only sensor-shard
 
 golden: install programs ## Write what the chart makes of its main values, for charts/tests, and its README anew
 	$(BIN)/python charts/tests/golden.py

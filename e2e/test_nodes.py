@@ -1,6 +1,6 @@
 """Nodes that are emptied and nodes that fail, in a real cluster. The steps are in order and build on each other.
 
-The hub has no volume here: one that is bound to a node cannot move, whoever asks it to. See docs/operator.md.
+The hub has no volume here: one that is bound to a node cannot move, whoever asks it to. See docs/how-to/operator.md.
 """
 
 import asyncio

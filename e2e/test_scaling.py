@@ -1,7 +1,7 @@
 """Bursts that are answered with pods, and the pods that go after them: by the operator itself, and by autoscalers.
 
-These are Kubernetes' own, which reads the operator's number through a real Prometheus and prometheus-adapter, with the
-rules that docs/operator.md has, and KEDA, which asks that Prometheus itself. Slow: `make e2e ARGS="-m slow"` runs it.
+Kubernetes' own autoscaler reads the operator's number through a real Prometheus and prometheus-adapter, with the rules
+of docs/how-to/operator.md. KEDA asks that Prometheus directly. Slow: `make e2e ARGS="-m slow"` runs it.
 """
 
 import asyncio

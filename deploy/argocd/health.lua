@@ -1,5 +1,5 @@
 -- How well a SensorFleet or CameraFleet is, for Argo CD: resource.customizations.health.embereye.dev_SensorFleet and
--- …_CameraFleet in the ConfigMap argocd-cm. docs/gitops.md says where it goes.
+-- …_CameraFleet in the ConfigMap argocd-cm. docs/how-to/gitops.md says where it goes.
 local function answer(status, message)
   return { status = status, message = message }
 end

@@ -1,4 +1,4 @@
-"""What docs/internals.md says of the code is there: every stop of its walks, and words that the code uses."""
+"""What docs/concepts/internals.md says of the code is there: every stop of its walks, and words that the code uses."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / "service/embereye", ROOT / "operator/embereye_operator"
-TEXT = (ROOT / "docs/internals.md").read_text()
+TEXT = (ROOT / "docs/concepts/internals.md").read_text()
 MOST_STOPS = 12
 MOST_TERMS = 40
 

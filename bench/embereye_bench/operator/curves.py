@@ -1,7 +1,7 @@
 """What more devices, shards and fleets cost: of each curve one number grows, and the largest of all stand together.
 
-Each place is a table's row and, for its curve, a point of a plot: docs/limits.md has the tables, docs/performance.md
-the plots.
+Each place is a table's row and, for its curve, a point of a plot. The tables are in docs/evidence/limits.md, the plots
+in docs/evidence/performance.md.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class Cost:
         )  # fmt: skip
 
     def row(self) -> Sequence[str]:
-        """As docs/limits.md has it."""
+        """As docs/evidence/limits.md has it."""
         return (
             f"{self.place.all_fleets:,}", f"{self.place.all_devices:,}", f"{self.place.all_shards:,}",
             f"{self.covered:.0f} s", f"{self.memory:.0f} MB",

@@ -16,10 +16,10 @@ PORT = 6443
 
 
 def documented_rules() -> list[Any]:
-    """The rules that docs/operator.md has for it, as values of its Helm chart."""
-    text = (ROOT / "docs/operator.md").read_text()
+    """The rules that docs/how-to/operator.md has for it, as values of its Helm chart."""
+    text = (ROOT / "docs/how-to/operator.md").read_text()
     found = re.search(r"For prometheus-adapter,.*?  ```yaml\n(.*?)  ```", text, re.DOTALL)
-    assert found, "docs/operator.md has no rules for prometheus-adapter"
+    assert found, "docs/how-to/operator.md has no rules for prometheus-adapter"
     rules: list[Any] = yaml.safe_load(found[1])["rules"]["external"]
     return rules
 

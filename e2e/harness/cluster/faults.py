@@ -313,7 +313,7 @@ async def certificates_gone(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def credentials_rotated(release: Release) -> AsyncIterator[None]:
-    """The devices' token and the admin's are replaced in the course of work, as docs/security.md leads through it."""
+    """Replace the devices' token and the admin's while work continues, as docs/how-to/security.md describes."""
     before, after = release.device_token, secrets.token_urlsafe()
     await release.write_tokens(before, after)
     await until(lambda: release.admitting(after), {True}.__eq__, "the next token is known", MOUNTED_SECONDS)

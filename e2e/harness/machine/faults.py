@@ -250,7 +250,7 @@ async def fields_edited(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def credentials_rotated(site: LocalSite) -> AsyncIterator[None]:
-    """The devices' token and the admin's are replaced in the course of work, as docs/security.md leads through it."""
+    """Replace the devices' token and the admin's while work continues, as docs/how-to/security.md describes."""
     before, after = site.device_token, secrets.token_urlsafe()
     home = f"{HOST}:{site.ports['grpc']}"
     site.write_tokens(before, after)

@@ -32,7 +32,7 @@ class Nats(Program):
         self.folder = folder
         self.secure = certificates is not None
         folder.mkdir(parents=True, exist_ok=True)
-        # Each message is on the disk before it is acknowledged, as docs/hub-database.md asks.
+        # Each message is on the disk before it is acknowledged, as docs/how-to/hub-database.md asks.
         jetstream = {"store_dir": str(folder / "data"), "sync_interval": "always"}
         config: dict[str, object] = {"listen": f"{host}:{self.port}", "jetstream": jetstream}
         if cluster:

@@ -63,7 +63,7 @@ async def _list(link: grpc.aio.Channel, arguments: Namespace) -> int:
         state = Text(_plain(one.failing) or "delivers", style="bold yellow" if one.failing else "green")
         table.add_row(Text(one.name), one.format, str(one.behind), str(one.dead_letters), state)
     if not webhooks:
-        table.add_row("none is declared: docs/feeds.md says how", "", "", "", "")
+        table.add_row("none is declared: docs/how-to/feeds.md says how", "", "", "", "")
     Terminal(highlight=False).print(table)
     return 0
 

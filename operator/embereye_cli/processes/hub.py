@@ -75,7 +75,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                         help="a name that browsers may call the hub by, or *.DOMAIN; may be given again; addresses and "
                         "localhost always may [EMBEREYE_ALLOWED_HOSTS, separated by spaces]")  # fmt: skip
     parser.add_argument("--webhooks", type=Path, default=Path(env("WEBHOOKS")) if env("WEBHOOKS") else None,
-                        metavar="FILE", help="JSON file that declares webhooks, as docs/feeds.md says; default: none "
+                        metavar="FILE", help="JSON file that declares webhooks (docs/how-to/feeds.md); default: none "
                         "[EMBEREYE_WEBHOOKS]")  # fmt: skip
     _add_nats(parser, env)
     _add_mqtt(parser, env)
@@ -84,7 +84,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def _add_nats(parser: ArgumentParser, env: Callable[..., str]) -> None:
     group = parser.add_argument_group(
-        "NATS", "evidence is acknowledged by a stream in JetStream, as docs/hub-database.md says"
+        "NATS", "evidence is acknowledged by a stream in JetStream, as docs/how-to/hub-database.md says"
     )
     group.add_argument("--nats", default=env("NATS"), metavar="URL,…",
                        help="nats://HOST:4222 or tls://HOST:4222, of each server of one cluster; default: none, "
@@ -123,7 +123,9 @@ def bus_options(arguments: Namespace) -> BusOptions | None:
 
 
 def _add_mqtt(parser: ArgumentParser, env: Callable[..., str]) -> None:
-    group = parser.add_argument_group("MQTT", "a broker is told what zones and devices are, as docs/mqtt.md says")
+    group = parser.add_argument_group(
+        "MQTT", "a broker is told what zones and devices are, as docs/how-to/mqtt.md says"
+    )
     group.add_argument("--mqtt-broker", default=env("MQTT_BROKER"), metavar="URL",
                        help="mqtt://HOST:1883 or mqtts://HOST:8883; default: none [EMBEREYE_MQTT_BROKER]")  # fmt: skip
     _add_folders(group.add_argument, env, "mqtt", "the broker", "username and password")

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--allowed-host", action="append", default=[], metavar="NAME",
                         help="another name that browsers may call the console by; may be given again")  # fmt: skip
     parser.add_argument("--webhooks", type=Path, default=None, metavar="FILE",
-                        help="YAML or JSON file that declares webhooks, as docs/feeds.md says")  # fmt: skip
+                        help="YAML or JSON file that declares webhooks, as docs/how-to/feeds.md says")  # fmt: skip
     parser.add_argument("--logs", choices=["files", "stderr"], default="files",
                         help="of hub and shards: to files in --data, or with this one's (default: files)")  # fmt: skip
     parser.add_argument("--certificate-life", type=duration_or_seconds, default=LIFE.total_seconds(),

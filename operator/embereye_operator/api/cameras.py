@@ -263,7 +263,9 @@ class DetectionModel(Resource):
             lambda value, _: sum(name in value for name in MODEL_PLACES) == 1,
         ),
     )
-    decoder: Literal["yolov5", "yolov8", "classification"] = described("How to read its output; see docs/models.md.")
+    decoder: Literal["yolov5", "yolov8", "classification"] = described(
+        "How to read its output; see docs/how-to/models.md."
+    )
     classes: tuple[ModelClass, ...] = described("The classes that are signs of fire.", min_items=1, max_items=32)
     path: str | None = described(
         "Path of the file as the shard sees it: in its image, or on this machine.",

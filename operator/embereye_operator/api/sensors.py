@@ -216,7 +216,7 @@ class DeviceCommands(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Telemetry(Resource):
-    """Raw readings and frames as Parquet files, for people to ask; see docs/telemetry.md."""
+    """Raw readings and frames as Parquet files, for people to ask; see docs/how-to/telemetry.md."""
 
     archive: bool = described("Whether to keep them.", default=False)
     size: Quantity = described(

@@ -207,7 +207,7 @@ _RESTRICTS = (
 
 @dataclass(frozen=True, slots=True)
 class DeviceAccess(Resource):
-    """Which devices are listened to; see docs/security.md."""
+    """Which devices are listened to; see docs/how-to/security.md."""
 
     RULES = (
         Rule(

@@ -17,7 +17,7 @@ def generated() -> Mapping[Path, str]:
 
     chart = Path("charts/embereye/files")
     return {
-        Path("docs/metrics.md"): metrics.page(),
+        Path("docs/reference/metrics.md"): metrics.page(),
         chart / "rules/prometheus.yaml": rules.document(rules.prometheus_rules(), HEADING),
         chart / "rules/grafana.yaml": rules.document(rules.grafana_rules(), HEADING),
         **{chart / f"dashboards/{source.name}.json": render(source) for source in DASHBOARDS},

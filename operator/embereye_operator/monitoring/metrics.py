@@ -1,4 +1,4 @@
-"""Every metric that a process of ours exports: what alerts and dashboards may name, the source of docs/metrics.md."""
+"""Registry of every exported metric: alerts and dashboards name only these; the source of docs/reference/metrics.md."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -779,7 +779,7 @@ INTRODUCTION = """\
 # Metrics
 
 Made by `make monitoring` from the registry that alerts and dashboards are held against. The operator, the hub and every
-shard serve these at `/metrics`; [grafana.md](grafana.md) says how they get into Prometheus.
+shard serve these at `/metrics`; [grafana.md](../how-to/grafana.md) says how they get into Prometheus.
 
 Units are base units. A name that ends in `_total` only ever grows, until its process starts again. Of a histogram there
 are `_bucket`, `_sum` and `_count`, of a summary `_sum` and `_count`.
@@ -791,7 +791,7 @@ first 1,000 devices of a shard; `embereye_shard_devices_without_series` counts t
 
 
 def page() -> str:
-    """docs/metrics.md."""
+    """docs/reference/metrics.md."""
     return "\n".join(_lines()) + "\n"
 
 

@@ -30,7 +30,7 @@ def test_the_model_leaves_no_setting_for_a_shard_to_guess(kind: str) -> None:
 
 
 def test_the_documented_calibration_reaches_its_shard() -> None:
-    text = (Path(__file__).parents[3] / "docs/sensors.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/how-to/sensors.md").read_text()
     fleet = parse_fleet(yaml.safe_load(text.split("```yaml\n")[1].split("```")[0]))
     settings = build_settings(fleet.spec)
     assert isinstance(settings, SensorSettings)

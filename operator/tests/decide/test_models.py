@@ -34,7 +34,7 @@ def settings_of(fleet: Fleet) -> CameraSettings:
 
 
 def documented() -> dict[str, Any]:
-    text = (ROOT / "docs/models.md").read_text()
+    text = (ROOT / "docs/how-to/models.md").read_text()
     found: dict[str, Any] = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
     return found
 

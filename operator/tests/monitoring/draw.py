@@ -1,7 +1,7 @@
 """Draws the dashboards as SVG from what a real Prometheus answers to every panel: python -m tests.monitoring.draw DIR.
 
-They show what Grafana is given: titles, places, units and values, not how it draws them. They are for docs/grafana.md,
-and to be looked at after a change of a dashboard. `make pictures` draws those of the docs.
+They show what Grafana is given: titles, places, units and values, not how it draws them. They illustrate
+docs/how-to/grafana.md; look at them after a change of a dashboard. `make pictures` draws those of the docs.
 """
 
 import argparse

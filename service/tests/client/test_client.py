@@ -130,7 +130,7 @@ async def test_the_program_of_the_tutorial_sends_a_reading(
 ) -> None:
     running = await start()
     running.own("1234")
-    tutorial = (Path(__file__).parents[3] / "docs" / "tutorial.md").read_text()
+    tutorial = (Path(__file__).parents[3] / "docs/tutorials/first-alarm.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)
     [program] = [text for text in programs if "embereye.client" in text]
     scope: dict[str, Any] = {}

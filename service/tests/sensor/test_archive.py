@@ -37,7 +37,7 @@ PARQUET.require()
 
 import duckdb  # noqa: E402
 
-DOCS = Path(__file__).parents[3] / "docs" / "telemetry.md"
+DOCS = Path(__file__).parents[3] / "docs/how-to/telemetry.md"
 REST = np.array([[283.0, math.nan, 2.0, 0.0]] * 6)
 
 

@@ -59,5 +59,5 @@ def tell_fight(writes: tuple[Write, ...], now: int) -> str:
         return ""
     return (
         f"spec.shards is written in turn by {one.writer} ({one.shards}) and {other.writer} ({other.shards}): take it "
-        "out of what one of them applies, or set autoscaling.mode: none (docs/gitops.md)"
+        "out of what one of them applies, or set autoscaling.mode: none (docs/how-to/gitops.md)"
     )

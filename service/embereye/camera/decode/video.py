@@ -53,7 +53,7 @@ class VideoDecoder:
     """One camera's context.
 
     Smoothing the edges of blocks takes a fifth of the time. Pictures that are reduced to a quarter and less hardly show
-    whether that was done, although later ones are made from those that were not smoothed (see docs/cameras.md).
+    whether that was done, although later ones are made from those that were not smoothed (see docs/how-to/cameras.md).
     """
 
     def __init__(self, encoding: str, *, smoothed: bool = True, picture_bytes: float = math.inf) -> None:

@@ -168,7 +168,7 @@ def decode(output: object, settings: Model, placed: Placed) -> list[Detection]:
     wanted = f"(1, boxes, {columns} or more)" if five else f"(1, {columns} or more, boxes)"
     if output.ndim != 3 or shape[0] != 1 or shape[2 if five else 1] < columns:
         name = "yolov5" if five else "yolov8"
-        raise ModelError(f"its output has the shape {shape}, not {wanted} as decoder {name}: see docs/models.md")
+        raise ModelError(f"its output has the shape {shape}, not {wanted} as decoder {name}: see docs/how-to/models.md")
     rows = np.asarray(output[0] if five else output[0].T, np.float32)
     if not np.isfinite(rows).all():
         raise ModelError("its output holds values that are no numbers")

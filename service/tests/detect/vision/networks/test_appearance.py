@@ -24,7 +24,7 @@ from embereye.detect.vision.networks.appearance import (
 from embereye.units import SECOND
 
 SHIPPED = resources.files("embereye.detect.vision.networks").joinpath(FILE)
-CARD = Path(__file__).parents[5] / "docs" / "appearance.md"
+CARD = Path(__file__).parents[5] / "docs/evidence/appearance.md"
 MOST_BYTES = 6_000_000
 START = 1_700_000_000 * SECOND
 RNG = np.random.default_rng(3)
