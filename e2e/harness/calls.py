@@ -1,4 +1,4 @@
-"""Calls over gRPC whose end is what a test asks for."""
+"""gRPC calls that a test expects to end with an error of the server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,11 +9,11 @@ import grpc
 T = TypeVar("T")
 
 
-async def until_told(attempt: Callable[[float], Awaitable[T]]) -> T:
-    """Make a call that is written to until it says why it ended: grpc.aio says INTERNAL of a write that meets that.
+async def await_refusal(attempt: Callable[[float], Awaitable[T]]) -> T:
+    """Repeat a call until it ends with the server's own status.
 
-    `attempt` is given the seconds that it is to wait before each write, more each time: what ends a call of its own
-    accord has then ended it.
+    A write to a call that the server is ending fails with INTERNAL in grpc.aio, which hides that status. `attempt`
+    takes the seconds to wait before each write; they grow, so that the server has ended the call before the write.
     """
     for attempts in range(10):
         try:
@@ -21,12 +21,13 @@ async def until_told(attempt: Callable[[float], Awaitable[T]]) -> T:
         except grpc.aio.AioRpcError as error:
             if error.code() != grpc.StatusCode.INTERNAL:
                 raise
-    raise AssertionError("every call ended while it was written to")
+
+    raise AssertionError("every call ended with INTERNAL during a write")
 
 
-async def given_up(task: "asyncio.Future[Any]") -> None:
-    """Cancel `task` and wait until it is over, however it ends; who is cancelled meanwhile is told so."""
+async def cancel_and_wait(task: "asyncio.Future[Any]") -> None:
+    """Cancel `task` and wait until it ends, in whatever way. A cancellation of the caller is raised."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # it is known: nobody need say that it was never asked for
+        task.exception()  # retrieved, so that asyncio does not warn about it

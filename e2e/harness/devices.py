@@ -1,4 +1,4 @@
-"""Devices outside the cluster: text sensors over TCP and cameras that push, each with its own tiny client."""
+"""Devices outside the cluster: text sensors over TCP and cameras that push, each with a tiny client."""
 
 import asyncio
 import contextlib
@@ -15,25 +15,25 @@ from embereye.process.http.bearer import bearer
 from embereye.sim.scenes.scene import Loops, render
 from embereye.v1.frames_pb2 import PushRequest, PushResponse
 from embereye.v1.frames_pb2_grpc import FramesStub
-from harness.calls import given_up
+from harness.calls import cancel_and_wait
 from harness.records.diary import Diary
 from harness.records.witness import OPTIONS
 
 RETRY_SECONDS = 0.2
 REST: Mapping[str, int] = {"ADC1": 280, "ADC2": 1300, "ADC3": 400}
-FLOOD_SECONDS = 0.02  # between two sends of a device that floods
-UNANSWERED_SECONDS = 3.0  # after which a camera that pushes dials again; a shard answers several times a second
-UNANSWERED_MS = 1500  # after which the kernel gives a connection up
+FLOOD_SECONDS = 0.02  # between two bursts of a flooding device
+UNANSWERED_SECONDS = 3.0  # silence after which a pushing camera redials; a shard answers several times a second
+UNANSWERED_MS = 1500  # unacknowledged data after which the kernel closes a connection
 
 
 def fire_id(number: int) -> str:
-    """The sensor that burns in the zone of the same number."""
+    """The id of the sensor that burns in zone `number`."""
     return f"fire-{number:04}"
 
 
 @dataclass
 class TextDevice:
-    """Sends lines of readings over one TCP connection; dials again when it breaks."""
+    """A text sensor: sends readings over one TCP connection and redials when it breaks."""
 
     id: str
     zone: str
@@ -42,7 +42,7 @@ class TextDevice:
     period: float = 0.5  # seconds between readings
     values: dict[str, int] = field(default_factory=lambda: dict(REST))
     connections: int = 0
-    silent: bool = False  # it keeps its connection and says nothing
+    silent: bool = False  # stays connected and sends nothing
     _lines: int = 0
     _writer: asyncio.StreamWriter | None = None
     _connected: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,28 +76,28 @@ class TextDevice:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def fire(self, **values: int) -> int:
-        """Say `values` from now on, at once where there is a connection; returns when the first line was written."""
+        """Send `values` from now on. Returns when the first line was written, in ns of the wall clock."""
         self.values = {**REST, **values}
         await self._connected.wait()
-        began = time.time_ns()
+        started_ns = time.time_ns()
         self._send()
-        return began
+        return started_ns
 
     def rest(self) -> None:
-        """Say that all is quiet from now on."""
+        """Send quiet values from now on."""
         self.values = dict(REST)
 
     def _send(self) -> None:
         if self._writer and not self.silent:
             self._lines += 1
-            noise = self._lines % 2  # what reads exactly the same for half an hour is taken for broken
-            said = ",".join(f"{key}={value + noise}" for key, value in self.values.items())
-            self._writer.write(f"#Sensor{self.id}:{said}!\r\n".encode())
+            noise = self._lines % 2  # a sensor whose values never change for half an hour counts as broken
+            values = ",".join(f"{key}={value + noise}" for key, value in self.values.items())
+            self._writer.write(f"#Sensor{self.id}:{values}!\r\n".encode())
 
 
 @dataclass
 class FloodingDevice:
-    """A text device that sends `rate` readings a second, as far as the shard takes them; dials again when it breaks."""
+    """A text sensor that sends `rate` readings a second, or as many as the shard accepts. Redials when it breaks."""
 
     id: str
     zone: str
@@ -107,8 +107,8 @@ class FloodingDevice:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        said = ",".join(f"{key}={value}" for key, value in REST.items())
-        line = f"#Sensor{self.id}:{said}!\r\n".encode()
+        values = ",".join(f"{key}={value}" for key, value in REST.items())
+        line = f"#Sensor{self.id}:{values}!\r\n".encode()
         while True:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(2):
@@ -139,17 +139,17 @@ async def _end_of(reader: asyncio.StreamReader) -> None:
 
 @dataclass(frozen=True)
 class Film:
-    """JPEG frames to show, at `rate` frames a second."""
+    """The JPEG frames of a scene, shown at `rate` frames a second."""
 
     rate: float
     quiet: Sequence[bytes]
     growth: Sequence[bytes]
     blaze: Sequence[bytes]
-    covered: bytes  # what is seen with something before the lens
+    covered: bytes  # the picture with the lens covered
 
     @classmethod
     def of(cls, loops: Loops, rate: float = 10.0) -> "Film":
-        """All of it coded now, not while it is shown."""
+        """Encode all frames now, so that none is encoded while it is shown."""
         quiet = list(loops.quiet)
         picture = cv2.imdecode(np.frombuffer(quiet[0], np.uint8), cv2.IMREAD_GRAYSCALE)
         assert picture is not None
@@ -159,13 +159,13 @@ class Film:
 
     @classmethod
     def drawn(cls) -> "Film":
-        """A room of 320x240 pixels; takes seconds of a processor."""
+        """Draw a room of 320x240 pixels, which takes seconds of CPU time."""
         return cls.of(render(320, 240, 7, 10.0))
 
 
 @dataclass
 class PushCamera:
-    """Pushes a film's frames over gRPC; its room burns from `ignite` on."""
+    """A camera that pushes a film's frames over gRPC. Its room burns after `ignite`."""
 
     id: str
     zone: str
@@ -173,14 +173,14 @@ class PushCamera:
     film: Film
     diary: Diary
     analysed: int = 0
-    frozen: bool = False  # it sends the same picture over and over
-    covered: bool = False  # something is before its lens
-    silent: bool = False  # it stays connected and sends nothing
-    speed: float = 1.0  # times the film's frame rate
-    token: str = ""  # that it shows; another one is shown from the next moment on; '': none is asked for
+    frozen: bool = False  # sends the same picture again and again
+    covered: bool = False  # something covers the lens
+    silent: bool = False  # stays connected and sends nothing
+    speed: float = 1.0  # factor on the film's frame rate
+    token: str = ""  # the token it authenticates with; a change redials; empty: none
     flame_ns: int = 0  # when the first frame with a flame was written; 0: none yet
     _burning: int = -1  # frames of flame shown
-    _heard: float = 0.0  # monotonic seconds: when the shard answered last
+    _heard: float = 0.0  # monotonic seconds of the shard's last answer
     _written: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
@@ -191,7 +191,7 @@ class PushCamera:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def ignite(self) -> int:
-        """Let it burn; returns when the first frame with a flame was written."""
+        """Start the fire. Returns when the first frame with a flame was written, in ns of the wall clock."""
         self._burning = 0
         await self._written.wait()
         return self.flame_ns
@@ -217,10 +217,10 @@ class PushCamera:
         except grpc.aio.AioRpcError as error:
             self.diary.note_change(self.id, f"{target}: {error.code().name}: {error.details()}")
         except asyncio.CancelledError:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # not the call is given up: this camera is
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # the camera is cancelled, not the call
                 raise
         finally:
-            await given_up(sending)
+            await cancel_and_wait(sending)
             call.cancel()
             await link.close()
         return ""
@@ -236,14 +236,14 @@ class PushCamera:
             sequence += 1
             image, now_ns = self._frame(sequence), time.time_ns()
             frame = PushRequest(camera=self.id, sequence=sequence, time_ns=now_ns, image=image)
-            # Where nobody reads, a write waits.
+            # A write waits while the server does not read.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(UNANSWERED_SECONDS):
                     await call.write(frame)
             unanswered = time.monotonic() - self._heard > UNANSWERED_SECONDS
             if unanswered or self.token != shown:
-                why = "nobody answers" if unanswered else "another token is to be shown"
-                self.diary.note_change(self.id, f"{why}: dialling again")
+                why = "no answer" if unanswered else "the token changed"
+                self.diary.note_change(self.id, f"{why}: redialling")
                 call.cancel()
                 return
 

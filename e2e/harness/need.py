@@ -1,7 +1,7 @@
-"""What tests need beyond Python's packages: where it is missing they are skipped with a remedy, and counted.
+"""The programs and data that tests need beyond Python packages. Without them, tests are skipped with a remedy.
 
-A test is marked (`@pytest.mark.needs(FFMPEG)`), a fixture calls `FFMPEG.require()`. Nothing here builds or installs
-anything: that would count against a test's time limit.
+A test is marked (`@pytest.mark.needs(FFMPEG)`), a fixture calls `FFMPEG.require()`. Nothing is built or installed here,
+because that would count against a test's time limit.
 """
 
 import importlib.util
@@ -21,27 +21,27 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Need:
-    """Something that a machine has or lacks; `remedy` says, as an instruction, how it comes there."""
+    """A program or data set that a machine has or lacks; `remedy` is the instruction that provides it."""
 
     name: str
     remedy: str
     present: Callable[[], bool]
-    target: str = ""  # of our Makefile, where it is the remedy
+    target: str = ""  # the make target that provides it, if there is one
 
     @property
     def reason(self) -> str:
-        """Why a test is skipped where this is missing."""
+        """The reason that pytest shows for a skipped test."""
         return f"needs {self.name}: {self.remedy}"
 
     def require(self) -> None:
-        """Skip the test, or the module while it is imported, where this is missing."""
+        """Skip the test, or the module during its import, if this is missing."""
         if not self.present():
             pytest.skip(self.reason, allow_module_level=True)
 
 
 @cache
 def program(name: str) -> Path | None:
-    """Where one of Kubernetes' programs or Helm is: in KUBEBUILDER_ASSETS, or as `make programs` has built it."""
+    """The path of a Kubernetes program or Helm, in KUBEBUILDER_ASSETS or built by `make programs`; None without it."""
     folders = [Path(assets)] if (assets := os.environ.get("KUBEBUILDER_ASSETS")) else []
     for folder in [*folders, _built()]:
         if os.access(folder / name, os.X_OK):
@@ -51,7 +51,7 @@ def program(name: str) -> Path | None:
 
 @cache
 def _built() -> Path:
-    """The folder of what was built; asked for no program, the script builds none."""
+    """The folder of built programs. Without arguments, the script builds nothing and prints the folder."""
     command = [ROOT / "e2e" / "cluster" / "binaries"]
     return Path(subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip())
 
@@ -64,18 +64,18 @@ def _commands(*names: str) -> Callable[[], bool]:
     return lambda: all(map(shutil.which, names))
 
 
-OWN_PROCESSES = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")  # before a command
+PROCESS_NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")  # prefix of a command
 
 
 @cache
-def _has_own_processes() -> bool:
+def _has_process_namespaces() -> bool:
     try:
-        return subprocess.run([*OWN_PROCESSES, "true"], capture_output=True, check=False).returncode == 0
+        return subprocess.run([*PROCESS_NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's bindings belong to Debian's Python
+SYSTEM_PYTHON = "/usr/bin/python3"  # Debian's bindings work with Debian's Python only
 
 
 @cache
@@ -98,7 +98,7 @@ def _has_grafana_types() -> bool:
 
 @cache
 def postgres_programs() -> Path:
-    """The folder of PostgreSQL's own programs, which Debian keeps apart from everybody's path; the newest release's."""
+    """The folder of the newest PostgreSQL release's programs, which Debian leaves out of PATH; empty without one."""
     folders = [Path(path).parent for name in ("postgres", "initdb") if (path := shutil.which(name))]
     folders += sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True
@@ -113,9 +113,9 @@ def _has_postgres() -> bool:
 
 
 def mosquitto_program() -> Path:
-    """Mosquitto's server, which Debian keeps from everybody's path."""
-    found = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    return Path(found) if found else Path()
+    """The path of Mosquitto's server, which Debian puts into /usr/sbin; empty without it."""
+    path = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return Path(path) if path else Path()
 
 
 def _has_mosquitto() -> bool:
@@ -123,9 +123,9 @@ def _has_mosquitto() -> bool:
 
 
 def nats_program() -> Path:
-    """NATS' server: as `make peers` has built it, or the machine's own, which may know less."""
-    found = program("nats-server") or shutil.which("nats-server")
-    return Path(found) if found else Path()
+    """The path of NATS' server: built by `make peers`, or installed on the machine, which may be older."""
+    path = program("nats-server") or shutil.which("nats-server")
+    return Path(path) if path else Path()
 
 
 def _has_nats() -> bool:
@@ -138,8 +138,8 @@ def _has_oidc_provider() -> bool:
 
 def _has_browser() -> bool:
     modules = BROWSER_FOLDER / "node_modules"
-    found = all((modules / name).exists() for name in ("playwright-core", "axe-core"))
-    return found and all(map(shutil.which, ("node", "chromium")))
+    has_driver = all((modules / name).exists() for name in ("playwright-core", "axe-core"))
+    return has_driver and all(map(shutil.which, ("node", "chromium")))
 
 
 def _packages(*names: str) -> Callable[[], bool]:
@@ -153,8 +153,8 @@ def _recordings(*names: str) -> Callable[[], bool]:
 GRAFANA_TYPES_FOLDER = ROOT / ".cache" / "grafana"
 OIDC_PROVIDER_FOLDER = ROOT / ".cache" / "oidc"
 BROWSER_FOLDER = ROOT / ".cache" / "browser"
-CERTIFICATES = ROOT / ".cache" / "cert-manager" / "crd-certificates.yaml"  # a template of Helm's
-RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # not ours to distribute
+CERTIFICATES = ROOT / ".cache" / "cert-manager" / "crd-certificates.yaml"  # a Helm template
+RECORDINGS = ROOT / ".." / "shared" / "data" / "device"  # their licence forbids distribution
 
 _build = "`make test` builds that first, with Go 1.21 or later; or name a folder that has it in KUBEBUILDER_ASSETS"
 _install = "`make peers` installs it"
@@ -193,7 +193,7 @@ CERT_MANAGER = Need(
 )
 CLUSTER = Need("a kind cluster", "`make e2e` brings it up", _has_cluster, "make e2e")
 FIRST_PROCESS = Need(
-    "a namespace of processes", "run it where users may make namespaces, not in a chroot", _has_own_processes
+    "a namespace of processes", "run it where users may make namespaces, not in a chroot", _has_process_namespaces
 )
 PARQUET = Need("pyarrow and duckdb", "`make install` installs them", _packages("pyarrow", "duckdb"), "make install")
 POSTGRES = Need("PostgreSQL", _install, _has_postgres, "make peers")
@@ -204,7 +204,7 @@ CAPTURE = Need(
     f"put capture.bin and temperatures.npy into {os.path.relpath(RECORDINGS, ROOT)}",
     _recordings("capture.bin", "temperatures.npy"),
 )
-CLIPS = ROOT / ".." / "shared" / "data"  # likewise
+CLIPS = ROOT / ".." / "shared" / "data"  # the same
 FOOTAGE = Need(
     "recordings of fires",
     f"put video/ and video2/, each with labels.json, into {os.path.relpath(CLIPS, ROOT)}",
@@ -214,8 +214,8 @@ NEEDS = tuple(value for value in list(globals().values()) if isinstance(value, N
 
 
 def summary(reasons: Iterable[str], needs: Iterable[Need] = NEEDS) -> str:
-    """One line that counts the skipped tests by what they lacked, most first; empty where nothing was lacking."""
+    """Count the skipped tests by the missing need in one line, most first; empty if none was skipped."""
     counted = Counter(reasons)
     missing = sorted((need for need in needs if counted[need.reason]), key=lambda need: -counted[need.reason])
     lacks = [f"{need.name} {counted[need.reason]}" + f" ({need.target})" * bool(need.target) for need in missing]
-    return f"skipped for want of: {', '.join(lacks)}" if lacks else ""
+    return f"skipped; missing: {', '.join(lacks)}" if lacks else ""

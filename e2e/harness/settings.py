@@ -1,4 +1,4 @@
-"""A fleet's settings as its shards get them: what a manifest says, and the defaults for everything else."""
+"""A fleet's settings as its shards receive them: the fields of a manifest, and defaults for the rest."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from embereye_operator.decide.placement.assignments import build_camera_settings
 
 
 def sensor_settings(**spec: Any) -> SensorSettings:
-    """Of a SensorFleet whose spec has these fields: `sensor_settings(smoke={"alarmPercent": 30})`."""
+    """Build the settings of a SensorFleet with these spec fields: `sensor_settings(smoke={"alarmPercent": 30})`."""
     fleet = _fleet("SensorFleet", spec)
     assert isinstance(fleet.spec, SensorFleetSpec)
     return build_sensor_settings(fleet.spec)
 
 
 def camera_settings(**spec: Any) -> CameraSettings:
-    """Of a CameraFleet whose spec has these fields: `camera_settings(deadline="1s")`."""
+    """Build the settings of a CameraFleet with these spec fields: `camera_settings(deadline="1s")`."""
     fleet = _fleet("CameraFleet", spec)
     assert isinstance(fleet.spec, CameraFleetSpec)
     return build_camera_settings(fleet.spec)

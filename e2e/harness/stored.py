@@ -1,4 +1,4 @@
-"""Where a hub under test keeps its rows, for tests that every database has to pass."""
+"""The database of a hub under test, for tests that must pass with every engine."""
 
 import contextlib
 import sqlite3
@@ -13,7 +13,7 @@ from harness.servers.postgres import Postgres
 
 @dataclass
 class Stored:
-    """Where a hub under test keeps its rows: SQLite in a folder of the test's own, or a database in PostgreSQL."""
+    """The database of a hub under test: SQLite in the test's folder, or a database in PostgreSQL."""
 
     folder: Path
     address: str = ""
@@ -21,7 +21,7 @@ class Stored:
 
     @classmethod
     def in_postgres(cls, folder: Path, server: Postgres) -> "Stored":
-        """A database of `server`, empty."""
+        """Create an empty database in `server`."""
         return cls(folder, server.create_database(f"t{uuid.uuid4().hex[:12]}"), server)
 
     @property
@@ -36,7 +36,7 @@ class Stored:
         return Store(open_database(self.folder, self.address))
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
-        """What somebody else than the hub finds."""
+        """Run `statement` on a connection that is not the hub's, and return its rows."""
         if self.server:
             return self.server.execute(statement, self.database)
         with contextlib.closing(sqlite3.connect(self.folder / "hub.sqlite")) as database:

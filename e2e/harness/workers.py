@@ -1,4 +1,4 @@
-"""For pytest-xdist: what a test that fails, or crashes its worker process, leaves to the others."""
+"""Plugins for pytest-xdist: a test that fails or crashes its worker process must not stop the other tests."""
 
 import asyncio
 import contextlib
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Keep gRPC's poller for as long as the process, once a test has failed.
+    """Retain gRPC's poller until the process ends, once a test has failed.
 
-    Such a test may leave a server that was not stopped. Where that is the last one, gRPC ends its poller once the
-    server is collected as garbage, and waits for that for ever, in no test, where nothing ends what hangs.
+    A failed test may leave a running server behind. When that server is garbage-collected as the last one, gRPC waits
+    for its poller to end, possibly for ever. No time limit applies there, because no test is running.
     """
     if report.failed:
         with contextlib.closing(asyncio.new_event_loop()) as loop:
-            loop.run_until_complete(_keep_poller())
+            loop.run_until_complete(_retain_poller())
 
 
-async def _keep_poller() -> None:
-    grpc.aio.init_grpc_aio()  # in a loop, where it is the first
+async def _retain_poller() -> None:
+    grpc.aio.init_grpc_aio()  # needs a running loop
 
 
 class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """As `--dist loadfile`, which waits for ever once a worker has crashed.
+    """The scheduler of `--dist loadfile`, without its endless wait after a worker has crashed.
 
-    It hands out all files of that worker again, those too that nothing is left of, which no result ever follows.
+    The original reassigns all files of that worker, including finished ones, for which no result ever arrives.
     """
 
     def remove_node(self, node: "WorkerController") -> str | None:
-        """Leave to others what `node` has not run; returns the test that it crashed in, or None where it ended."""
+        """Reassign the tests that `node` has not run. Returns the test that crashed it; None if it ended normally."""
         files = self.assigned_work.pop(node)
         left = {name: [test for test, done in tests.items() if not done] for name, tests in files.items()}
         crashed = next((tests[0] for tests in left.values() if tests), None)
@@ -48,14 +48,14 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]  # it has no typ
 
     def _reschedule(self, node: "WorkerController") -> None:
         if node not in self.registered_collections:
-            return  # it is being started in the place of another one
+            return  # it is still starting, as the replacement of another worker
         super()._reschedule(node)
-        # A worker begins with a test once it knows the next one.
+        # A worker starts a test only when it knows the next one.
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             super()._reschedule(node)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> LoadFileScheduling | None:
-    """Have our scheduler in the place of the one that it mends."""
+    """Replace the scheduler of `--dist loadfile` by ours."""
     return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -26,7 +26,7 @@ def test_skipped_tests_are_counted_by_what_they_lacked_most_first() -> None:
     reasons = [FFMPEG.reason, ABSENT.reason, *[HELM.reason] * 3, "an earlier step failed"]
     assert (
         summary(reasons, [*NEEDS, ABSENT])
-        == "skipped for want of: Helm 3 (make test), FFmpeg 1 (make peers), a perpetual motion machine 1"
+        == "skipped; missing: Helm 3 (make test), FFmpeg 1 (make peers), a perpetual motion machine 1"
     )
     assert summary(["an earlier step failed"]) == ""
 
@@ -53,7 +53,7 @@ def test_a_bare_run_with_nothing_built_skips_at_once_and_says_so_before_the_last
     run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
     *_, wanting, closing = run.stdout.strip().splitlines()
     assert run.returncode == 0, run.stdout
-    assert wanting.startswith("skipped for want of: ")
+    assert wanting.startswith("skipped; missing: ")
     for need in (HELM, API_SERVER):
         assert need.reason in run.stdout
         assert f"{need.name} " in wanting

@@ -19,7 +19,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceStub
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, IngestResponse, Reading
 from embereye.v1.ingest_pb2_grpc import IngestStub
 from embereye.v1.types_pb2 import Kind, Level, Sense, Term
-from harness.calls import given_up
+from harness.calls import cancel_and_wait
 from harness.records.diary import Diary
 from harness.records.witness import ENDLESS, OPTIONS, Lit
 from harness.servers.identity import shard
@@ -93,7 +93,7 @@ class EvidenceProber:
             except grpc.aio.AioRpcError as error:
                 self._diary.note_change("evidence prober", f"cut off: {error.code().name}: {error.details()}")
             finally:
-                await given_up(sending)
+                await cancel_and_wait(sending)
                 call.cancel()
                 await link.close()
             await asyncio.sleep(RETRY_SECONDS)
@@ -235,7 +235,7 @@ class IngestProber:
             reason = getattr(error, "details", lambda: "")() or type(error).__name__
             self.diary.note_change(self.device, f"{target}: {reason}")
         finally:
-            await given_up(reading)
+            await cancel_and_wait(reading)
             call.cancel()
             await link.close()
         return self._target() if self._moves else None

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.need import FIRST_PROCESS, OWN_PROCESSES
+from harness.need import FIRST_PROCESS, PROCESS_NAMESPACE
 
 from embereye_cli import main as command
 from embereye_cli import plugin
@@ -26,7 +26,7 @@ sys.exit(main.main(["hub"]))
 
 @pytest.mark.needs(FIRST_PROCESS)
 def test_the_first_process_of_a_container_ends_when_it_is_told_to_while_it_starts():
-    process = subprocess.Popen([*OWN_PROCESSES, sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*PROCESS_NAMESPACE, sys.executable, "-c", BEGIN], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf import json_format
-from harness.calls import until_told
+from harness.calls import await_refusal
 from harness.servers.identity import HUB, OPERATOR, Issuer, shard
 from harness.settings import sensor_settings
 
@@ -164,7 +164,7 @@ HELLO = ShardHello(fleet=FLEET, shard=SHARD.name, epoch=3)
 
 async def report(link: grpc.aio.Channel, *bodies: ShardHello | Coverage | EvidenceItem, until: str = "") -> None:
     """Report all that, and wait until the hub has acknowledged `until`, or ended the stream."""
-    await until_told(lambda pause: _report(link, pause, *bodies, until=until))
+    await await_refusal(lambda pause: _report(link, pause, *bodies, until=until))
 
 
 async def _report(
@@ -205,7 +205,7 @@ HUB_CALLS: dict[str, Callable[[grpc.aio.Channel], Any]] = {
 
 
 async def pass_on(link: grpc.aio.Channel) -> None:
-    await until_told(lambda pause: _pass_on(link, pause))
+    await await_refusal(lambda pause: _pass_on(link, pause))
 
 
 async def _pass_on(link: grpc.aio.Channel, pause: float) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf import json_format
-from harness.calls import until_told
+from harness.calls import await_refusal
 from harness.servers.certificates import Pair, SiteAuthority
 from harness.settings import camera_settings
 
@@ -62,7 +62,7 @@ class Devices:
 
     async def send(self, tls: ClientTls | None, *devices: str) -> int:
         """How many devices' readings are acknowledged."""
-        return await until_told(lambda pause: self._send(pause, tls, *devices))
+        return await await_refusal(lambda pause: self._send(pause, tls, *devices))
 
     async def _send(self, pause: float, tls: ClientTls | None, *devices: str) -> int:
         async with dial(self.address, tls, QUICK) as link:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from harness.calls import until_told
+from harness.calls import await_refusal
 from harness.settings import sensor_settings
 
 from embereye.process.addresses import free_port
@@ -41,7 +41,7 @@ class Running:
 
     async def send(self, token: str, *devices: str) -> int:
         """How many devices' readings are acknowledged; AioRpcError where the stream is refused."""
-        return await until_told(lambda pause: self._send(pause, token, *devices))
+        return await await_refusal(lambda pause: self._send(pause, token, *devices))
 
     async def _send(self, pause: float, token: str, *devices: str) -> int:
         shown = (("authorization", f"Bearer {token}"),) if token else ()
