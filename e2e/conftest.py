@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 import pytest_asyncio
 from harness.cluster.cluster import Cluster
-from harness.cluster.keep import keep
+from harness.cluster.keep import save_records
 from harness.cluster.site import SITE, SYSTEM, Site, results_folder
 from harness.need import CLUSTER, HELM, KUBECTL
 from harness.records.diary import Diary
@@ -79,7 +79,7 @@ async def site(
 
 async def _close(site: Site, *, failed: bool) -> None:
     if failed:
-        await keep(site.cluster, [SITE, SYSTEM, "kube-system"])
+        await save_records(site.cluster, [SITE, SYSTEM, "kube-system"])
         for node in await site.cluster.nodes():
             await site.cluster.power_on(node)
     await site.stop()

@@ -1,1 +1,1 @@
-"""What end-to-end tests are made of: a real cluster, independent witnesses and probers, a diary of what happened."""
+"""The parts of end-to-end tests: a real cluster, independent witnesses and probers, a diary of events."""

@@ -1,1 +1,1 @@
-"""A kind cluster, the chart in it, a building around it, and what is kept of a run."""
+"""A kind cluster, the chart in it, a building around it, and the records of a run."""

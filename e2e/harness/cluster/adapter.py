@@ -1,4 +1,4 @@
-"""prometheus-adapter: gives HorizontalPodAutoscalers what Prometheus knows of the operator's numbers."""
+"""prometheus-adapter: passes the operator's numbers from Prometheus to HorizontalPodAutoscalers."""
 
 import re
 from typing import Any
@@ -10,22 +10,22 @@ from harness.cluster.prometheus import MONITORING
 
 NAME = "prometheus-adapter"
 METRICS = "v1beta1.external.metrics.k8s.io"
-READS = "e2e-external-metrics"  # what autoscalers' controller may read
+READS = "e2e-external-metrics"  # the ClusterRole by which the autoscalers' controller reads metrics
 ADAPTER_ROLES = (NAME, READS)
 PORT = 6443
 
 
 def documented_rules() -> list[Any]:
-    """The rules that docs/how-to/operator.md has for it, as values of its Helm chart."""
+    """The adapter's rules in docs/how-to/operator.md, as values of its Helm chart."""
     text = (ROOT / "docs/how-to/operator.md").read_text()
-    found = re.search(r"For prometheus-adapter,.*?  ```yaml\n(.*?)  ```", text, re.DOTALL)
-    assert found, "docs/how-to/operator.md has no rules for prometheus-adapter"
-    rules: list[Any] = yaml.safe_load(found[1])["rules"]["external"]
+    match = re.search(r"For prometheus-adapter,.*?  ```yaml\n(.*?)  ```", text, re.DOTALL)
+    assert match, "docs/how-to/operator.md has no rules for prometheus-adapter"
+    rules: list[Any] = yaml.safe_load(match[1])["rules"]["external"]
     return rules
 
 
 async def install_adapter(cluster: Cluster) -> None:
-    """Have it run, and serve external metrics."""
+    """Install the adapter and wait until it serves external metrics."""
     await script("program-image", NAME)
     await script("load", f"e2e-{NAME}:latest")
     await cluster.apply(*_manifests())
@@ -40,19 +40,19 @@ async def install_adapter(cluster: Cluster) -> None:
 
 def _manifests() -> list[Json]:
     rbac, group = "rbac.authorization.k8s.io/v1", "rbac.authorization.k8s.io"
-    own: Json = {"name": NAME, "namespace": MONITORING}
-    subject: Json = {"kind": "ServiceAccount", **own}
+    metadata: Json = {"name": NAME, "namespace": MONITORING}
+    subject: Json = {"kind": "ServiceAccount", **metadata}
     controller: Json = {"kind": "ServiceAccount", "name": "horizontal-pod-autoscaler", "namespace": "kube-system"}
 
     def role(name: str, api: str, resources: list[str], verbs: list[str]) -> Json:
         rules = [{"apiGroups": [api], "resources": resources, "verbs": verbs}]
         return {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
 
-    def binding(name: str, of: str, to: Json, *, kind: str = "ClusterRole", namespace: str = "") -> Json:
-        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-        reference = {"apiGroup": group, "kind": kind, "name": of}
+    def binding(name: str, role_name: str, to: Json, *, kind: str = "ClusterRole", namespace: str = "") -> Json:
+        place = {"name": name} | ({"namespace": namespace} if namespace else {})
+        reference = {"apiGroup": group, "kind": kind, "name": role_name}
         bound = "RoleBinding" if namespace else "ClusterRoleBinding"
-        return {"apiVersion": rbac, "kind": bound, "metadata": metadata, "roleRef": reference, "subjects": [to]}
+        return {"apiVersion": rbac, "kind": bound, "metadata": place, "roleRef": reference, "subjects": [to]}
 
     container = {
         "name": NAME, "image": f"e2e-{NAME}:latest", "imagePullPolicy": "Never",
@@ -71,8 +71,8 @@ def _manifests() -> list[Json]:
     labels = {"app": NAME}
     config = yaml.safe_dump({"externalRules": documented_rules()})
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": own},
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": own, "data": {"config.yaml": config}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"config.yaml": config}},
         role(NAME, "", ["nodes", "namespaces", "pods", "services"], ["get", "list", "watch"]),
         role(READS, "external.metrics.k8s.io", ["*"], ["get", "list"]),
         binding(NAME, NAME, subject),
@@ -80,11 +80,11 @@ def _manifests() -> list[Json]:
         binding(f"{NAME}-delegator", "system:auth-delegator", subject),
         binding(NAME, "extension-apiserver-authentication-reader", subject, kind="Role", namespace="kube-system"),
         {
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": own,
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
             "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
         },
         {
-            "apiVersion": "v1", "kind": "Service", "metadata": own,
+            "apiVersion": "v1", "kind": "Service", "metadata": metadata,
             "spec": {"selector": labels, "ports": [{"port": 443, "targetPort": PORT}]},
         },
         {

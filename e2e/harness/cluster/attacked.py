@@ -1,6 +1,6 @@
-"""A release in a cluster that faults are made on: two shards of sensors, one of cameras, devices outside the pods.
+"""A release in a cluster, the target of faults: two sensor shards, one camera shard, devices outside the pods.
 
-Its hub is one with a volume, or two on a PostgreSQL and a NATS that run beside the cluster, as others run them for it.
+It has one hub with a volume, or two hubs on a PostgreSQL and a NATS that run outside the cluster.
 """
 
 import asyncio
@@ -22,49 +22,49 @@ from harness.records.witness import Witness
 from harness.servers.nats import Nats, run_nats
 from harness.servers.postgres import Postgres, run_postgres
 
-PROBED = 6  # sensors whose every reading is accounted for
+PROBED = 6  # sensors whose readings are all accounted for
 SHARDS = 2
 COVERED_SECONDS = 120.0
 CAMERA = "watched"
 TOKENS = "devices"  # the Secret of the devices' tokens
-ACCESS = {"networks": ["0.0.0.0/0"], "tokensRef": {"name": TOKENS}}  # text devices can show none
-PORTS = {"tcp": 30061, "grpc": 30051, "shards": 30070}  # of every node: where a fleet that is applied again is, too
+ACCESS = {"networks": ["0.0.0.0/0"], "tokensRef": {"name": TOKENS}}  # text devices have no tokens
+PORTS = {"tcp": 30061, "grpc": 30051, "shards": 30070}  # fixed node ports, the same after the fleet is applied again
 BETA = "embereye.dev/v1beta1"
-# Scraped by the Prometheus of this run, which has rules of its own.
+# Scraped by this run's Prometheus, which has faster rules.
 MONITORED = (
     "monitoring.enabled=true", "monitoring.interval=1s", "monitoring.rules.enabled=false",
     *(f"monitoring.labels.{key}={value}" for key, value in LABELS.items()),
 )  # fmt: skip
-DATABASE = "hub-database"  # the Secret that has its address
+DATABASE = "hub-database"  # the Secret with the database's address
 
 
 @dataclass(frozen=True)
 class Engines:
-    """What several hubs stand on."""
+    """The servers that several hubs share."""
 
     postgres: Postgres
     nats: Nats
     database: str  # its address
 
     def values(self) -> tuple[str, ...]:
-        """Of the chart."""
+        """The chart values for two hubs on these servers."""
         return (
             "hub.replicas=2", "hub.persistence.enabled=false", f"hub.database.dsnSecret.name={DATABASE}",
             f"hub.nats.servers={{{self.nats.address}}}",
         )  # fmt: skip
 
     def secret(self) -> Json:
-        """What the chart reads the database's address from."""
+        """The Secret with the database's address."""
         coded = base64.b64encode(self.database.encode()).decode()
         metadata = {"name": DATABASE, "namespace": SYSTEM}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"dsn": coded}}
 
 
 class Release:
-    """What is attacked, its devices, and who keeps books on both."""
+    """The release under attack, its devices, and the probers and witness that keep books on both."""
 
     def __init__(self, site: Site, fires: int, engines: Engines | None = None) -> None:
-        """`fires`: how many sensors there are that stay quiet until they burn, once each."""
+        """`fires` is the number of sensors that each burn once and are quiet before."""
         self.site = site
         self.engines = engines
         self.cluster: Cluster = site.cluster
@@ -73,21 +73,21 @@ class Release:
         self.prober: EvidenceProber
         self.prometheus: Prometheus
         self.camera: PushCamera
-        self.device_token = secrets.token_urlsafe()  # that devices show which can
+        self.device_token = secrets.token_urlsafe()  # used by devices that can authenticate
         self.struck = 0.0
         self.shards = SHARDS
         self._fires = fires
         self._burnt = 0
 
-    # --- what is declared ---
+    # --- declared objects ---
 
     @property
     def reach(self) -> Json:
-        """How devices reach fleets: at every node, also where `access.networks` would have one with a pod needed."""
+        """The `spec.expose` by which every node accepts devices, even without a pod of the fleet on it."""
         return {**self.site.node_ports, "externalTrafficPolicy": "Cluster"}
 
     def sensor_fleet(self) -> Json:
-        """The fleet that is attacked."""
+        """The sensor fleet under attack."""
         names = [*map(fire_id, range(self._fires)), *(f"probed-{number}" for number in range(PROBED))]
         return {
             "apiVersion": BETA,
@@ -103,7 +103,7 @@ class Release:
         }
 
     def camera_fleet(self) -> Json:
-        """One camera, which pushes."""
+        """A fleet of one pushing camera."""
         return {
             "apiVersion": BETA,
             "kind": "CameraFleet",
@@ -120,29 +120,29 @@ class Release:
         }
 
     async def write_tokens(self, *tokens: str) -> None:
-        """Have the Secret of the devices' tokens hold these."""
+        """Write these tokens to the devices' Secret."""
         coded = base64.b64encode("\n".join(tokens).encode()).decode()
         labels = {"embereye.dev/allow-fleet-use": "true"}
         metadata = {"name": TOKENS, "namespace": SITE, "labels": labels}
         await self.cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {"token": coded}})
 
-    async def admitting(self, token: str) -> set[bool]:
-        """What the sensors' shards, each dialled by itself, say to who shows `token`: True: welcome."""
+    async def admissions(self, token: str) -> set[bool]:
+        """Dial every sensor shard with `token`. Returns the set of answers; True means admitted."""
         shards = await self.site.advertised("sf", SENSORS)
         return set(await asyncio.gather(*(is_admitted(shard, token) for shard in shards)))
 
     def show_token(self, token: str) -> None:
-        """Have devices show `token` from now on."""
+        """Make devices authenticate with `token` from now on."""
         self.device_token = self.camera.token = token
         for prober in self.site.ingest:
             prober.token = token
 
-    async def settled(self) -> None:
-        """Wait until the sensors' fleet is covered as it is declared, and nothing is under way."""
+    async def wait_until_at_rest(self) -> None:
+        """Wait until the sensor fleet is covered as declared and no change is in progress."""
         await self.site.condition("sf", SENSORS, COVERED_SECONDS, Covered=True, Progressing=False)
 
     async def begin(self, film: Film) -> None:
-        """Install it, and start devices, probers and the witness; returns once all of them are well."""
+        """Install the release and start devices, probers and the witness. Returns when all of them work."""
         site = self.site
         if self.engines:
             await self.cluster.apply(self.engines.secret())
@@ -169,39 +169,39 @@ class Release:
         credentials = await site.identity(EvidenceProber.identity(SITE))
         self.prober = EvidenceProber(await site.hub_control(), SITE, self.diary, credentials, rate=5.0)
         site.start(self.prober.run(), "evidence prober")
-        await self.settled()
+        await self.wait_until_at_rest()
         await site.covered("cf", CAMERAS, COVERED_SECONDS)
         await self.well(COVERED_SECONDS)
 
     # --- devices and books ---
 
     async def well(self, limit: float) -> None:
-        """Wait until the witness listens and every probed sensor is acknowledged; AssertionError after `limit`."""
+        """Wait until the witness listens and every probed sensor is acknowledged. AssertionError after `limit`."""
         await until(self.witness.connected, bool, "the witness is connected", limit, 0.05)
         await self.site.ingest_well(limit)
 
     async def ignite(self) -> tuple[str, float]:
-        """Let one more sensor burn; its zone, and when its first line was written, monotonic seconds."""
+        """Set one more sensor on fire. Returns its zone and the monotonic seconds of its first line."""
         device = self.site.texts[fire_id(self._burnt)]
         self._burnt += 1
         await device.fire(ADC1=3600)
         return device.zone, time.monotonic()
 
     def put_out(self) -> None:
-        """Have all that burns say that it is quiet again; its alarm stays."""
+        """Put all fires out. Their alarms stay."""
         for number in range(self._burnt):
             self.site.texts[fire_id(number)].rest()
 
     def gap(self, since: float, until: float) -> float:
-        """The longest time that any probed sensor was without an acknowledgement, in seconds."""
+        """The longest time, in seconds, that any probed sensor had no acknowledgement."""
         return max(prober.gap(since, until) for prober in self.site.ingest)
 
     def moved(self, since: float, until: float) -> float:
-        """The longest time that a probed sensor's way from one shard to another took; 0: none moved."""
+        """The longest move of a probed sensor between shards, in seconds; 0 if none moved."""
         return max((prober.moved(since, until) for prober in self.site.ingest), default=0.0)
 
     def taken_back(self) -> int:
-        """Acknowledged readings that were asked for again."""
+        """The number of acknowledged readings that a shard requested again."""
         return len(self.site.taken_back())
 
 
@@ -209,7 +209,7 @@ class Release:
 async def running_release(
     diary: Diary, fires: int, film: Film, *, several_hubs: bool = False
 ) -> AsyncIterator[Release]:
-    """A release whose devices are all well, in a cluster that is clean before and after."""
+    """Run a release with working devices in a cluster that is clean before and after."""
     with diary.step("a clean cluster with the image"):
         site = Site(await Cluster.connect(diary))
         await site.clean()
@@ -218,14 +218,14 @@ async def running_release(
     try:
         engines = None
         if several_hubs:
-            with diary.step("a PostgreSQL and a NATS beside the cluster"):
+            with diary.step("a PostgreSQL and a NATS outside the cluster"):
                 host = await site.cluster.neighbour()
                 postgres = await asyncio.to_thread(stack.enter_context, run_postgres(host))
                 nats = await asyncio.to_thread(stack.enter_context, run_nats(host))
                 engines = Engines(postgres, nats, await asyncio.to_thread(postgres.create_database, "embereye"))
         release = Release(site, fires, engines)
         with diary.step("the real Prometheus Operator"):
-            release.prometheus = await install_prometheus(site.cluster, site.home_node)  # which no fault takes
+            release.prometheus = await install_prometheus(site.cluster, site.home_node)  # the node that no fault takes
         with diary.step("installed, fleets covered, devices well"):
             await release.begin(film)
         with diary.step("everything is scraped, and no alert fires"):

@@ -1,4 +1,4 @@
-"""The Helm chart, rendered and judged without a cluster."""
+"""The Helm chart, rendered without a cluster."""
 
 import copy
 import subprocess
@@ -15,24 +15,24 @@ KUBERNETES = "1.34.0"
 
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run helm; the caller looks at how it ended."""
+    """Run helm. The caller checks the exit code."""
     HELM.require()
     command = [str(program("helm")), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def template(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`helm template` with more arguments; without a cluster, helm has to be told which Kubernetes to think of."""
+    """Run `helm template` with more arguments, for a fixed Kubernetes version because there is no cluster."""
     return helm("template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *arguments)
 
 
 def render(*arguments: str) -> list[dict[str, Any]]:
-    """The manifests that these arguments make."""
+    """Render the manifests for these arguments."""
     return copy.deepcopy(_rendered(arguments))
 
 
 def operators_rights(*arguments: str) -> list[dict[str, Any]]:
-    """Of the chart's manifests, what says what the operator may do."""
+    """Render the manifests that grant rights to the operator."""
     component = "app.kubernetes.io/component"
     return [
         manifest

@@ -1,4 +1,4 @@
-"""A kind cluster through its own tools: kubectl, helm and docker, with a kubeconfig of its own."""
+"""A kind cluster, used by kubectl, helm and docker with a separate kubeconfig."""
 
 import asyncio
 import json
@@ -13,18 +13,18 @@ from harness.records.diary import Diary
 ROOT = Path(__file__).parents[3]
 SCRIPTS = ROOT / "e2e" / "cluster"
 NAME = "embereye"
-RAW_CHAINS = ("PREROUTING", "OUTPUT")  # that all packets pass, of pods and of the node itself
+RAW_CHAINS = ("PREROUTING", "OUTPUT")  # iptables chains that see all packets, of pods and of the node
 Json = dict[str, Any]
 T = TypeVar("T")
 
 
 class CommandError(Exception):
-    """A command failed; says which, and what it said."""
+    """A command failed. The message has the command and its output."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ class Result:
 
 
 async def execute(command: Sequence[str | Path], *, stdin: str = "", limit: float = 120) -> Result:
-    """Run `command` for at most `limit` seconds; it is killed past that, and when the caller is cancelled."""
+    """Run `command`. It is killed after `limit` seconds and when the caller is cancelled."""
     process = await asyncio.create_subprocess_exec(
         *map(str, command),
         stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
@@ -43,7 +43,7 @@ async def execute(command: Sequence[str | Path], *, stdin: str = "", limit: floa
         async with asyncio.timeout(limit):
             out, err = await process.communicate(stdin.encode() if stdin else None)
     except TimeoutError:
-        return Result(124, "", f"not within {limit:g} s")
+        return Result(124, "", f"killed after {limit:g} s")
     finally:
         if process.returncode is None:
             process.kill()
@@ -52,7 +52,7 @@ async def execute(command: Sequence[str | Path], *, stdin: str = "", limit: floa
 
 
 async def script(name: str, *arguments: str, limit: float = 3600) -> str:
-    """Run a script of e2e/cluster; returns the last line it prints."""
+    """Run a script of e2e/cluster and return its last line of output. Raises CommandError."""
     result = await execute([SCRIPTS / name, *arguments], limit=limit)
     if result.code:
         raise CommandError(f"e2e/cluster/{name}: {result.err.strip()}")
@@ -60,7 +60,7 @@ async def script(name: str, *arguments: str, limit: float = 3600) -> str:
 
 
 class Cluster:
-    """One cluster. Every command goes into the diary."""
+    """A cluster. Every command is written to the diary."""
 
     def __init__(self, diary: Diary, folder: Path, kubeconfig: Path) -> None:
         """`folder` holds kubectl and helm."""
@@ -70,7 +70,7 @@ class Cluster:
 
     @classmethod
     async def connect(cls, diary: Diary) -> "Cluster":
-        """The cluster that e2e/cluster/up brings up, or has brought up."""
+        """Connect to the cluster of e2e/cluster/up, which is brought up if necessary."""
         folder = Path(await script("binaries", "kubectl", "helm"))
         kubeconfig = Path(await script("up", NAME))
         return cls(diary, folder, kubeconfig)
@@ -78,18 +78,18 @@ class Cluster:
     # --- kubectl and helm ---
 
     async def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, limit: float = 120) -> str:
-        """The output of kubectl; CommandError where it fails and `check` is set."""
+        """Run kubectl and return its output. Raises CommandError if it fails and `check` is set."""
         return await self._tool("kubectl", arguments, stdin, check=check, limit=limit)
 
     async def helm(self, *arguments: str, limit: float = 180) -> str:
-        """The output of helm; CommandError where it fails."""
+        """Run helm and return its output. Raises CommandError if it fails."""
         return await self._tool("helm", arguments, "", check=True, limit=limit)
 
     async def _tool(self, tool: str, arguments: Sequence[str], stdin: str, *, check: bool, limit: float) -> str:
-        began = time.monotonic()
+        started = time.monotonic()
         command = [str(self._folder / tool), "--kubeconfig", str(self._kubeconfig), *arguments]
         result = await execute(command, stdin=stdin, limit=limit)
-        text = f"{' '.join(arguments)[:300]} ({time.monotonic() - began:.1f} s)"
+        text = f"{' '.join(arguments)[:300]} ({time.monotonic() - started:.1f} s)"
         if result.code:
             text += f": {result.err.strip()[:1000]}"
         self.diary.note(tool, text, "bad" if result.code and check else "info")
@@ -103,24 +103,24 @@ class Cluster:
         await self.kubectl("apply", "--server-side", "--filename", "-", stdin=json.dumps(document))
 
     async def get(self, *arguments: str) -> Json | None:
-        """An object, or a list, as the API server has it; None where there is none."""
+        """Read an object or a list from the API server. Returns None if it does not exist."""
         out = await self.kubectl("get", *arguments, "--output", "json", "--ignore-not-found", check=False)
         return json.loads(out) if out.strip() else None
 
     async def items(self, *arguments: str) -> list[Json]:
         """The objects of a list."""
-        found: list[Json] = ((await self.get(*arguments)) or {}).get("items", [])
-        return found
+        items: list[Json] = ((await self.get(*arguments)) or {}).get("items", [])
+        return items
 
     async def existing(self, kind: str, name: str, namespace: str, limit: float) -> Json:
-        """An object that is about to appear."""
-        found = await until(
+        """Wait up to `limit` seconds for an object to appear."""
+        appeared = await until(
             lambda: self.get(kind, name, "--namespace", namespace), bool, f"{kind} {namespace}/{name}", limit
         )
-        return found or {}
+        return appeared or {}
 
     async def watch(self, *arguments: str) -> AsyncIterator[Json]:
-        """Every state of the objects as the API server tells it, until cancelled; ends where kubectl does."""
+        """Yield every state of the objects that the API server reports, until kubectl ends."""
         command = [str(self._folder / "kubectl"), "--kubeconfig", str(self._kubeconfig), "get", *arguments]
         process = await asyncio.create_subprocess_exec(
             *command, "--watch", "--output", "json",
@@ -146,14 +146,14 @@ class Cluster:
     # --- nodes ---
 
     async def nodes(self) -> dict[str, str]:
-        """Nodes that pods may run on → their address on the Docker bridge."""
-        found = await self.items("nodes", "--selector", "!node-role.kubernetes.io/control-plane")
-        return {node["metadata"]["name"]: _address(node) for node in found}
+        """The workers' names → their addresses on the Docker bridge."""
+        workers = await self.items("nodes", "--selector", "!node-role.kubernetes.io/control-plane")
+        return {node["metadata"]["name"]: _address(node) for node in workers}
 
     async def entrance(self) -> str:
-        """The address of a node that is never drained: where NodePorts are dialled."""
-        found = await self.items("nodes", "--selector", "node-role.kubernetes.io/control-plane")
-        return _address(found[0])
+        """The address of the control plane, which is never drained. NodePorts are dialled here."""
+        nodes = await self.items("nodes", "--selector", "node-role.kubernetes.io/control-plane")
+        return _address(nodes[0])
 
     async def on_node(self, node: str, *command: str, check: bool = True) -> str:
         """Run a command in a node's container."""
@@ -164,27 +164,27 @@ class Cluster:
         return result.out
 
     async def power_off(self, node: str) -> int:
-        """Freeze a node with all that runs on it; returns when, as kill_container.
+        """Freeze a node with everything on it. Returns when, as kill_container does.
 
-        The kernel of a frozen node would go on acknowledging what it is sent: its network is cut off first.
+        The kernel of a frozen node would still acknowledge packets, so its network is cut off first.
         """
-        began_ns = time.time_ns()
+        started_ns = time.time_ns()
         await self.on_node(node, "sh", "-c", " && ".join(f"iptables -t raw -I {chain} -j DROP" for chain in RAW_CHAINS))
         await self._docker("pause", node)
-        self.diary.note("fault", f"{node} is powered off", "bad", began_ns)
-        return began_ns
+        self.diary.note("fault", f"{node} is powered off", "bad", started_ns)
+        return started_ns
 
     async def pause(self, node: str) -> None:
-        """Let a node stand still with all that runs on it; its kernel goes on."""
+        """Freeze a node's processes. Its kernel still answers packets."""
         await self._docker("pause", node)
-        self.diary.note("fault", f"{node} stands still", "bad")
+        self.diary.note("fault", f"{node} is paused", "bad")
 
     async def power_on(self, node: str) -> None:
-        """Let a node go on, where it was powered off or paused."""
+        """Resume a node that was powered off or paused."""
         if "true" in await self._docker("inspect", "--format", "{{.State.Paused}}", node):
             await self._docker("unpause", node)
             back = "; ".join(f"iptables -t raw -D {chain} -j DROP" for chain in RAW_CHAINS)
-            await self.on_node(node, "sh", "-c", back, check=False)  # one that was paused alone has no such rules
+            await self.on_node(node, "sh", "-c", back, check=False)  # a node that was only paused has no such rules
             self.diary.note("fault", f"{node} is powered on", "good")
 
     async def _docker(self, *arguments: str) -> str:
@@ -194,7 +194,7 @@ class Cluster:
         return result.out
 
     async def kill_container(self, pod: Json) -> int:
-        """Kill -9 the one process that a pod's only container runs; returns when, nanoseconds since the epoch."""
+        """Kill -9 the process of a pod's only container. Returns when, in nanoseconds since the epoch."""
         node, pid = await self._process(pod)
         killed_ns = time.time_ns()
         await self.on_node(node, "kill", "-9", pid)
@@ -202,13 +202,13 @@ class Cluster:
         return killed_ns
 
     async def exhaust_memory(self, pod: Json) -> None:
-        """Let something in a pod's only container take memory until the kernel kills its process for want of it."""
+        """Use up the memory of a pod's only container until the kernel kills its process."""
         node, pid = await self._process(pod)
         await self.on_node(node, "sh", "-c", _EXHAUST, "sh", pid)
-        self.diary.note("fault", f"no memory is left to {pod['metadata']['name']}, process {pid} on {node}", "bad")
+        self.diary.note("fault", f"out of memory: {pod['metadata']['name']}, process {pid} on {node}", "bad")
 
     async def _process(self, pod: Json) -> tuple[str, str]:
-        """The node and the process of a pod's only container."""
+        """The node and the process id of a pod's only container."""
         node, name = pod["spec"]["nodeName"], pod["metadata"]["name"]
         container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
         tasks = await self.on_node(node, "ctr", "--namespace", "k8s.io", "tasks", "list")
@@ -218,13 +218,13 @@ class Cluster:
         return node, pids[0]
 
     async def neighbour(self) -> str:
-        """Where pods reach what runs beside the cluster: the address of the machine itself on the nodes' network."""
+        """The machine's address on the nodes' network, where pods reach servers outside the cluster."""
         node = next(iter(await self.nodes()))
         form = "{{range .NetworkSettings.Networks}}{{.Gateway}}{{end}}"
         return (await self._docker("inspect", "--format", form, node)).strip()
 
 
-# In the container's own control group, of whichever version; its process is the first that the kernel takes.
+# Runs in the container's control group, version 1 or 2. The kernel kills the container's process first.
 _EXHAUST = """
 pid=$1
 path=$(sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup)
@@ -247,16 +247,16 @@ def _address(node: Json) -> str:
 
 
 async def until(
-    ask: Callable[[], Awaitable[T]], satisfied: Callable[[T], object], what: str, limit: float, period: float = 1.0
+    ask: Callable[[], Awaitable[T]], satisfied: Callable[[T], object], goal: str, limit: float, period: float = 1.0
 ) -> T:
-    """Ask until the answer satisfies; AssertionError with the last answer after `limit` seconds."""
+    """Ask until the answer satisfies. Raises AssertionError with the last answer after `limit` seconds."""
     deadline = time.monotonic() + limit
     while True:
         answer = await ask()
         if satisfied(answer):
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what}: not within {limit:g} s; last seen: {str(answer)[:500]}")
+            raise AssertionError(f"{goal}: not within {limit:g} s; last seen: {str(answer)[:500]}")
         await asyncio.sleep(period)
 
 

@@ -1,4 +1,4 @@
-"""NetworkPolicies are enforced by kindest/node's own network; on nodes that are built here by a pod on each."""
+"""Enforcement of NetworkPolicies on nodes that are built here, by a pod on each; kindest/node enforces them already."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ PROGRAM = Path(__file__).with_name("policies.py")
 
 
 async def enforce_policies(cluster: Cluster, image: str) -> None:
-    """Have a pod on every node enforce them, unless the nodes' own network does."""
+    """Start an enforcing pod on every node, unless the nodes' network enforces policies."""
     if await cluster.get("daemonset", "kindnet", "--namespace", "kube-system"):
         return
     await cluster.apply(*_manifests(image))

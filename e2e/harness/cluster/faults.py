@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 from harness.cluster.attacked import COVERED_SECONDS, SHARDS, Release
 from harness.cluster.cluster import RAW_CHAINS, Json, until
-from harness.cluster.hub_faults import HUB, HUB_FAULTS, ready, rested
+from harness.cluster.hub_faults import HUB, HUB_FAULTS, is_ready, reset_restart_delay
 from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SITE, SYSTEM, TAINTS
 from harness.matrix.fault import Fault, mended_after
 from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
@@ -59,7 +59,7 @@ async def scaled(release: Release) -> AsyncIterator[None]:
     """A planned move, for comparison: another number of shards."""
     await _rescale(release)
     yield
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -68,7 +68,7 @@ async def shard_killed(release: Release) -> AsyncIterator[None]:
     await release.cluster.kill_container((await _watching(release))[0])
     release.struck = time.monotonic()
     yield
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def shard_deleted(release: Release) -> AsyncIterator[None]:
     await release.cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--namespace", SITE, "--wait=false")
     release.struck = time.monotonic()
     yield
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -98,7 +98,7 @@ async def shard_evicted(release: Release) -> AsyncIterator[None]:
         yield
     finally:
         await release.cluster.kubectl("taint", "node", node, f"{taint.partition('=')[0]}-")
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -107,7 +107,7 @@ async def shard_out_of_memory(release: Release) -> AsyncIterator[None]:
     await release.cluster.exhaust_memory((await _watching(release))[0])
     release.struck = time.monotonic()
     yield
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -134,7 +134,7 @@ async def operators_killed(release: Release) -> AsyncIterator[None]:
         await release.cluster.kill_container(pod)
     release.struck = time.monotonic()
     yield
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 async def _node_with_a_shard(release: Release) -> str:
@@ -148,7 +148,7 @@ async def _node_with_a_shard(release: Release) -> str:
         label = "app.kubernetes.io/component=sensor-shard"
         pods = await site.cluster.items("pods", "--namespace", SITE, "--selector", label)
         leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods)
-        moving = leaving or len(pods) != release.shards or not all(ready(pod) for pod in pods)
+        moving = leaving or len(pods) != release.shards or not all(is_ready(pod) for pod in pods)
         return set() if moving else {pod["spec"].get("nodeName", "") for pod in pods}
 
     if node not in await until(nodes, bool, "no shard comes or goes", COVERED_SECONDS):
@@ -157,7 +157,7 @@ async def _node_with_a_shard(release: Release) -> str:
             await until(nodes, lambda found: node in found, f"a shard watches from {node}", COVERED_SECONDS)
         finally:
             await site.cluster.kubectl("uncordon", home)
-    await release.settled()
+    await release.wait_until_at_rest()
     release.struck = time.monotonic()
     return node
 
@@ -170,7 +170,7 @@ async def node_drained(release: Release) -> AsyncIterator[None]:
     await release.cluster.kubectl("drain", node, *drain, limit=130)
     yield
     await release.cluster.kubectl("uncordon", node)
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -276,7 +276,7 @@ async def rolled_out(release: Release) -> AsyncIterator[None]:
     await _patch(release, {"resources": {"limits": {"memory": memory}}})
     release.struck = time.monotonic()
     yield
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -287,7 +287,7 @@ async def image_bad(release: Release) -> AsyncIterator[None]:
         yield
     finally:
         await _patch(release, {"image": None})
-        await release.settled()
+        await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -296,7 +296,7 @@ async def fleet_deleted(release: Release) -> AsyncIterator[None]:
     await release.cluster.kubectl("delete", f"sf/{SENSORS}", "--namespace", SITE, "--timeout=90s")
     await release.cluster.apply(release.sensor_fleet())
     yield
-    await release.settled()
+    await release.wait_until_at_rest()
 
 
 @asynccontextmanager
@@ -316,12 +316,12 @@ async def credentials_rotated(release: Release) -> AsyncIterator[None]:
     """Replace the devices' token and the admin's while work continues, as docs/how-to/security.md describes."""
     before, after = release.device_token, secrets.token_urlsafe()
     await release.write_tokens(before, after)
-    await until(lambda: release.admitting(after), {True}.__eq__, "the next token is known", MOUNTED_SECONDS)
+    await until(lambda: release.admissions(after), {True}.__eq__, "the next token is known", MOUNTED_SECONDS)
     release.show_token(after)
     await release.site.change_admin_token()
     await release.write_tokens(after)
     yield
-    await until(lambda: release.admitting(before), {False}.__eq__, "the last token is no more", MOUNTED_SECONDS)
+    await until(lambda: release.admissions(before), {False}.__eq__, "the last token is no more", MOUNTED_SECONDS)
 
 
 NODE = "a node"
@@ -342,7 +342,7 @@ FAULTS: dict[str, Fault[Release]] = {
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE, takes=HUB,
-              before=rested),
+              before=reset_restart_delay),
         *HUB_FAULTS,
         Fault("operators killed", "all operators are killed (-9) during a hand-over", 1.5, operators_killed,
               at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),

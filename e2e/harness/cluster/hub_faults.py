@@ -1,4 +1,4 @@
-"""Faults of several hubs and of what they stand on: a PostgreSQL, and a NATS that evidence comes by."""
+"""Faults of several hubs, of their PostgreSQL, and of the NATS that carries evidence."""
 
 import asyncio
 import functools
@@ -13,65 +13,68 @@ from harness.cluster.site import SYSTEM
 from harness.matrix.fault import Fault, mended_after
 from harness.matrix.rules import CUT_OFF, HUB_GONE, OPERATOR_GONE, SHARD_GONE
 
-AWAY_SECONDS = 14.0  # for which a server is gone
-TAKEN_SECONDS = 60.0  # for another hub to own the database
+AWAY_SECONDS = 14.0  # outage of a server
+TAKEN_SECONDS = 60.0  # time limit for another hub to take over the database
 
 
 def _engines(release: Release) -> Engines:
     if release.engines is None:
-        raise RuntimeError("there is one hub alone, on a volume")
+        raise RuntimeError("this release has a single hub on a volume; several hubs are needed")
     return release.engines
 
 
 async def _hubs(release: Release) -> list[Json]:
-    """The pods of hubs, the owner's first, once one of them owns the database."""
+    """Wait until one hub owns the database. Returns the hubs' pods, the owner's first."""
 
     async def owned() -> list[tuple[bool, Json]]:
-        found = await release.site.pods(component="hub", namespace=SYSTEM)
-        return [(await _owns(release, pod), pod) for pod in found]
+        pods = await release.site.pods(component="hub", namespace=SYSTEM)
+        return [(await _is_owner(release, pod), pod) for pod in pods]
 
-    found = await until(
-        owned, lambda told: [owns for owns, _ in told].count(True) == 1, "one hub owns the database", TAKEN_SECONDS
+    hubs = await until(
+        owned,
+        lambda answer: [owner for owner, _ in answer].count(True) == 1,
+        "one hub owns the database",
+        TAKEN_SECONDS,
     )
-    return [pod for _, pod in sorted(found, key=lambda one: not one[0])]
+    return [pod for _, pod in sorted(hubs, key=lambda hub: not hub[0])]
 
 
-async def _owns(release: Release, pod: Json) -> bool:
-    """Whether a hub owns the database, by the last that it said of that."""
-    told = ("logs", pod["metadata"]["name"], "--namespace", SYSTEM, "--tail=1000")
-    log = await release.cluster.kubectl(*told, check=False)
+async def _is_owner(release: Release, pod: Json) -> bool:
+    """True if the latest line about ownership in a hub's log says that it owns the database."""
+    logs = ("logs", pod["metadata"]["name"], "--namespace", SYSTEM, "--tail=1000")
+    log = await release.cluster.kubectl(*logs, check=False)
     lines = [line for line in log.splitlines() if "hub ready:" in line or "standing by for" in line]
     return bool(lines) and "hub ready:" in lines[-1]
 
 
-async def rested(release: Release) -> None:
-    """Replace the pods of hubs that were killed: kubelet waits longer each time before it starts one again."""
-    found = await release.site.pods(component="hub", namespace=SYSTEM)
+async def reset_restart_delay(release: Release) -> None:
+    """Replace the pods of killed hubs, because kubelet delays each further restart of a container for longer."""
+    hubs = await release.site.pods(component="hub", namespace=SYSTEM)
     killed = {
         pod["metadata"]["uid"]: pod["metadata"]["name"]
-        for pod in found
+        for pod in hubs
         if pod["status"]["containerStatuses"][0]["restartCount"]
     }
     for name in killed.values():
         await release.cluster.kubectl("delete", "pod", name, "--namespace", SYSTEM, "--timeout=60s", limit=70)
 
-    async def others() -> bool:
+    async def replaced() -> bool:
         now = await release.site.pods(component="hub", namespace=SYSTEM)
-        return len(now) == len(found) and all(pod["metadata"]["uid"] not in killed and ready(pod) for pod in now)
+        return len(now) == len(hubs) and all(pod["metadata"]["uid"] not in killed and is_ready(pod) for pod in now)
 
-    await until(others, bool, "the pods of hubs are replaced", TAKEN_SECONDS)
+    await until(replaced, bool, "the pods of hubs are replaced", TAKEN_SECONDS)
     await release.well(TAKEN_SECONDS)
 
 
-def ready(pod: Json) -> bool:
-    """Whether a pod says that it can be used."""
+def is_ready(pod: Json) -> bool:
+    """True if the pod's Ready condition is True."""
     conditions = pod.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 @asynccontextmanager
 async def owner_killed(release: Release) -> AsyncIterator[None]:
-    """The hub that owns the database is killed; the other one takes over."""
+    """Kill the hub that owns the database; the other takes over."""
     owner, *_ = await _hubs(release)
     await release.cluster.kill_container(owner)
     release.struck = time.monotonic()
@@ -80,11 +83,11 @@ async def owner_killed(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def owners_node_off(release: Release) -> AsyncIterator[None]:
-    """The node of the hub that owns the database is powered off, and on again."""
+    """Power the node of the database's owner off, and on again."""
     home = release.site.home_node
 
     async def owner_away() -> str:
-        """The owner's node, where that is not the one that no fault takes: there it is killed, and another owns."""
+        """The owner's node. On the home node, which no fault may take, kill the owner so that another takes over."""
         owner, *_ = await _hubs(release)
         if (node := str(owner["spec"]["nodeName"])) == home:
             await release.cluster.kill_container(owner)
@@ -102,7 +105,7 @@ async def owners_node_off(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def hubs_killed(release: Release) -> AsyncIterator[None]:
-    """All hubs are killed."""
+    """Kill all hubs."""
     await asyncio.gather(*map(release.cluster.kill_container, await _hubs(release)))
     release.struck = time.monotonic()
     yield
@@ -110,7 +113,7 @@ async def hubs_killed(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def database_gone(release: Release) -> AsyncIterator[None]:
-    """PostgreSQL crashes, with all connections, and is started again later."""
+    """Crash PostgreSQL with all its connections, and start it again later."""
     postgres = _engines(release).postgres
     await asyncio.to_thread(postgres.stop)
     async with mended_after(AWAY_SECONDS, functools.partial(asyncio.to_thread, postgres.start)):
@@ -119,7 +122,7 @@ async def database_gone(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def sessions_ended(release: Release) -> AsyncIterator[None]:
-    """An administrator ends all sessions of the database: the owner loses its lock, as on a failover."""
+    """End all sessions of the database, as a failover does: the owner loses its lock."""
     engines = _engines(release)
     release.struck = time.monotonic()
     await asyncio.to_thread(engines.postgres.break_connections, engines.database.rpartition("/")[2])
@@ -128,7 +131,7 @@ async def sessions_ended(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def bus_gone(release: Release) -> AsyncIterator[None]:
-    """NATS is killed (-9), and started again later."""
+    """Kill NATS (-9), and start it again later."""
     nats = _engines(release).nats
     await asyncio.to_thread(nats.stop, signal.SIGKILL)
     async with mended_after(AWAY_SECONDS, functools.partial(asyncio.to_thread, nats.start)):
@@ -140,9 +143,9 @@ NODE_GONE = HUB_GONE | SHARD_GONE | OPERATOR_GONE | CUT_OFF
 
 HUB_FAULTS: tuple[Fault[Release], ...] = (
     Fault("all hubs killed", "both hubs are killed (-9)", 1.5, hubs_killed, at_once=True, besides=HUB_GONE,
-          several_hubs=True, takes=HUB, before=rested),
+          several_hubs=True, takes=HUB, before=reset_restart_delay),
     Fault("owner killed", "of two hubs the one that owns the database is killed (-9)", 1.5, owner_killed, at_once=True,
-          besides=HUB_GONE, several_hubs=True, takes=HUB, before=rested),
+          besides=HUB_GONE, several_hubs=True, takes=HUB, before=reset_restart_delay),
     Fault("owner's node off", "the node of the hub that owns the database is powered off for a minute", 45.0,
           owners_node_off, hold=60.0, besides=NODE_GONE | {"HubStoreFailing"}, several_hubs=True,
           takes="a node"),

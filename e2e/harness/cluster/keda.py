@@ -1,4 +1,4 @@
-"""KEDA as its makers install it, with images built here: it gives ScaledObjects a HorizontalPodAutoscaler each."""
+"""KEDA with images built here: creates a HorizontalPodAutoscaler for each ScaledObject."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,7 @@ from harness.cluster.cluster import Cluster, Json, script, until
 
 KEDA = "keda"  # its namespace
 PROGRAMS = {"keda-operator": "keda-operator", "keda-metrics-apiserver": "keda-adapter"}  # container → program
-# Of its config folder, all but the webhooks, which refuse what the operator never declares.
+# Its config folder without the webhooks, which only refuse objects that the operator never declares.
 PARTS = ("crd/bases", "general", "service_account", "rbac", "manager", "metrics-server")
 KEDA_ROLES = (
     "keda-operator",
@@ -22,11 +22,11 @@ KEDA_READER = "keda-auth-reader"  # a RoleBinding in kube-system
 
 
 async def install_keda(cluster: Cluster) -> None:
-    """Have it run, and serve external metrics, which one server alone can do in a cluster."""
+    """Install KEDA as the cluster's only server of external metrics."""
     folder = Path(await script("binaries", *PROGRAMS.values()))
     await script("program-image", *PROGRAMS.values())
     await script("load", *(f"e2e-{program}:latest" for program in PROGRAMS.values()))
-    parts = await asyncio.to_thread(_of_the_makers, folder.parent / "keda" / "config")
+    parts = await asyncio.to_thread(_upstream_manifests, folder.parent / "keda" / "config")
     await cluster.kubectl("delete", "apiservice", METRICS, "--ignore-not-found")
     first = [part for part in parts if part["kind"] in {"CustomResourceDefinition", "Namespace"}]
     await cluster.apply(*first)
@@ -42,21 +42,21 @@ async def install_keda(cluster: Cluster) -> None:
     await until(available, bool, "KEDA serves external metrics", 240)
 
 
-def _of_the_makers(config: Path) -> list[Json]:
-    """What KEDA installs of itself, with our images of its programs."""
+def _upstream_manifests(config: Path) -> list[Json]:
+    """KEDA's manifests with our images."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     files = [path for part in PARTS for path in sorted((config / part).glob("*.yaml"))]
     texts = [path.read_text() for path in files if path.name != "kustomization.yaml"]
-    found = [part for text in texts for part in yaml.load_all(text, loader) if part]
-    for part in found:
+    parts = [part for text in texts for part in yaml.load_all(text, loader) if part]
+    for part in parts:
         if part["kind"] != "Deployment":
             continue
         (container,) = part["spec"]["template"]["spec"]["containers"]
         container |= {"image": f"e2e-{PROGRAMS[container['name']]}:latest", "imagePullPolicy": "Never"}
-        container.pop("command", None)  # our images' own, as is the first word of the other one's arguments
+        container.pop("command", None)  # our image has an entry point; so it needs neither command nor program name
         container["args"] = [word for word in container["args"] if word.startswith("--")]
         if container["name"] == "keda-operator":
             container["args"].append("--enable-webhook-patching=false")
-        # A user by name, which their image has.
+        # The upstream image names its user; ours needs a number.
         part["spec"]["template"]["spec"]["securityContext"]["runAsUser"] = 65532
-    return found
+    return parts

@@ -1,4 +1,4 @@
-"""What is kept of a run: everything the cluster can still tell about it."""
+"""Save the records of a run: logs, events, objects and metrics of the cluster."""
 
 import json
 from pathlib import Path
@@ -8,8 +8,8 @@ from harness.cluster.cluster import Cluster, Json
 METRICS = {"operator": 8081, "hub": 9100, "shard": 9100}  # container → port of its metrics page
 
 
-async def keep(cluster: Cluster, namespaces: list[str]) -> None:
-    """Write pods' logs, events, objects and metrics pages into the run's folder. Fails at nothing."""
+async def save_records(cluster: Cluster, namespaces: list[str]) -> None:
+    """Write pods' logs, events, objects and metrics pages into the run's folder. Errors are ignored."""
     folder = cluster.diary.folder
     everything = await cluster.kubectl("get", "all", "--all-namespaces", "--output", "yaml", check=False)
     (folder / "all.yaml").write_text(everything)
@@ -27,19 +27,19 @@ async def keep(cluster: Cluster, namespaces: list[str]) -> None:
     (folder / "nodes.txt").write_text(described)
     for namespace in namespaces:
         for pod in await cluster.items("pods", "--namespace", namespace):
-            await keep_pod(cluster, pod)
+            await save_pod(cluster, pod)
 
 
-async def keep_pod(cluster: Cluster, pod: Json) -> None:
-    """The logs of one pod's containers, of their previous runs too, and its metrics page."""
+async def save_pod(cluster: Cluster, pod: Json) -> None:
+    """Save the logs of a pod's containers, including their previous runs, and its metrics page."""
     folder = cluster.diary.folder
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     statuses = {status["name"]: status for status in pod["status"].get("containerStatuses", [])}
     for container in pod["spec"]["containers"]:
-        what = ["logs", "--namespace", namespace, name, "--container", container["name"], "--timestamps"]
-        _write(folder / "logs" / f"{namespace}.{name}.log", await cluster.kubectl(*what, check=False))
+        logs = ["logs", "--namespace", namespace, name, "--container", container["name"], "--timestamps"]
+        _write(folder / "logs" / f"{namespace}.{name}.log", await cluster.kubectl(*logs, check=False))
         if statuses.get(container["name"], {}).get("restartCount"):
-            log = await cluster.kubectl(*what, "--previous", check=False)
+            log = await cluster.kubectl(*logs, "--previous", check=False)
             _write(folder / "logs" / f"{namespace}.{name}.previous.log", log)
         if port := METRICS.get(container["name"]):
             path = f"/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics"

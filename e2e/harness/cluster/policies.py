@@ -1,7 +1,7 @@
-"""Enforces NetworkPolicies where the pod network does not: in a pod on every node, by the node's own iptables.
+"""Enforce NetworkPolicies with iptables, in a pod on every node, where the pod network does not.
 
-What `ingress` says of pods, namespaces, addresses and ports; nothing of `egress`, which our policies do not have. It
-runs in our image, which has lightkube, and imports nothing of ours.
+It supports `ingress` by pods, namespaces, addresses and ports. Egress is not supported, because our policies have none.
+It runs in our image, which has lightkube, and imports none of our modules.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ CHAIN = "NETWORK-POLICIES"
 PERIOD = 1.0  # seconds
 
 
-def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector selects an object with `labels`; an empty one selects everything."""
+def is_selected(selector: Json | None, labels: Mapping[str, str]) -> bool:
+    """True if a label selector selects an object with `labels`. An empty selector selects everything."""
     for key, value in ((selector or {}).get("matchLabels") or {}).items():
         if labels.get(key) != value:
             return False
@@ -32,12 +32,12 @@ def matches(selector: Json | None, labels: Mapping[str, str]) -> bool:
 
 def labels_of(manifest: Json) -> Mapping[str, str]:
     """An object's labels."""
-    found: Mapping[str, str] = manifest["metadata"].get("labels") or {}
-    return found
+    labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
+    return labels
 
 
-def runs(pod: Json) -> bool:
-    """Whether a pod has an address of its own."""
+def has_address(pod: Json) -> bool:
+    """True if a pod runs, or starts, with an address in the pod network."""
     status = pod.get("status") or {}
     return (
         bool(status.get("podIP"))
@@ -49,28 +49,28 @@ def runs(pod: Json) -> bool:
 def sources(
     rule: Json, namespace: str, pods: Sequence[Json], namespaces: Mapping[str, Json]
 ) -> Iterator[tuple[str, ...]]:
-    """What iptables matches the senders by that a rule lets in."""
+    """Yield iptables arguments that match the senders which a rule admits."""
     for peer in rule.get("from") or [{}]:
         if block := peer.get("ipBlock"):
-            if not block.get("except"):  # none of ours has any, and then nobody is let in
+            if not block.get("except"):  # none of our policies uses it; such a block admits nobody
                 yield ("-s", str(ipaddress.ip_network(block["cidr"])))
             continue
         if not peer:
             yield ()
             continue
-        for pod in filter(runs, pods):
+        for pod in filter(has_address, pods):
             home = pod["metadata"]["namespace"]
             near = (
                 home == namespace
                 if "namespaceSelector" not in peer
-                else matches(peer["namespaceSelector"], labels_of(namespaces.get(home) or {"metadata": {}}))
+                else is_selected(peer["namespaceSelector"], labels_of(namespaces.get(home) or {"metadata": {}}))
             )
-            if near and matches(peer.get("podSelector"), labels_of(pod)):
+            if near and is_selected(peer.get("podSelector"), labels_of(pod)):
                 yield ("-s", f"{pod['status']['podIP']}/32")
 
 
 def ports(rule: Json, pod: Json) -> Iterator[tuple[str, ...]]:
-    """What iptables matches the ports of `pod` by that a rule opens."""
+    """Yield iptables arguments that match the ports of `pod` which a rule opens."""
     if not rule.get("ports"):
         yield ()
     for port in rule.get("ports") or ():
@@ -92,17 +92,17 @@ def ports(rule: Json, pod: Json) -> Iterator[tuple[str, ...]]:
 
 
 def build_rules(node: str, pods: Sequence[Json], namespaces: Mapping[str, Json], policies: Sequence[Json]) -> str:
-    """What iptables-restore makes of it for the pods of `node`."""
+    """Build the input of iptables-restore for the pods of `node`."""
     lines = ["*mangle", f":{CHAIN} - [0:0]", f"-A {CHAIN} -m conntrack --ctstate ESTABLISHED,RELATED -j RETURN"]
     for pod in pods:
-        if not runs(pod) or pod["spec"].get("nodeName") != node:
+        if not has_address(pod) or pod["spec"].get("nodeName") != node:
             continue
         here = pod["metadata"]["namespace"]
         selecting = [
             policy["spec"] for policy in policies
             if policy["metadata"]["namespace"] == here
             and "Ingress" in (policy["spec"].get("policyTypes") or ["Ingress"])
-            and matches(policy["spec"].get("podSelector"), labels_of(pod))
+            and is_selected(policy["spec"].get("podSelector"), labels_of(pod))
         ]  # fmt: skip
         if not selecting:
             continue
@@ -115,7 +115,7 @@ def build_rules(node: str, pods: Sequence[Json], namespaces: Mapping[str, Json],
 
 
 def on_node(*command: str, stdin: str = "") -> int:
-    """Run one of the node's own programs in its network."""
+    """Run a program of the node in the node's network. Returns its exit code."""
     done = subprocess.run(["chroot", "/node", *command], input=stdin, text=True, capture_output=True, check=False)
     if done.returncode and stdin:
         print(done.stderr, file=sys.stderr, flush=True)
@@ -123,7 +123,7 @@ def on_node(*command: str, stdin: str = "") -> int:
 
 
 async def main() -> None:
-    """Follow what there is, for ever."""
+    """Update the rules every `PERIOD`, for ever."""
     from lightkube import AsyncClient
     from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 

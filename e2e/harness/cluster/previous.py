@@ -1,4 +1,4 @@
-"""The release before this one, built from its own source: what an upgrade starts from."""
+"""The release before this one, built from its source, from which an upgrade starts."""
 
 import os
 import subprocess
@@ -12,48 +12,48 @@ from pathlib import Path
 from harness.cluster.cluster import ROOT, CommandError, execute, script
 from harness.need import Need
 
-TAG = "previous"  # of its image
+TAG = "previous"  # image tag
 
 
 @cache
 def previous_commit() -> str:
-    """What EMBEREYE_PREVIOUS names, otherwise the newest tag of a release before this commit; '' where none is."""
+    """The commit in EMBEREYE_PREVIOUS, or the newest release tag before this commit; empty without one."""
     if named := os.environ.get("EMBEREYE_PREVIOUS", ""):
         return named
     command = ["git", "describe", "--tags", "--abbrev=0", "--match", "v*", "HEAD^"]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    return found.stdout.strip()
+    described = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return described.stdout.strip()
 
 
 PREVIOUS = Need(
     "a release before this one",
-    "name its commit in EMBEREYE_PREVIOUS where no tag v* does",
+    "name its commit in EMBEREYE_PREVIOUS, or tag it v*",
     lambda: bool(previous_commit()),
 )
 
 
 @dataclass(frozen=True)
 class Previous:
-    """That release."""
+    """The previous release: its commit and its chart."""
 
     commit: str
     chart: Path
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Values of its chart that have its image run."""
+        """The chart values that select its image."""
         return (f"image.tag={TAG}",)
 
 
 @asynccontextmanager
 async def previous_release() -> AsyncIterator[Previous]:
-    """Its source for as long as this is entered; its image is in the nodes, and stays."""
+    """Check out its source until the context ends, and load its image into the nodes, where it stays."""
     commit = previous_commit()
     with tempfile.TemporaryDirectory(prefix="embereye-previous-") as name:
         folder = Path(name) / "source"
         await _git("worktree", "add", "--detach", str(folder), commit)
         try:
-            # Its image is made by its own script, with the tools and the caches of this checkout.
+            # Its own script builds its image, with the tools and caches of this checkout.
             (folder / ".venv").symlink_to(ROOT / ".venv")
             caches = os.environ.get("EMBEREYE_CACHE") or str(ROOT / ".cache")
             build = ["env", f"EMBEREYE_CACHE={caches}", str(folder / "e2e/cluster/build-image"), f"embereye:{TAG}"]

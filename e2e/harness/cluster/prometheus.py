@@ -1,6 +1,6 @@
-"""The real Prometheus Operator and a Prometheus of its, as kube-prometheus-stack declares it.
+"""The real Prometheus Operator and a Prometheus as kube-prometheus-stack declares it.
 
-It takes monitors and rules of every namespace that carry the label of its own release, and no others.
+It selects monitors and rules in every namespace, but only with its release's label.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ PROGRAMS = ("prometheus", "prometheus-operator", "prometheus-config-reloader")
 
 
 async def install_prometheus(cluster: Cluster, node: str = "") -> "Prometheus":
-    """Have both run, Prometheus on `node` where one is named; returns once it answers."""
+    """Install both, Prometheus on `node` if it is given. Returns when Prometheus answers."""
     binaries = Path(await script("binaries", *PROGRAMS))
     await script("program-image", *PROGRAMS)
     await script("load", *(_image(program) for program in PROGRAMS))
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MONITORING}}
-    bundle = await asyncio.to_thread(_of_the_makers, binaries.parent / "prometheus-operator" / "bundle.yaml")
+    bundle = await asyncio.to_thread(_upstream_manifests, binaries.parent / "prometheus-operator" / "bundle.yaml")
     definitions = [document for document in bundle if document["kind"] == "CustomResourceDefinition"]
     await cluster.apply(namespace, *definitions)
     names = [f"crd/{document['metadata']['name']}" for document in definitions]
@@ -45,13 +45,13 @@ def _image(program: str) -> str:
     return f"e2e-{program}:latest"
 
 
-def _of_the_makers(bundle: Path) -> list[Json]:
-    """Everything that the Prometheus Operator installs of itself, with our images of its programs."""
-    # YAML 1.1 has a meaning of its own for a bare "=", which one of its enumerations has.
+def _upstream_manifests(bundle: Path) -> list[Json]:
+    """The Prometheus Operator's manifests with our images."""
+    # A bare "=" in one of its enumerations has a special meaning in YAML 1.1.
     text = bundle.read_text().replace("- =\n", '- "="\n')
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    found = [document for document in yaml.load_all(text, loader) if document]
-    for document in found:
+    documents = [document for document in yaml.load_all(text, loader) if document]
+    for document in documents:
         if document["kind"] == "CustomResourceDefinition":
             continue
         for place in (document["metadata"], *document.get("subjects", [])):
@@ -66,11 +66,11 @@ def _of_the_makers(bundle: Path) -> list[Json]:
                 else word
                 for word in container["args"]
             ]
-    return found
+    return documents
 
 
 def _prometheus(node: str) -> list[Json]:
-    """A Prometheus as kube-prometheus-stack declares it, and a door to it."""
+    """A Prometheus as kube-prometheus-stack declares it, and a node port to reach it."""
     subject = {"kind": "ServiceAccount", "name": "prometheus", "namespace": MONITORING}
     metadata = {"name": "stack", "namespace": MONITORING}
     name = {"name": "e2e-prometheus"}
@@ -110,12 +110,12 @@ class Prometheus(PrometheusApi):
     """The HTTP API, through a NodePort."""
 
     async def up(self) -> dict[str, int]:
-        """Targets that are scraped, by their jobs."""
-        found = await self.query("sum by (job) (up)")
-        return {row["metric"].get("job", ""): int(row["value"][1]) for row in found}
+        """The number of scraped targets per job."""
+        rows = await self.query("sum by (job) (up)")
+        return {row["metric"].get("job", ""): int(row["value"][1]) for row in rows}
 
     async def follow(self, cluster: Cluster, rules: Json) -> None:
-        """Evaluate `rules`; returns once it scrapes everything and knows which alerts stand anyway."""
+        """Evaluate `rules`. Returns when everything is scraped and the alerts that fire anyway are known."""
         metadata = {"name": "lapsed", "namespace": MONITORING, "labels": LABELS}
         rule = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule", "metadata": metadata, "spec": rules}
         await cluster.apply(rule)

@@ -1,11 +1,11 @@
-"""A pod that is none of ours: what it can reach says what the cluster's network enforces of NetworkPolicies."""
+"""A pod that does not belong to us: the ports it reaches show which NetworkPolicies the cluster enforces."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from harness.cluster.cluster import Cluster, Json, until
 
-PATIENCE = 3  # seconds for a connection
+PATIENCE = 3  # seconds to wait for a connection
 KNOCK = f"""
 import socket, sys
 for target in sys.argv[1:]:
@@ -18,11 +18,11 @@ for target in sys.argv[1:]:
         print(name, "closed")
 """
 LISTEN = "import http.server; http.server.test(http.server.SimpleHTTPRequestHandler, port=8000, bind='0.0.0.0')"
-LISTENER = "shut-door"  # a pod that a policy lets nobody in to
+LISTENER = "shut-door"  # a pod that a policy closes to everybody
 
 
 def build_pod(name: str, namespace: str, image: str, program: str, *arguments: str) -> Json:
-    """A pod that Python's `program` runs in, admitted where only restricted ones are."""
+    """A pod that runs a Python `program` and satisfies the restricted pod security standard."""
     restricted: dict[str, Any] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     container = {"name": "python", "image": image, "imagePullPolicy": "Never", "securityContext": restricted,
                  "command": ["python", "-c", program, *arguments], "workingDir": "/tmp"}  # fmt: skip
@@ -38,7 +38,7 @@ def build_pod(name: str, namespace: str, image: str, program: str, *arguments: s
 
 
 def build_shut_door(namespace: str) -> Json:
-    """The policy that lets nobody in to LISTENER."""
+    """The policy that closes LISTENER to everybody."""
     return {
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": LISTENER, "namespace": namespace},
@@ -47,16 +47,16 @@ def build_shut_door(namespace: str) -> Json:
 
 
 async def knock(cluster: Cluster, namespace: str, image: str, targets: Mapping[str, str]) -> dict[str, bool]:
-    """Which of `targets`, name → host:port, a stranger's pod in `namespace` gets a connection to."""
+    """Try `targets`, name → host:port, from a stranger's pod in `namespace`. Returns True for each open one."""
     pod = build_pod("stranger", namespace, image, KNOCK, *(f"{name}={address}" for name, address in targets.items()))
     await cluster.apply(pod)
     try:
         await until(
             lambda: cluster.existing("pod", "stranger", namespace, 30),
-            lambda found: found["status"].get("phase") == "Succeeded",
-            "the stranger has knocked everywhere", 60 + PATIENCE * len(targets),
+            lambda pod: pod["status"].get("phase") == "Succeeded",
+            "the stranger has tried every target", 60 + PATIENCE * len(targets),
         )  # fmt: skip
-        told = await cluster.kubectl("logs", "stranger", "--namespace", namespace)
+        log = await cluster.kubectl("logs", "stranger", "--namespace", namespace)
     finally:
         await cluster.kubectl("delete", "pod", "stranger", "--namespace", namespace, "--ignore-not-found")
-    return {name: state == "open" for name, state in (line.split() for line in told.splitlines())}
+    return {name: state == "open" for name, state in (line.split() for line in log.splitlines())}
