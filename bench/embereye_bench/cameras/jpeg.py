@@ -20,7 +20,7 @@ from typing import Protocol
 import cv2
 import numpy as np
 
-from embereye.camera.decode.image import decode_frame, judged
+from embereye.camera.decode.image import add_logits, decode_frame
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.scheduling.turn import Turn
@@ -190,7 +190,7 @@ def analysing(films: Films, seconds: float) -> float:
         order = camera.decode_order(frame)
         assert order
         decoded = decode_frame(order, frame.data, frame.header.width, frame.header.height)
-        camera.finish_turn(Turn(frame, 0.0, 0.0, result=judged(decoded, order, network)))
+        camera.finish_turn(Turn(frame, 0.0, 0.0, result=add_logits(decoded, order, network)))
 
     links = ShardLinks(submit=turn, report=lambda *_: None, clock=lambda: clock_ns)
     cameras = [CameraDevice(device, wanted.camera, links) for device in wanted.devices]

@@ -27,7 +27,7 @@ from embereye.camera.decode.image import DecodedImage, decode
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.recording import Settings, watch
 from embereye.camera.replay import START_NS
-from embereye.camera.scheduling.close_looks import DETAILS
+from embereye.camera.scheduling.close_ups import DETAILS
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.detector import Detector

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from embereye.camera.decode.hardware import missing
+from embereye.camera.decode.hardware import unusable_reason
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class HardwareDecoding:
         """Find out whether it can be had."""
         if not self._kind:
             return
-        self._reason = await missing(self._kind)
+        self._reason = await unusable_reason(self._kind)
         if self._reason:
             logger.warning("%s", self.degraded)
         else:

@@ -30,7 +30,7 @@ class RateAdapter:
 
     def __init__(self, pool: DecoderPool) -> None:
         self.budget = PoolBudget()
-        self.load = PoolLoad(decoders_busy=0.0, loop_busy=0.0, standing=0.0, served=1.0, late=0.0)
+        self.load = PoolLoad(decoders_busy=0.0, loop_busy=0.0, backlog_age_seconds=0.0, served=1.0, late=0.0)
         self._pool = pool
         self._thread: ThreadTime | None = None
         self._before = _Totals()
@@ -55,7 +55,7 @@ class RateAdapter:
         self.load = PoolLoad(
             decoders_busy=min(1.0, (totals.busy - before.busy) / passed / self._pool.count),
             loop_busy=self._thread.busy_share(),
-            standing=self._pool.standing,
+            backlog_age_seconds=self._pool.backlog_age_seconds,
             served=analysed / (analysed + superseded) if superseded else 1.0,
             late=(totals.waited - before.waited) / finished if finished else math.inf,
         )
@@ -69,7 +69,7 @@ class RateAdapter:
                 mailbox.slots = 1 if self.budget.limited else VIDEO_SLOTS
                 seconds, flow = self.budget.seconds, mailbox.flow
                 mailbox.depth = flow.depth(seconds, (camera.phase + turned) % 1.0, camera.arrivals.least_rate)
-                mailbox.rate_controller.grant(flow.looks(seconds, mailbox.depth))
+                mailbox.rate_controller.grant(flow.analysis_rate(seconds, mailbox.depth))
             else:
                 mailbox.rate_controller.grant(self.budget.rate(want))
             camera.arrivals.judge_rate(now_ns)

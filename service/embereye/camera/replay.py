@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from embereye.camera.decode.image import decode_frame, judged
+from embereye.camera.decode.image import add_logits, decode_frame
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.device.camera import CameraDevice, ShardLinks
 from embereye.camera.device.signs import signs_of
@@ -96,7 +96,9 @@ class Replay:
         try:
             if order := camera.decode_order(frame):
                 header = frame.header
-                turn.result = judged(decode_frame(order, frame.data, header.width, header.height), order, self._network)
+                turn.result = add_logits(
+                    decode_frame(order, frame.data, header.width, header.height), order, self._network
+                )
             else:
                 turn.result = camera.analyse_on_thread(frame)
         except Exception as error:

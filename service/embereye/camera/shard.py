@@ -107,7 +107,7 @@ class CameraShard:
             self._views = ViewStore(Path(context.options.data) / "views")
             self._clips = await ClipPipeline.start(context, self._running)
         context.tasks.start(self._tick(), name="camera-tick")
-        context.tasks.start(collect_garbage(self._pool.give_back), name="collect-garbage")
+        context.tasks.start(collect_garbage(self._pool.release_unused_slots), name="collect-garbage")
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
         context.tasks.start(self._host.run(), name="camera-model")
 
@@ -301,7 +301,7 @@ class CameraShard:
             if ticks % ADAPT_TICKS == 0:
                 self._rates.adapt(self._cameras.values(), now)
             if ticks % SAMPLE_TICKS == 0:
-                self._pool.look()
+                self._pool.poll_replies()
                 if self._clips:
                     self._clips.end_overdue(now)
                 self._save_a_view(now)

@@ -1,1 +1,1 @@
-"""Turns compressed frames into small images, in processes of their own."""
+"""Decoding of compressed frames to small images, in separate processes."""

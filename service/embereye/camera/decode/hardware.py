@@ -1,7 +1,7 @@
-"""Decoding by the machine's hardware, through libavcodec; by software where that cannot be had, with the reason.
+"""Video decoding by the machine's hardware through libavcodec; in software if that is impossible.
 
-`python -m embereye.camera.decode.hardware KIND` decodes one picture by it and prints why it cannot: a driver that
-crashes takes no shard with it.
+`python -m embereye.camera.decode.hardware KIND` tries to decode one picture and prints why that fails. It runs in a
+separate process, so a driver that crashes cannot stop a shard.
 """
 
 import asyncio
@@ -19,27 +19,27 @@ from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
 VARIABLE = "EMBEREYE_HARDWARE_DECODING"  # "vaapi" or "nvdec"; empty: software
-KINDS = {"vaapi": "vaapi", "nvdec": "cuda"}  # and what libavcodec calls their devices
-PROBE_SECONDS = 20.0  # for the drivers to be loaded and one picture to be decoded
-_SIZE = 320, 240  # pixels; decoders in hardware have a least size
+KINDS = {"vaapi": "vaapi", "nvdec": "cuda"}  # our names, and libavcodec's names for the device types
+PROBE_SECONDS = 20.0  # for loading the drivers and decoding one picture
+_SIZE = 320, 240  # pixels; hardware decoders have a minimum size
 
 
 def wanted() -> str:
-    """The kind of hardware that is to decode; empty: none."""
+    """The kind of hardware that decodes; empty: none."""
     return os.environ.get(VARIABLE, "")
 
 
 @cache
 def _accelerator(kind: str) -> HWAccel | None:
-    """What decodes by `kind` in this process, and by software what that cannot; None where there is none."""
+    """Return a hardware accelerator of `kind` that falls back to software per stream; None if there is none."""
     if KINDS.get(kind) not in hwdevices_available():
         return None
     return HWAccel(device_type=KINDS[kind], allow_software_fallback=True)
 
 
 @cache
-def _works(kind: str) -> bool:
-    """Whether contexts of `kind` can be made in this process: asked once, as a driver that is missing stays so."""
+def _is_usable(kind: str) -> bool:
+    """True if this process can create contexts of `kind`. Cached, because a missing driver stays missing."""
     try:
         CodecContext.create("h264", "r", hwaccel=_accelerator(kind))
     except (av.FFmpegError, OSError, RuntimeError, ValueError):
@@ -48,37 +48,37 @@ def _works(kind: str) -> bool:
 
 
 def open_context(decoder: str, kind: str) -> VideoCodecContext:
-    """A context of libavcodec's `decoder`, by `kind` where that can be had, else by software."""
-    by = _accelerator(kind) if kind and _works(kind) else None
-    context = CodecContext.create(decoder, "r", hwaccel=by)
+    """Create a context of libavcodec's `decoder`, by hardware of `kind` if possible, else in software."""
+    accelerator = _accelerator(kind) if kind and _is_usable(kind) else None
+    context = CodecContext.create(decoder, "r", hwaccel=accelerator)
     assert isinstance(context, VideoCodecContext)
     return context
 
 
 def _probe(kind: str) -> str:
-    """Why a picture cannot be decoded by `kind`; empty: it can."""
+    """Return why `kind` cannot decode a picture; empty if it can."""
     device = KINDS.get(kind)
-    known = hwdevices_available()
-    if device not in known:
-        return f"libavcodec was built without {device or kind} here, with {', '.join(known) or 'no hardware'} alone"
+    available = hwdevices_available()
+    if device not in available:
+        return f"libavcodec here lacks {device or kind}; it supports {', '.join(available) or 'no hardware'}"
     encoder = CodecContext.create("libx264", "w")
     assert isinstance(encoder, VideoCodecContext)
     encoder.width, encoder.height, encoder.pix_fmt = *_SIZE, "yuv420p"
     encoder.time_base, encoder.options = Fraction(1, 15), {"preset": "ultrafast", "tune": "zerolatency"}
     frame = VideoFrame.from_ndarray(np.zeros((_SIZE[1], _SIZE[0], 3), np.uint8), format="bgr24")
     try:
-        by = HWAccel(device_type=device, allow_software_fallback=False)
-        context = CodecContext.create("h264", "r", hwaccel=by)
+        accelerator = HWAccel(device_type=device, allow_software_fallback=False)
+        context = CodecContext.create("h264", "r", hwaccel=accelerator)
         assert isinstance(context, VideoCodecContext)
         packets = [*encoder.encode(frame), *encoder.encode(None)]
         decoded = [picture for packet in [*packets, None] for picture in context.decode(packet)]
     except (av.FFmpegError, OSError, RuntimeError, ValueError) as error:
-        return f"the device cannot be opened, or does not decode: {getattr(error, 'strerror', '') or error}"
-    return "" if decoded else "it decodes no picture"
+        return f"the device cannot be opened or does not decode ({getattr(error, 'strerror', '') or error})"
+    return "" if decoded else "the device decodes no picture"
 
 
-async def missing(kind: str) -> str:
-    """Why nothing can be decoded by `kind` on this machine; empty: it can. Asked in a process of its own."""
+async def unusable_reason(kind: str) -> str:
+    """Return why this machine cannot decode by `kind`; empty if it can. The test runs in a separate process."""
     command = [sys.executable, "-P", "-m", "embereye.camera.decode.hardware", kind]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     try:
@@ -86,9 +86,9 @@ async def missing(kind: str) -> str:
             subprocess.run, command, capture_output=True, text=True, timeout=PROBE_SECONDS, env=environment, check=False
         )
     except subprocess.TimeoutExpired:
-        return f"the driver gave no picture within {PROBE_SECONDS:g} s"
+        return f"the driver decoded no picture within {PROBE_SECONDS:g} s"
     if done.returncode:
-        return f"the driver ended the process that tried it, with code {done.returncode}"
+        return f"the driver crashed its test process (exit code {done.returncode})"
     return done.stdout.strip()
 
 

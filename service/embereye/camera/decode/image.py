@@ -1,4 +1,4 @@
-"""Decodes one compressed frame: reduced for the detectors, and now and then as a still for people."""
+"""Decoding of one compressed frame: reduced for the detectors, and sometimes as a still for people."""
 
 import contextlib
 import time
@@ -17,11 +17,11 @@ from embereye.wire.jpeg.header import EOI
 
 DecodedImage = npt.NDArray[np.uint8]  # (rows, columns, 3), BGR
 
-STILL_SIDE = 320  # pixels of the long side of a still, at most
-STILL_LEAST = 240  # pixels of the long side that a large image is reduced to at least, so that it is decoded once
-STILL_BYTES = 20_000  # of a still, at most: it travels with every status report
-NO_IMAGE: DecodedImage = np.zeros((0, 0, 3), np.uint8)  # of a frame that nobody looks at
-EXIF_REACH = 64  # bytes in which an image that may have to be rotated says so: after JFIF's segment, if there is one
+STILL_SIDE = 320  # pixels of a still's long side, at most
+STILL_LEAST = 240  # pixels; an image this large serves detection and the still, so one decoding is enough
+STILL_BYTES = 20_000  # of a still, at most: every status report carries one
+NO_IMAGE: DecodedImage = np.zeros((0, 0, 3), np.uint8)  # the image of a frame that is not analysed
+EXIF_REACH = 64  # bytes at the start that contain Exif's marker, also after a JFIF segment: the image may be rotated
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
     2: cv2.IMREAD_REDUCED_COLOR_2,
@@ -31,49 +31,49 @@ _REDUCED = {
 
 
 class UndecodableError(Exception):
-    """A frame that passed the header check and cannot be decoded all the same."""
+    """A frame that passed the header check but cannot be decoded."""
 
-    crashed = False  # it ended the process that was to decode it
+    crashed = False  # True: it crashed the process that was decoding it
 
 
 @dataclass(frozen=True)
 class DecodeOrder:
-    """How a frame is to be decoded."""
+    """Instructions for decoding one frame."""
 
-    scale: int  # 1, 2, 4 or 8: the factor by which the image is reduced
-    still: Sequence[Box] | None = None  # the boxes to draw into a still; None: no still is wanted
-    picture_side: int = 0  # of a video: pixels of the long side of a JPEG that is wanted besides, at most; 0: none
-    smoothed: bool = True  # of a video: whether the edges of its blocks are, from the next key frame on
-    # What the appearance network is to judge, with more pixels, beside the whole picture; None: it is not to run.
+    scale: int  # 1, 2, 4 or 8: factor by which the image is reduced
+    still: Sequence[Box] | None = None  # boxes to draw into a still; None: no still
+    picture_side: int = 0  # video: long side, in pixels, of an additional JPEG, at most; 0: none
+    smoothed: bool = True  # video: smooth block edges, from the next key frame on
+    # Parts that the appearance network judges with more pixels, in addition to the whole picture; None: do not run it.
     close_ups: Sequence[Box] | None = None
-    detail: Box | None = None  # the part of it that is wanted with more pixels, if it has more
-    image: bool = True  # False: nobody looks at it; of a video, pictures after it need it
+    detail: Box | None = None  # part to return with more pixels, if the frame has more
+    image: bool = True  # False: the image is not analysed; of a video, later pictures refer to it
 
 
 @dataclass(frozen=True)
 class Decoded:
     """One frame, decoded."""
 
-    image: DecodedImage  # of the working size; NO_IMAGE where none was wanted
-    still: bytes  # JPEG; empty: none was made
+    image: DecodedImage  # of the working size; NO_IMAGE if none was wanted
+    still: bytes  # JPEG; empty if none was made
     cpu_seconds: float
-    unit: int = 0  # of a video: the number of the access unit whose picture this is
-    picture: bytes = b""  # of a video: JPEG, where one was wanted
-    logits: tuple[float, ...] = ()  # of the appearance network: as AppearanceNetwork.logits says; or none
-    closer: DecodedImage | None = None  # the same with more pixels, where close-ups are wanted; it goes no further
-    detail: DecodedImage | None = None  # the part of that which is wanted
+    unit: int = 0  # video: number of the access unit that this picture came from
+    picture: bytes = b""  # video: JPEG, if one was wanted
+    logits: tuple[float, ...] = ()  # from AppearanceNetwork.logits; empty if it did not run
+    closer: DecodedImage | None = None  # the image with more pixels, for close-ups; not sent to the shard
+    detail: DecodedImage | None = None  # the part that was wanted with more pixels
 
 
-NOT_DECODED = Decoded(NO_IMAGE, b"", 0.0)  # of a picture that nobody looks at and no other needs
+NOT_DECODED = Decoded(NO_IMAGE, b"", 0.0)  # for a picture that is neither analysed nor referred to
 
 
 def decode_frame(
     order: DecodeOrder, data: bytes | memoryview, width: int, height: int, into: memoryview | None = None
 ) -> Decoded:
-    """Decode the frame `data` of `width` x `height` pixels; UndecodableError where that is impossible.
+    """Decode the frame `data` of `width` x `height` pixels; raise UndecodableError if that is impossible.
 
-    One that nobody looks at is left as it is. An image that has the working size as soon as it is decoded is written
-    straight `into` that memory.
+    A frame that is not analysed is not decoded. An image that decodes directly to the working size is written to
+    `into`.
     """
     if not order.image:
         return NOT_DECODED
@@ -95,8 +95,8 @@ def decode_frame(
     return Decoded(image, still, time.thread_time() - began, closer=closer, detail=detail)
 
 
-def judged(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | None) -> Decoded:
-    """`decoded` with what `network` says of it, where `order` asks for that."""
+def add_logits(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | None) -> Decoded:
+    """Add the logits of `network` to `decoded` if `order` requests them."""
     if order.close_ups is None or network is None:
         return decoded
     began = time.thread_time()
@@ -107,11 +107,11 @@ def judged(decoded: Decoded, order: DecodeOrder, network: AppearanceNetwork | No
 def decode(
     data: bytes | memoryview, scale: int, size: tuple[int, int] | None = None, into: memoryview | None = None
 ) -> DecodedImage:
-    """`data` as BGR, reduced by `scale` (1, 2, 4 or 8); UndecodableError where that is impossible.
+    """Decode `data` to BGR, reduced by `scale` (1, 2, 4 or 8); raise UndecodableError if that is impossible.
 
-    Where its header's `size` (width, height) is known, simplejpeg, a thin layer over the library that OpenCV uses as
-    well, makes the same image in 10 % less time, `into` memory that is large enough. A truncated, rotated or unusually
-    coloured image is left to OpenCV.
+    If the header's `size` (width, height) is known, simplejpeg decodes it, `into` memory that is large enough. It is a
+    thin layer over the library that OpenCV uses and takes 10 % less time for the same image. OpenCV decodes truncated,
+    rotated and unusually coloured images.
     """
     if size and data[-2:] == EOI and b"Exif" not in bytes(data[:EXIF_REACH]):
         width, height = (-(-side // scale) for side in size)
@@ -123,14 +123,14 @@ def decode(
             )
     image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[scale])
     if image is None:
-        raise UndecodableError("the decoder refused it")
+        raise UndecodableError("not a decodable image")
     return image  # type: ignore[return-value]
 
 
 def make_still(image: DecodedImage, boxes: Sequence[Box]) -> bytes:
-    """A small JPEG of `image` for people, with `boxes` drawn into it; `image` itself stays as it is.
+    """Encode a small JPEG of `image` for people, with `boxes` drawn in. `image` itself is not modified.
 
-    Empty where even the lowest quality needs more than STILL_BYTES.
+    Returns b"" if even the lowest quality needs more than STILL_BYTES.
     """
     image = shrunk(image, STILL_SIDE) if max(image.shape[:2]) > STILL_SIDE else image.copy()
     height, width = image.shape[:2]

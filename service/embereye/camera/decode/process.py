@@ -1,9 +1,8 @@
-"""A decoder process: turns compressed frames into small images, and now and then into a still for people.
+"""Decoder process: turns compressed frames into small images, and sometimes into a still for people.
 
-Decoding takes most of a camera shard's time and is where hostile bytes meet a large C library. It has processes of its
-own: they do not wait for the interpreter that everything else shares, and one that crashes or hangs on a frame takes
-nothing else with it. They are forked by a process that has loaded no more than OpenCV, so that another one costs a few
-megabytes and a few milliseconds.
+Decoding takes most of a camera shard's time and passes hostile bytes to a large C library, so it has separate
+processes. They do not wait for the shard's interpreter, and a process that crashes or hangs on a frame affects nothing
+else. A parent that has loaded only OpenCV forks them, so another decoder costs a few megabytes and milliseconds.
 """
 
 import contextlib
@@ -22,6 +21,7 @@ from embereye.camera.decode.exchange import (
     AT_NONE,
     BOX,
     DECODED,
+    DELAYED,
     DETAIL_BYTES,
     ENCODINGS,
     FAILED,
@@ -29,7 +29,6 @@ from embereye.camera.decode.exchange import (
     FRAME_BYTES,
     FRAME_SECONDS,
     HANG_SECONDS,
-    HELD,
     IMAGE_BYTES,
     LOGIT,
     MARK,
@@ -50,20 +49,20 @@ from embereye.camera.decode.image import (
     Decoded,
     DecodeOrder,
     UndecodableError,
+    add_logits,
     decode,
     decode_frame,
-    judged,
 )
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.decode.video import NoPictureError, VideoDecoder
 from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.process.heap import COLLECT_SECONDS, keep_freed_memory
 
-REPLY_SECONDS = 0.002  # that a reply may wait for the next ones: waking the other side for each costs it more
+REPLY_SECONDS = 0.002  # longest delay of a reply to join the next ones: one wake-up per reply would cost the shard more
 
 
 class Decoders:
-    """What one decoder process does: answers orders, keeps a context for each video."""
+    """The loop of one decoder process: answers orders and has one context per video."""
 
     def __init__(self, orders: socket.socket, memory: memoryview, network: AppearanceNetwork | None = None) -> None:
         self._orders = orders
@@ -72,14 +71,14 @@ class Decoders:
         self._streams: dict[int, VideoDecoder] = {}
 
     def serve(self) -> None:
-        """Decode what the orders name until the other end of the socket is closed."""
+        """Decode frames as ordered until the other end of the socket is closed."""
         memory, orders, collected = self._memory, self._orders, time.monotonic()
         with contextlib.suppress(ConnectionError):
             orders.send(READY)
             while message := orders.recv(MESSAGE_BYTES):
                 replies, since, at = b"", time.monotonic(), 0
                 while at < len(message):
-                    # Either alarm ends this process: there is no other way out of a C library.
+                    # Both alarms end this process: nothing else can stop code inside a C library.
                     memory[MARK] = message[at]
                     signal.setitimer(signal.ITIMER_PROF, FRAME_SECONDS)
                     signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
@@ -94,11 +93,11 @@ class Decoders:
                 if replies:
                     orders.send(replies)
                 if since - collected > COLLECT_SECONDS:
-                    gc.collect()  # CPython keeps of each length up to 2,000 tuples for later ones; this lets go of them
+                    gc.collect()  # CPython retains up to 2,000 freed tuples of each length; this releases them
                     collected = since
 
     def _answer(self, message: bytes, at: int) -> tuple[bytes, int]:
-        """The reply to the order that begins at byte `at`, and where the next order begins."""
+        """Return the reply to the order that begins at byte `at`, and the next order's position."""
         (slot, scale, count, still_wanted, look_wanted, close, size, width, height,
          encoding, stream, units, side, fresh, smoothed, image_wanted,
          detail_wanted) = ORDER.unpack_from(message, at)  # fmt: skip
@@ -124,14 +123,14 @@ class Decoders:
                 room = memory[place : place + IMAGE_BYTES - STILL_BYTES - PICTURE_BYTES - DETAIL_BYTES]
                 decoded = decode_frame(order, memory[begin : begin + size], width, height, room)
         except NoPictureError:
-            return REPLY.pack(slot, HELD, 0, 0, 0, began, time.monotonic(), 0.0, 0, 0, 0, 0, 0), behind
+            return REPLY.pack(slot, DELAYED, 0, 0, 0, began, time.monotonic(), 0.0, 0, 0, 0, 0, 0), behind
         except UndecodableError as error:
             why = str(error).encode()[:REASON_BYTES]
             return REPLY.pack(slot, FAILED, 0, 0, 0, began, time.monotonic(), 0.0, len(why), 0, 0, 0, 0) + why, behind
-        return self._write(slot, judged(decoded, order, self._network), began), behind
+        return self._write(slot, add_logits(decoded, order, self._network), began), behind
 
     def _decoder_of(self, stream: int, encoding: str, *, fresh: bool, smoothed: bool) -> VideoDecoder:
-        """The context of `stream`. Another encoding has another, another smoothing at a key frame (`fresh`), too."""
+        """The context of `stream`. Another encoding, or another smoothing at a key frame (`fresh`), creates one."""
         known = self._streams.get(stream)
         if known is None or known.encoding != encoding or (fresh and known.smoothed != smoothed):
             known = self._streams[stream] = VideoDecoder(encoding, smoothed=smoothed, picture_bytes=PICTURE_BYTES)
@@ -148,13 +147,13 @@ class Decoders:
         try:
             return decoder.decode(order, units)
         except UndecodableError:
-            del self._streams[stream]  # the next key frame finds a decoder that remembers nothing of this
+            del self._streams[stream]  # the next key frame gets a decoder without the damaged state
             raise
         finally:
             signal.setitimer(signal.ITIMER_PROF, FRAME_SECONDS)
 
     def _write(self, slot: int, decoded: Decoded, began: float) -> bytes:
-        """Put what was decoded into `slot`; returns the reply."""
+        """Copy the result into `slot` and return the reply."""
         memory, (rows, columns) = self._memory, decoded.image.shape[:2]
         image = image_in(memory, slot, rows, columns)
         if not np.may_share_memory(image, decoded.image):
@@ -174,7 +173,7 @@ class Decoders:
 
 
 def fork_decoders(control: socket.socket, memory: mmap.mmap, network: AppearanceNetwork) -> None:
-    """Fork a decoder for every socket that comes over `control`, until its other end is closed."""
+    """Fork a decoder for every socket that arrives over `control`, until its other end is closed."""
     while True:
         message, sockets, _, _ = socket.recv_fds(control, 8, 1)
         if not message:
@@ -191,19 +190,19 @@ def fork_decoders(control: socket.socket, memory: mmap.mmap, network: Appearance
 
 
 def main() -> None:
-    """`python -m embereye.camera.decode.process CONTROL MEMORY`: the two are file descriptors."""
-    # The shard ends this process by closing its sockets; a terminal's Ctrl-C goes to all processes at once.
+    """Run `python -m embereye.camera.decode.process CONTROL MEMORY`; both arguments are file descriptors."""
+    # The shard ends this process by closing its sockets. A terminal sends Ctrl-C to all processes at once.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for decoders that have ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # decoders that have ended need no wait()
     cv2.setNumThreads(1)
     keep_freed_memory()
     frame = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))[1].tobytes()
-    decode(frame, 1, (16, 16))  # loads what is loaded on first use
+    decode(frame, 1, (16, 16))  # loads the libraries that are loaded on first use
     network = load_network()
     gc.collect()
     gc.freeze()
-    gc.disable()  # nothing here makes reference cycles, and pages that are not written to stay shared
+    gc.disable()  # nothing here makes reference cycles, and unwritten pages stay shared
     control, descriptor = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     fork_decoders(control, mmap.mmap(descriptor, os.fstat(descriptor).st_size), network)
 

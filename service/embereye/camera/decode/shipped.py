@@ -8,5 +8,5 @@ FILE = "appearance.onnx"
 
 
 def load_network() -> AppearanceNetwork:
-    """The network, ready to run: to load it takes 20 ms, and each process that decodes has one."""
+    """Load the network. It takes 20 ms; each decoding process has one."""
     return AppearanceNetwork(resources.files("embereye.detect.vision.networks").joinpath(FILE).read_bytes())

@@ -1,6 +1,6 @@
-"""Decodes H.264 and H.265 with libavcodec: one context for each camera, pictures straight to the size that is wanted.
+"""H.264 and H.265 decoding with libavcodec: one context per camera, pictures directly in the wanted size.
 
-A context keeps the pictures that others refer to, so a camera's access units all go to the same one, in order.
+A context has the pictures that others refer to, so one context gets all access units of a camera in order.
 """
 
 import math
@@ -35,29 +35,29 @@ from embereye.detect.vision.working import (
 from embereye.units import WHOLE, Box
 from embereye.wire.jpeg.header import MAX_PIXELS
 
-PICTURE_QUALITIES = 85, 60, 35, 10  # of a JPEG for the fleet's own model or a still: the first whose bytes have room
+PICTURE_QUALITIES = 85, 60, 35, 10  # of a JPEG for the fleet's own model or a still; the first that fits is used
 _DECODERS = {"H264": "h264", "H265": "hevc"}
 _PLANAR = frozenset({"yuv420p", "yuvj420p", "yuv422p", "yuvj422p", "yuv444p", "yuvj444p"})
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 _BT709 = 1  # AVCOL_SPC_BT709
-_CHROMA = {True: (1.5748, -0.1873, -0.4681, 1.8556), False: (1.402, -0.344136, -0.714136, 1.772)}  # of BT.709, BT.601
+_CHROMA = {True: (1.5748, -0.1873, -0.4681, 1.8556), False: (1.402, -0.344136, -0.714136, 1.772)}  # for BT.709, BT.601
 
 Plane = npt.NDArray[np.uint8]
 
 
 class NoPictureError(Exception):
-    """The decoder holds the picture back: it will be shown after one that has not come."""
+    """The decoder delays the picture: it is shown after one that has not arrived."""
 
 
 class VideoDecoder:
     """One camera's context.
 
-    Smoothing the edges of blocks takes a fifth of the time. Pictures that are reduced to a quarter and less hardly show
-    whether that was done, although later ones are made from those that were not smoothed (see docs/how-to/cameras.md).
+    Smoothing block edges takes a fifth of the decoding time. Pictures that are reduced to a quarter or less hardly
+    differ without it, although later pictures refer to the unsmoothed ones (see docs/how-to/cameras.md).
     """
 
     def __init__(self, encoding: str, *, smoothed: bool = True, picture_bytes: float = math.inf) -> None:
-        """A picture, where one is wanted, has `picture_bytes` at most."""
+        """Create a context; a JPEG for the model has `picture_bytes` at most."""
         self.encoding, self.smoothed = encoding, smoothed
         self._picture_bytes = picture_bytes
         context = hardware.open_context(_DECODERS[encoding], hardware.wanted())
@@ -66,9 +66,9 @@ class VideoDecoder:
         self._context = context
 
     def decode(self, order: DecodeOrder, units: Sequence[tuple[bytes | memoryview, int]]) -> Decoded:
-        """Decode `units`, each with its number, in order; the latest picture that is to be shown by then.
+        """Decode `units`, pairs of data and number, in order, and return the latest picture to be shown by then.
 
-        UndecodableError where that is impossible, NoPictureError where there is no picture yet.
+        Raises UndecodableError if that is impossible, NoPictureError if there is no picture yet.
         """
         began = time.thread_time()
         latest: VideoFrame | None = None
@@ -83,7 +83,7 @@ class VideoDecoder:
         if latest is None:
             raise NoPictureError
         if latest.is_corrupt:
-            raise UndecodableError("parts of it are missing")
+            raise UndecodableError("parts of the picture are missing")
         return self._rendered(order, latest, began)
 
     def _rendered(self, order: DecodeOrder, frame: VideoFrame, began: float) -> Decoded:
@@ -108,9 +108,10 @@ class VideoDecoder:
 
 
 def bgr(frame: VideoFrame, side: int, slack: float = 1.0, place: Box = WHOLE) -> DecodedImage:
-    """`frame` as BGR with a long side of `side` pixels, if `slack` of its own is longer; of that the part `place`.
+    """Convert the part `place` of `frame` to BGR, as if the whole had a long side of `side` pixels.
 
-    The planes are cut and reduced before they are joined: nothing is ever made of the full size.
+    The frame is reduced only if `slack` times its long side reaches `side`. The planes are cut and reduced before they
+    are merged, so no full-size image is made.
     """
     longest = max(frame.width, frame.height)
     factor = side / longest if slack * longest >= side and longest > side else 1.0
@@ -125,7 +126,7 @@ def bgr(frame: VideoFrame, side: int, slack: float = 1.0, place: Box = WHOLE) ->
 
 
 def _planes(frame: VideoFrame) -> list[Plane]:
-    """The Y, U and V of `frame`, where they lie."""
+    """The Y, U and V planes of `frame`, without copying."""
     return [
         np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: plane.height, : plane.width]  # type: ignore[call-overload]
         for plane in frame.planes
@@ -134,18 +135,18 @@ def _planes(frame: VideoFrame) -> list[Plane]:
 
 def _reduced(plane: Plane, size: tuple[int, int]) -> Plane:
     width, height = size
-    # By halves: OpenCV has a fast way for that, and for no other factor.
+    # Halve repeatedly: OpenCV has a fast path for that factor only.
     while plane.shape[1] >= 2 * width and plane.shape[0] >= 2 * height:
         plane = cv2.resize(plane, (plane.shape[1] // 2, plane.shape[0] // 2), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
     if plane.shape == (height, width):
         return plane
-    way = cv2.INTER_LINEAR if width > INTERPOLATED * plane.shape[1] else cv2.INTER_AREA
-    return cv2.resize(plane, size, interpolation=way)  # type: ignore[return-value]
+    interpolation = cv2.INTER_LINEAR if width > INTERPOLATED * plane.shape[1] else cv2.INTER_AREA
+    return cv2.resize(plane, size, interpolation=interpolation)  # type: ignore[return-value]
 
 
 @lru_cache(maxsize=4)
 def _matrix(full: bool, bt709: bool) -> npt.NDArray[np.float32]:
-    """What turns (Y, Cb, Cr, 1) into (B, G, R), ITU-R BT.601 or BT.709, of full or limited range."""
+    """The matrix from (Y, Cb, Cr, 1) to (B, G, R), ITU-R BT.601 or BT.709, full or limited range."""
     red, green_blue, green_red, blue = _CHROMA[bt709]
     luma, chroma, black = (1.0, 1.0, 0.0) if full else (255 / 219, 255 / 224, 16.0)
     rows = [(blue, 0.0), (green_blue, green_red), (0.0, red)]

@@ -11,7 +11,7 @@ from embereye.camera.device.setup import MODEL, Setup
 from embereye.camera.device.thermal_analyst import ThermalAnalyst
 from embereye.camera.model.camera_model import CameraModel
 from embereye.camera.model.host import ModelHost
-from embereye.camera.scheduling.close_looks import CloseLooks
+from embereye.camera.scheduling.close_ups import CloseUpBudget
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.flame.familiar import Familiar
@@ -54,7 +54,7 @@ class Analyser:
     """
 
     def __init__(
-        self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns, close_looks: CloseLooks | None = None
+        self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns, close_ups: CloseUpBudget | None = None
     ) -> None:
         self.observation: Observation | None = None  # of the latest frame
         self.urgent = False  # fire is suspected: flicker is measured on every frame
@@ -66,7 +66,7 @@ class Analyser:
         self.familiar = Familiar()  # what resembles a flame in this view; it outlives the detectors
         self._host = host
         self._clock = clock
-        self._close_looks = close_looks or CloseLooks()
+        self._close_ups = close_ups or CloseUpBudget()
         self._device = Device()
         self._settings = CameraSettings()
         self._view: tuple[str, ...] | None = (
@@ -114,7 +114,7 @@ class Analyser:
             self.familiar,
             phase,
         )
-        self._pictures = PictureAnalyst(detector, health, phase, self._close_looks)
+        self._pictures = PictureAnalyst(detector, health, phase, self._close_ups)
         self._thermal = ThermalAnalyst(self._settings.heat, device.radiometry, device.masks)
 
     def _renew_model(self) -> None:

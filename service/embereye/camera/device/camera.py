@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, KeptFrame, KeptUnit, Ring, VideoRing
 from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
-from embereye.camera.decode.pool import ContextLostError, PictureHeldError
+from embereye.camera.decode.pool import ContextLostError, PictureDelayedError
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
 from embereye.camera.device.picture_analyst import AnalysedFrame
 from embereye.camera.device.status import CameraStatus
 from embereye.camera.model.host import ModelHost
-from embereye.camera.scheduling.close_looks import CloseLooks
+from embereye.camera.scheduling.close_ups import CloseUpBudget
 from embereye.camera.scheduling.mailbox import Frame, Tally
 from embereye.camera.scheduling.turn import Turn
 from embereye.detect.vision.observation import Observation
@@ -45,7 +45,7 @@ class ShardLinks:
     video_budget: Budget = field(default_factory=lambda: Budget(VIDEO_RING_BYTES))
     record: Callable[["CameraDevice", KeptUnit], None] = lambda *_: None  # gets every access unit of a video
     model_host: ModelHost | None = None
-    close_looks: CloseLooks = field(default_factory=CloseLooks)  # that all cameras share
+    close_ups: CloseUpBudget = field(default_factory=CloseUpBudget)  # that all cameras share
     delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
     ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
     clock: Callable[[], int] = now_ns  # nanoseconds since the Unix epoch
@@ -62,7 +62,7 @@ class CameraDevice:
         watch = Watch()
         self.device = device
         self.arrivals = Arrivals(watch)
-        self.analyser = Analyser(links.model_host, links.clock, links.close_looks)
+        self.analyser = Analyser(links.model_host, links.clock, links.close_ups)
         self.status = CameraStatus(watch, self.arrivals, self.analyser)
         self.ring = Ring(links.ring_budget)
         self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last
@@ -202,7 +202,7 @@ class CameraDevice:
 
     def lose_context(self) -> None:
         """Begin a video anew with its latest key frame: the decoder that had its context has ended."""
-        self.arrivals.mailbox.begin_anew(replay=True)
+        self.arrivals.mailbox.restart_decoding(replay=True)
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
         """How `frame` is to be decoded; None where it holds temperatures."""
@@ -236,8 +236,8 @@ class CameraDevice:
         now = self._clock()
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now, decoding)
-        elif isinstance(result, PictureHeldError):
-            self._count_shed(frame, "held by the decoder")
+        elif isinstance(result, PictureDelayedError):
+            self._count_shed(frame, "delayed by the decoder")
         elif isinstance(result, ContextLostError):
             self._count_shed(frame, "decoder lost")
         elif isinstance(result, UndecodableError):
@@ -257,7 +257,7 @@ class CameraDevice:
 
     def _note_undecodable(self, error: UndecodableError) -> None:
         """Begin a video anew with its next key frame: what is decoded of it until then cannot be trusted."""
-        self.arrivals.mailbox.begin_anew(replay=False)
+        self.arrivals.mailbox.restart_decoding(replay=False)
         if error.crashed:
             logger.error("camera %s: a frame of its ended a decoder; it is decoded apart from others", self.device.id)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from embereye.camera.clips.ring import KeptFrame
 from embereye.camera.decode.image import Decoded, DecodeOrder
-from embereye.camera.scheduling.close_looks import CloseLooks
+from embereye.camera.scheduling.close_ups import CloseUpBudget
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.detector import Detector, without
 from embereye.detect.vision.health.health import PictureHealth
@@ -46,7 +46,7 @@ class PictureAnalyst:
     detector: Detector
     health: PictureHealth = field(default_factory=PictureHealth)
     phase: float = 0.0
-    close_looks: CloseLooks = field(default_factory=CloseLooks)
+    close_ups: CloseUpBudget = field(default_factory=CloseUpBudget)
     _began_ns: int = field(default=0, init=False)
     _still_ns: int = field(default=0, init=False)  # when a still was asked for last
     _still_level: Level = field(default=Level.CLEAR, init=False)
@@ -65,7 +65,7 @@ class PictureAnalyst:
         repeats = self.repeats(frame)
         scale = working_scale(frame.header.width, frame.header.height)
         self._close_ups = None if frame.lost else self.detector.wanted_look(frame.time_ns)
-        if self._close_ups and not self.close_looks.allow(frame.received_ns):
+        if self._close_ups and not self.close_ups.allow(frame.received_ns):
             self._close_ups = ()
         if repeats and self._close_ups is None:
             return DecodeOrder(SCALES[0], smoothed=smoothed, image=False)
@@ -81,7 +81,7 @@ class PictureAnalyst:
         if frame.lost or reduction(frame.header.width, frame.header.height, CLOSER_SIDE) >= scale:
             return None
         place = self.detector.wanted_detail(frame.time_ns)
-        return place if place and self.close_looks.details.allow(id(self), frame.received_ns) else None
+        return place if place and self.close_ups.details.allow(id(self), frame.received_ns) else None
 
     def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame:
         """What `frame`, decoded, shows, given all frames before it."""

@@ -1,1 +1,1 @@
-"""Which frame is analysed next, which is shed, and which is left with its sender."""
+"""Decisions about frames: analyse one next, shed it, or leave it with its sender."""

@@ -1,18 +1,18 @@
-"""Which cameras a shard refuses because its pool is too small to serve all of them."""
+"""Refusal of cameras if the shard's pool is too small to serve all of them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from embereye.units import SECOND
 
-FULL = 0.9  # of the pool's time: above it cameras are refused
-ROOM = 0.75  # of the pool's time: below it refused cameras are served again
-REFUSE_NS = 5 * SECOND  # for which the pool has to be too small before a camera is refused
+FULL = 0.9  # of the pool's time; above it cameras are refused
+ROOM = 0.75  # of the pool's time; below it refused cameras are served again
+REFUSE_NS = 5 * SECOND  # how long the pool has to be too small before a camera is refused
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The least that one camera needs of the pool."""
+    """The minimum that one camera needs from the pool."""
 
     camera: str
     rate: float  # frames/s
@@ -20,22 +20,22 @@ class Demand:
 
     @property
     def share(self) -> float:
-        """Of one decoder's time."""
+        """The share of one decoder's time that it needs."""
         return self.rate * self.cost
 
 
 class Admission:
-    """Which cameras the pool cannot serve even at their least rate; the others are served as if those were not there.
+    """Refuses cameras that the pool cannot serve even at their minimum rates; the others are served normally.
 
-    First come, first served: a camera that is added must not darken one that was watched.
+    First come, first served: a new camera must not make a watched one dark.
     """
 
     def __init__(self) -> None:
-        self.refused: dict[str, str] = {}  # why, for people, by camera
-        self._short_ns = 0  # since when the pool has been too small; 0: it is not
+        self.refused: dict[str, str] = {}  # reasons, for people, by camera
+        self._short_ns = 0  # since when the pool has been too small; 0: it is large enough
 
     def decide(self, demands: Iterable[Demand], decoders: int, now_ns: int) -> None:
-        """Update `refused` from the demands of all cameras, the oldest camera first."""
+        """Update `refused` from all cameras' demands, the oldest camera first."""
         demands = list(demands)
         known = {demand.camera for demand in demands}
         served = sum(demand.share for demand in demands if demand.camera not in self.refused)
@@ -68,7 +68,7 @@ class Admission:
 
 def _refusal(demand: Demand, used: float, decoders: int) -> str:
     return (
-        f"refused: at {demand.rate:g} frames/s of {1e3 * demand.cost:.0f} ms this camera needs"
-        f" {100 * demand.share:.0f} % of a decoder, and the others need {100 * used:.0f} % of this shard's"
-        f" {100 * decoders} %: add shards, or lower its fps.min or its resolution"
+        f"refused: {demand.rate:g} frames/s of {1e3 * demand.cost:.0f} ms need {100 * demand.share:.0f} % of a decoder,"
+        f" other cameras {100 * used:.0f} % of this shard's {100 * decoders} %."
+        " Add shards, or lower this camera's fps.min or resolution"
     )

@@ -1,4 +1,4 @@
-"""A fair queue for turns in a pool: every camera gets its share of the pool's time, by measured seconds."""
+"""A fair queue for turns in a pool: every camera gets its share of the pool's measured time."""
 
 import heapq
 import itertools
@@ -8,30 +8,32 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key")  # a camera, hashable
 
-# Seconds without an empty queue after which it counts as long. Below that, fairness has nothing to decide.
+# seconds for which the queue has to be non-empty before fairness decides; in a short queue order hardly matters
 LONG_SECONDS = 0.2
-MOST_STALE = 64  # entries of turns long past that are kept in a heap, beyond as many as cameras wait
-MOST_SECONDS = 1.0  # that a camera pays for one turn: no honest one takes as long, unless the machine stands still
+MOST_STALE = 64  # outdated entries retained in a heap, in addition to twice the waiting cameras
+MOST_SECONDS = 1.0  # longest time charged for one turn; a longer one means that the machine was suspended
 
 
 @dataclass(slots=True)
 class _Entry:
-    tag: float = 0.0  # virtual seconds: pool time that this camera has used, or forgone
-    began: float = float("-inf")  # when its last turn began, seconds
+    tag: float = 0.0  # virtual seconds: pool time that this camera has used or forgone
+    began: float = float("-inf")  # when its latest turn began, seconds
     entered: float = 0.0  # when it entered the queue, seconds
-    stamp: int = 0  # identifies its entries in the heaps; 0: it is not queued
+    stamp: int = 0  # identifies its valid entries in the heaps; 0: not queued
 
 
 class FairQueue(Generic[Key]):
-    """Start-time fair queueing (Goyal et al., 1996) over measured seconds, with a longest pause for everybody.
+    """Start-time fair queueing (Goyal et al., 1996) over measured seconds, with a longest pause per camera.
 
-    A camera's mailbox holds one frame, so a camera leaves the queue at every turn: a deficit round-robin, which keeps
-    accounts only of those in the queue, would forget what an expensive camera owes. Here each camera's tag grows by the
-    time spent on it, the smallest tag is next, and a camera that was away starts at the present. Cameras whose longest
-    pause is over come before all others, the most overdue first; then come the urgent ones.
+    Each camera's tag grows by the time spent on it, and the smallest tag is next. A camera that was away starts at the
+    present tag. Cameras whose longest pause is over come before all others, the most overdue first; then come urgent
+    ones.
 
-    While the queue has not been long for LONG_SECONDS it is first come, first served, so that no frame waits until the
-    one behind it takes its place.
+    Deficit round-robin would not do: it remembers only queued cameras, but a mailbox holds one frame, so a camera
+    leaves the queue at every turn and its debt would be lost.
+
+    Until the queue has been non-empty for LONG_SECONDS it is first come, first served. Then no frame waits until the
+    next one supersedes it.
     """
 
     def __init__(self) -> None:
@@ -39,23 +41,23 @@ class FairQueue(Generic[Key]):
         self._fair: list[tuple[bool, float, int, Key]] = []
         self._due: list[tuple[float, int, Key]] = []
         self._arrived: deque[tuple[int, Key]] = deque()
-        self._since = 0.0  # when a camera entered the empty queue
+        self._since = 0.0  # seconds: when a camera entered the empty queue
         self._stamps = itertools.count(1)
-        self._present = 0.0  # virtual seconds: the tag of the camera picked last
-        self._owed = 0.0  # the largest tag of those served first come, first served: forgiven once the queue is empty
+        self._present = 0.0  # virtual seconds: tag of the camera picked last
+        self._owed = 0.0  # largest tag of cameras served first come, first served; forgiven once the queue is empty
         self._waiting = 0
 
     def __len__(self) -> int:
         return self._waiting
 
-    def standing(self, now: float) -> float:
-        """Seconds for which cameras have waited at every moment; 0: none waits."""
+    def backlog_age_seconds(self, now: float) -> float:
+        """Seconds since when at least one camera has always been waiting; 0 if none waits."""
         return now - self._since if self._waiting else 0.0
 
     def enter(self, key: Key, now: float, *, pause: float, urgent: bool) -> bool:
-        """Queue `key` at `now` (seconds); False where it is queued already.
+        """Queue `key` at `now` (seconds); return False if it is queued already.
 
-        `pause` is how many seconds may pass between two of its turns before it goes ahead of all others.
+        `pause`: seconds between two of its turns after which it overtakes all others.
         """
         entry = self._entries.setdefault(key, _Entry())
         if entry.stamp:
@@ -72,7 +74,7 @@ class FairQueue(Generic[Key]):
         return True
 
     def pick(self, now: float) -> tuple[Key, float] | None:
-        """Remove the next camera from the queue: it, and how many seconds it waited; None where the queue is empty."""
+        """Remove the next camera and return it with the seconds it waited; None if the queue is empty."""
         while self._due and self._due[0][0] <= now:
             _, stamp, key = heapq.heappop(self._due)
             if self._is_current(key, stamp):
@@ -92,21 +94,21 @@ class FairQueue(Generic[Key]):
         return self._remove(key, now)
 
     def _is_current(self, key: Key, stamp: int) -> bool:
-        """Whether a heap's entry still counts: a camera that left and came back has a newer one."""
+        """True if a heap's entry is valid: a camera that left and came back has a newer one."""
         entry = self._entries.get(key)
         return entry is not None and entry.stamp == stamp
 
     def _tidy(self) -> None:
-        """Let go of turns long past: picked out of one heap, they stay in the others until they come to the front."""
+        """Drop outdated entries. A turn picked from one heap stays in the others until it reaches their front."""
         most = 2 * self._waiting + MOST_STALE
         if len(self._fair) > most:
-            self._fair = [one for one in self._fair if self._is_current(one[3], one[2])]
+            self._fair = [turn for turn in self._fair if self._is_current(turn[3], turn[2])]
             heapq.heapify(self._fair)
         if len(self._due) > most:
-            self._due = [one for one in self._due if self._is_current(one[2], one[1])]
+            self._due = [turn for turn in self._due if self._is_current(turn[2], turn[1])]
             heapq.heapify(self._due)
         if len(self._arrived) > most:
-            self._arrived = deque(one for one in self._arrived if self._is_current(one[1], one[0]))
+            self._arrived = deque(turn for turn in self._arrived if self._is_current(turn[1], turn[0]))
 
     def _remove(self, key: Key, now: float) -> tuple[Key, float]:
         entry = self._entries[key]
@@ -120,11 +122,11 @@ class FairQueue(Generic[Key]):
         return key, now - entry.entered
 
     def charge(self, key: Key, seconds: float) -> None:
-        """Count `seconds` of the pool's time as used by `key`, up to MOST_SECONDS."""
+        """Charge `seconds` of the pool's time to `key`, up to MOST_SECONDS."""
         if entry := self._entries.get(key):
             entry.tag += min(seconds, MOST_SECONDS)
 
     def forget(self, key: Key) -> None:
-        """Remove `key` from the queue with everything that is known of it."""
+        """Remove `key` from the queue and forget its tag."""
         entry = self._entries.pop(key, None)
         self._waiting -= bool(entry and entry.stamp)

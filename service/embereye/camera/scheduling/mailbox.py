@@ -1,4 +1,4 @@
-"""A camera's mailbox: the compressed frame that waits, the latest wins, and the ledger of what became of each."""
+"""A camera's mailbox: its latest compressed frame waits here, and the ledger counts what became of each."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,73 +13,73 @@ from embereye.wire.radiometric import is_radiometric, read_header
 from embereye.wire.video.access_unit import AccessUnit
 
 MAX_BYTES = 8 * 1024 * 1024  # of one compressed frame; 4K at the highest quality stays below it
-REMEMBERED_UNITS = 256  # of a video, whose capture times are known: decoders hand pictures out some units later
-# Of a video, frames that may wait while the pool has time to spare. All are decoded in any case: to look at them all is
-# cheap, and whoever was held up for a moment, camera, network or shard, misses nothing.
+REMEMBERED_UNITS = 256  # video: units with a remembered capture time; decoders return pictures some units later
+# Video frames that may wait while the pool has spare time. All are decoded in any case and analysing them is cheap, so
+# a short delay in the camera, network or shard loses nothing.
 VIDEO_SLOTS = 3
 WAITS_FOR_KEY = "waits for a key frame"
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of a camera's frames on one sender's stream, and when that stream is to be read again."""
+    """Counts of one sender stream's frames, and the time to read that stream again."""
 
     analysed: int = 0
     shed: int = 0
-    heard_ns: int = 0  # when the last frame arrived
-    wanted_ns: int = 0  # when the next one is worth receiving; 0: as soon as it comes
+    heard_ns: int = 0  # when the latest frame arrived
+    wanted_ns: int = 0  # when the next frame is worth receiving; 0: as soon as it comes
 
 
 @dataclass(slots=True, eq=False)
 class Frame:
     """One compressed frame that passed the header check. Times are nanoseconds since the Unix epoch.
 
-    Not frozen: of a video `units` is known only as its turn comes, and `time_ns` as it is decoded.
+    Not frozen: a video's `units` are set when its turn comes, its `time_ns` when it is decoded.
     """
 
     data: bytes
     header: JpegHeader
-    time_ns: int  # of capture, as far as it is known
+    time_ns: int  # of capture, if known
     received_ns: int
     tally: Tally | None = None
     lost: tuple[Box, ...] = ()  # parts of the picture that did not arrive
-    hurried: bool = False  # the pool does not keep up: what can wait is not done for this frame
+    hurried: bool = False  # the pool is overloaded: optional work is left out for this frame
     radiometric: bool = False  # its pixels are temperatures
-    encoding: str = ""  # of a video: H264 or H265
-    units: Sequence[CodedUnit] = ()  # of a video: what is to be decoded, the last of them to be seen
-    group: PictureGroup | None = None  # of a video: that it belongs to
-    until: int = 0  # of a video: how many units of the group have to be decoded
-    beside: CodedUnit | None = None  # of a video: its own unit, where no other refers to it
-    passed: Sequence["Frame"] = ()  # of a video: frames before it that nobody looks at, and that are decoded with it
+    encoding: str = ""  # video: H264 or H265
+    units: Sequence[CodedUnit] = ()  # video: units to decode; the last one's picture is analysed
+    group: PictureGroup | None = None  # video: the group it belongs to
+    until: int = 0  # video: how many units of the group have to be decoded
+    unreferenced_unit: CodedUnit | None = None  # video: its unit, if no other unit refers to it
+    passed: Sequence["Frame"] = ()  # video: frames before it that are decoded with it but not analysed
 
 
 @dataclass
 class Mailbox:
-    """Holds one frame, of a video `slots`; `ledger` counts all that were offered. Any thread may call `take_frame`."""
+    """Holds one frame, or up to `slots` frames of a video. `ledger` counts all offers. `take_frame` is thread-safe."""
 
     rate_controller: RateController = field(default_factory=RateController)
     ledger: Ledger = field(default_factory=Ledger)
-    rejected_ns: int = 0  # when a frame was rejected last; 0: never
+    rejected_ns: int = 0  # when a frame was last rejected; 0: never
     rejected_reason: str = ""
     _headers: Headers = field(default_factory=Headers)
-    # Popping is atomic: a frame is either taken out by a thread or superseded, never both.
+    # Popping is atomic: a frame is either taken by a thread or superseded, never both.
     _slot: deque[Frame] = field(default_factory=deque)
-    depth: Depth = Depth.ALL  # of a video: which of its pictures are decoded while nothing is suspected
-    slots: int = 1  # of a video: frames that may wait, each for its own turn
-    encoding: str = ""  # H264 or H265, where its latest frame was a video's
-    flow: VideoFlow = field(default_factory=VideoFlow)  # of a video
-    _group: PictureGroup | None = None  # of a video; None: nothing can be decoded until the next key frame
-    _number: int = 0  # of the latest unit
-    _times: dict[int, int] = field(default_factory=dict)  # of capture, by unit
+    depth: Depth = Depth.ALL  # video: the pictures to decode while no fire is suspected
+    slots: int = 1  # video: frames that may wait, each for its own turn
+    encoding: str = ""  # H264 or H265 if its latest frame belonged to a video
+    flow: VideoFlow = field(default_factory=VideoFlow)  # video
+    _group: PictureGroup | None = None  # video; None: nothing can be decoded until the next key frame
+    _number: int = 0  # number of the latest unit
+    _times: dict[int, int] = field(default_factory=dict)  # capture times by unit
 
     @property
     def may_wait(self) -> bool:
-        """Whether its only waiting frame, of a video, can as well be decoded with the next one: there is room."""
+        """True if its only waiting frame belongs to a video and may be decoded with the next one: slots are free."""
         return self.slots > 1 and len(self._slot) == 1 and self._slot[0].group is not None
 
     @property
     def waiting(self) -> Frame | None:
-        """The oldest waiting frame, left in its slot."""
+        """The oldest waiting frame; it stays in its slot."""
         try:
             return self._slot[0]
         except IndexError:
@@ -96,10 +96,10 @@ class Mailbox:
         lost: tuple[Box, ...] = (),
         early_ns: int = 0,
     ) -> str:
-        """Put a frame in the slot, in place of one that waits there; returns why it was rejected, or ''.
+        """Put a frame in the slot, in place of a waiting one. Returns the reason for its rejection, or ''.
 
-        A frame above the rate is shed, which is no rejection. `boosted` admits it all the same: flicker under suspicion
-        needs every frame. `early_ns` is how much before its time a frame may come while the rate is cut.
+        A frame above the rate is shed, not rejected. `boosted` admits it nevertheless: flicker analysis needs every
+        frame. `early_ns`: how long before its time a frame may come while the rate is cut.
         """
         self.ledger.offered += 1
         try:
@@ -124,17 +124,17 @@ class Mailbox:
         return ""
 
     def _put(self, frame: Frame) -> None:
-        """Put `frame` in a slot, in place of the oldest one where none is free."""
+        """Put `frame` in a slot, in place of the oldest frame if none is free."""
         slots = self.slots if frame.group else 1
         while len(self._slot) >= slots and (superseded := self.take_frame()):
             self.count_shed(superseded.tally, "superseded")
         self._slot.append(frame)
 
     def offer_unit(self, unit: AccessUnit, time_ns: int, received_ns: int, *, boosted: bool, refused: bool) -> str:
-        """Put the picture of an access unit in the slot as `offer_frame` does; returns why it was rejected, or ''.
+        """Put an access unit's picture in the slot as `offer_frame` does. Returns the reason for its rejection, or ''.
 
-        A unit that is shed is decoded all the same with the next one, where others refer to it. `refused`: this shard
-        does not serve the camera for now.
+        A shed unit that others refer to is decoded with the next frame. `refused`: this shard does not serve the camera
+        now.
         """
         self.ledger.offered += 1
         self.encoding = unit.encoding
@@ -167,10 +167,10 @@ class Mailbox:
             self.count_shed(None, reason)
             return ""
         header = JpegHeader(*unit.size, 3, several=False, complete=True)
-        beside = None if unit.reference else coded
+        unreferenced_unit = None if unit.reference else coded
         self._put(
             Frame(b"", header, time_ns, received_ns, hurried=rate.limited, encoding=unit.encoding, group=group,
-                  until=len(group), beside=beside)
+                  until=len(group), unreferenced_unit=unreferenced_unit)
         )  # fmt: skip
         return ""
 
@@ -180,7 +180,7 @@ class Mailbox:
         return self.rejected_reason
 
     def _skipped(self, unit: AccessUnit, *, boosted: bool) -> str:
-        """Why `unit` is not to be decoded, for the ledger; or ''."""
+        """Return the ledger's reason for not decoding `unit`, or ''."""
         if unit.key:
             return ""
         if self._group is None:
@@ -190,12 +190,12 @@ class Mailbox:
         return "overload" if self.depth is Depth.KEYS or not unit.reference else ""
 
     def with_units(self, frame: Frame) -> Frame | None:
-        """`frame` of a video, taken from its slot, with what is to be decoded; None: that is known no more."""
+        """Set the units to decode for a video's `frame`, taken from its slot; None if they are lost."""
         if frame.group is None:
             return frame
         units = None if frame.group.given_up else frame.group.unsent(frame.until)
         if units is not None:
-            frame.units = [*units, frame.beside] if frame.beside else units
+            frame.units = [*units, frame.unreferenced_unit] if frame.unreferenced_unit else units
             if sum(len(unit.data) for unit in frame.units) <= SENT_BYTES:
                 return frame
             frame.group.give_up()
@@ -205,11 +205,11 @@ class Mailbox:
         return None
 
     def time_of(self, number: int) -> int:
-        """The capture time of the unit `number`; 0: it is known no more."""
+        """The capture time of unit `number`; 0 if it is forgotten."""
         return self._times.get(number, 0)
 
-    def begin_anew(self, *, replay: bool) -> None:
-        """Note that the decoder has lost what it had of a video; without `replay` the next key frame is waited for."""
+    def restart_decoding(self, *, replay: bool) -> None:
+        """Note that the decoder lost the video's context: decode the group again (`replay`) or wait for a key frame."""
         if self._group is not None:
             if replay:
                 self._group.rewind()
@@ -218,14 +218,14 @@ class Mailbox:
                 self._group = None
 
     def take_frame(self) -> Frame | None:
-        """Remove the oldest waiting frame and return it; whoever calls this has to count what becomes of the frame."""
+        """Remove and return the oldest waiting frame. The caller counts its outcome."""
         try:
             return self._slot.popleft()
         except IndexError:
             return None
 
     def refuse_frame(self, tally: Tally | None) -> None:
-        """Count a frame of a camera that this shard does not serve, unseen."""
+        """Count a frame of a camera that this shard does not serve, without reading it."""
         self.ledger.offered += 1
         self.count_shed(tally, "refused")
 
@@ -236,19 +236,19 @@ class Mailbox:
             frame.tally.analysed += 1
 
     def count_failed(self, frame: Frame, reason: str, detail: str, now_ns: int) -> None:
-        """Count `frame` as rejected after all: it could not be decoded or analysed."""
+        """Count `frame` as rejected after admission: it could not be decoded or analysed."""
         self.ledger.rejected[reason] += 1
         self.rejected_ns, self.rejected_reason = now_ns, f"{reason}: {detail}"
         if frame.tally:
             frame.tally.shed += 1
 
     def count_shed(self, tally: Tally | None, reason: str) -> None:
-        """Count a frame as given up for `reason`."""
+        """Count a frame as shed for `reason`."""
         self.ledger.shed[reason] += 1
         if tally:
             tally.shed += 1
 
     def discard_waiting(self, reason: str) -> None:
-        """Shed the waiting frames, if any, for `reason`."""
+        """Shed all waiting frames for `reason`."""
         while frame := self.take_frame():
             self.count_shed(frame.tally, reason)

@@ -1,104 +1,104 @@
-"""How much of the pool's time each camera may use: what it wants, or less while the pool does not keep up."""
+"""The share of the pool's time that each camera may use, reduced while the pool is overloaded."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# A pause of the machine leaves frames waiting as well, but they are gone once it is over. As in CoDel (RFC 8289), only
-# what stands for as long as this is an overload, however late single frames are.
-STANDING_SECONDS = 0.5  # in which frames waited at every moment; also how long a cut takes to have its effect
-SATURATED = 0.97  # of the time: less than the rest is no time to spare
-FULL = 0.95  # of its time that the pool is to be busy: one that is busy for less gets as much more as fills it
-LATE_SECONDS = 0.05  # that results wait for the event loop on average: one without time to spare does not keep up
-SERVED = 0.95  # of the frames have their turn before the next one comes: no overload, whatever stands
-CUT = 0.95  # of what the pool has proved to do, at a cut
-CUT_LOOP = 0.8  # of the work, at a cut for the event loop, which tells nothing of what it could do
-KEPT_LEAST = 0.5  # of the work, at a cut: what was measured in a bad moment must not cost everything
-SETTLE_SECONDS = 1.0  # after a cut before the first raise
-GROWTH_MOST = 1.5  # times the work, at a raise
-PROBE = 1.04  # times the work, where the pool is neither short nor has room; each step in a row is larger
-PROBE_POWER = 1.5  # of the step before
-COST_UNKNOWN = 0.001  # seconds per frame, where no camera's cost is known yet
-LEAST_SECONDS = 0.001  # that the budget never falls below: of nothing, each raise would be nothing
+# A suspended machine leaves frames waiting too, but they are gone once it resumes. As in CoDel (RFC 8289), only a
+# backlog that lasts this long is an overload, however late single frames are.
+OVERLOAD_SECONDS = 0.5  # age of a backlog that is an overload; also how long a cut takes to show its effect
+SATURATED = 0.97  # of the time; at this load there is no spare time
+FULL = 0.95  # of the time; a pool that is less busy gets enough more work to reach it
+# average wait of results for the event loop; a saturated loop that is later than this is overloaded
+LATE_SECONDS = 0.05
+SERVED = 0.95  # of the frames get their turn before the next one arrives: no overload, however old the backlog
+CUT = 0.95  # at a cut, new work relative to the work that was served
+CUT_LOOP = 0.8  # at a cut because of the event loop, work relative to now: its load does not show its capacity
+CUT_MIN = 0.5  # smallest factor of a cut: one bad measurement must not cost everything
+RAISE_DELAY_SECONDS = 1.0  # between a cut and the first raise
+GROWTH_MOST = 1.5  # largest factor of a raise
+PROBE = 1.04  # factor of the work while the pool is neither overloaded nor idle; each step in a row is larger
+PROBE_POWER = 1.5  # exponent-like growth: each step is so many times the step before
+COST_UNKNOWN = 0.001  # seconds per frame, while no camera's cost is known
+LEAST_SECONDS = 0.001  # smallest budget: a raise multiplies it, and zero would stay zero
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What one camera would use of the pool."""
+    """One camera's demand on the pool."""
 
-    target: float  # frames/s that come and are asked for; 0: every frame, at no limit
+    target: float  # frames/s that arrive and are wanted; 0: every frame, without limit
     least: float  # frames/s that are never refused
     cost: float  # seconds of a decoder per frame; 0: not known yet
-    urgent: bool = False  # it is never given less than its target
+    urgent: bool = False  # it always gets its target
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLoad:
-    """How a pool fared since it was looked at last."""
+    """The pool's load since the previous measurement."""
 
     decoders_busy: float  # share of the time that they worked, 0..1
-    loop_busy: float  # share of the time that the event loop ran or waited for a processor, 0..1
-    standing: float  # seconds for which frames have waited at every moment
-    served: float  # share of the admitted frames that had their turn before the next one took their place, 0..1
-    late: float  # seconds that results waited for the event loop, on average; infinite: there were none
+    loop_busy: float  # share of the time that the event loop ran or waited for a CPU, 0..1
+    backlog_age_seconds: float  # since when frames have always been waiting
+    served: float  # share of the admitted frames that got a turn before being superseded, 0..1
+    late: float  # average seconds that results waited for the event loop; infinite: no results
 
 
 class PoolBudget:
-    """One number for all cameras: the seconds of a decoder that each may use per second.
+    """One number for all cameras: the decoder seconds per second that each may use.
 
-    Cameras that want less than that are not touched, so that the expensive ones do not slow down the cheap ones. The
-    pool is judged as a whole and by what stands: while no frame waits at some moment, or the pool has time to spare,
-    late frames are a pause of the machine, for which nobody is slowed down.
+    Cameras that want less are not limited, so expensive ones do not slow down cheap ones. A backlog with idle moments
+    or spare time is a pause of the machine and limits no camera.
     """
 
     def __init__(self) -> None:
-        self.seconds = math.inf  # of a decoder, per second and camera
+        self.seconds = math.inf  # decoder seconds per second and camera
         self._cut_at = -math.inf  # seconds
         self._raised_at = -math.inf  # seconds
-        self._short_since = math.inf  # seconds; infinite: the pool keeps up
-        self._served: list[float] = []  # what was served while it has been short, share of the frames
+        self._short_since = math.inf  # seconds; infinite: the pool is not overloaded
+        self._served: list[float] = []  # shares of frames served since the overload began
         self._probe = PROBE
 
     @property
     def limited(self) -> bool:
-        """Whether any camera may be given less than it wants."""
+        """True if any camera may get less than it wants."""
         return self.seconds < math.inf
 
     def rate(self, want: Want) -> float:
-        """The frames/s to analyse of a camera; infinite: all that it is asked for."""
+        """The frames/s of a camera to analyse; infinite: all."""
         if want.urgent or not self.limited:
             return math.inf
         return max(want.least, self.seconds / (want.cost or COST_UNKNOWN))
 
     def adapt(self, load: PoolLoad, wants: Sequence[Want], now: float) -> None:
-        """Adapt to the `load` since this was called last, at `now` (seconds)."""
-        # Where others take the processor a loop is ready to run all the time, and keeps up all the same.
+        """Adapt the budget to the `load` since the previous call, at `now` (seconds)."""
+        # If other processes use the CPUs, a loop is always ready to run, but it may still keep up.
         loop_short = load.loop_busy >= SATURATED and (load.served < SERVED or load.late >= LATE_SECONDS)
-        decoders_short = load.standing >= STANDING_SECONDS or load.decoders_busy >= SATURATED
+        decoders_short = load.backlog_age_seconds >= OVERLOAD_SECONDS or load.decoders_busy >= SATURATED
         if loop_short or (decoders_short and load.served < SERVED):
             self._short_since = min(self._short_since, now)
             self._served.append(load.served)
         else:
             self._short_since = math.inf
             self._served.clear()
-        if now - max(self._short_since, self._cut_at) >= STANDING_SECONDS:
+        if now - max(self._short_since, self._cut_at) >= OVERLOAD_SECONDS:
             proved = CUT * statistics.fmean(self._served)
-            self._scale(max(KEPT_LEAST, min(proved, CUT_LOOP) if loop_short else proved), wants)
+            self._scale(max(CUT_MIN, min(proved, CUT_LOOP) if loop_short else proved), wants)
             self._cut_at, self._probe = now, PROBE
             self._served.clear()
-        elif self.limited and now - self._cut_at >= SETTLE_SECONDS and now - self._raised_at >= STANDING_SECONDS:
+        elif self.limited and now - self._cut_at >= RAISE_DELAY_SECONDS and now - self._raised_at >= OVERLOAD_SECONDS:
             self._scale(min(GROWTH_MOST, max(self._probe, FULL / max(load.decoders_busy, load.loop_busy, 0.1))), wants)
             self._raised_at, self._probe = now, 1.0 + (self._probe - 1.0) * PROBE_POWER
 
     def _scale(self, factor: float, wants: Sequence[Want]) -> None:
-        """Let all cameras together use `factor` times what they use now, each as far as it may."""
+        """Let all cameras together use `factor` times what they use now, within each camera's limits."""
         wants = [want for want in wants if want.target]
         allowed = factor * sum(_work(want, self.seconds) for want in wants)
         if allowed >= sum(_work(want, math.inf) for want in wants):
             self.seconds = math.inf
             return
-        low, high = (choose(_work(want, each) for want in wants) for choose, each in ((min, 0.0), (max, math.inf)))
+        low, high = (choose(_work(want, share) for want in wants) for choose, share in ((min, 0.0), (max, math.inf)))
         low = max(LEAST_SECONDS, low)
         while high > 1.01 * low:
             middle = (low + high) / 2
@@ -110,7 +110,7 @@ class PoolBudget:
 
 
 def _work(want: Want, seconds: float) -> float:
-    """Seconds of a decoder per second that `want` takes where each may use `seconds`."""
+    """The decoder seconds per second that `want` takes if each camera may use `seconds`."""
     cost = want.cost or COST_UNKNOWN
     most = want.target * cost
     return most if want.urgent else min(most, max(want.least * cost, seconds))

@@ -1,26 +1,26 @@
-"""How many frames of a camera are analysed per second: its target, less while the pool does not keep up."""
+"""A camera's rate of analysed frames: its target, or less while the pool is overloaded."""
 
 from embereye.units import SECOND
 
-EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is on time
-LEAST_EARLY = 0.9  # of the least rate's period: the frame after it may be one whole camera period later
-ANALYSES_PER_DEADLINE = 2.0  # frames to analyse within a camera's deadline, whatever its fps.min says
+EARLY = 0.8  # of the target period: cameras jitter, and every second frame of a doubled rate is still admitted
+LEAST_EARLY = 0.9  # of the minimum rate's period: the next frame may come a whole camera period later
+ANALYSES_PER_DEADLINE = 2.0  # frames to analyse within a camera's deadline, even if fps.min is lower
 
 
 class RateController:
-    """Admits the frames of one camera at its rate, which is its share of the pool's budget but no less than `least`."""
+    """Admits one camera's frames at its rate: its share of the pool's budget, but at least `least`."""
 
     def __init__(self) -> None:
-        self.target = 0.0  # frames/s; 0: every frame, and the rate is never cut
+        self.target = 0.0  # frames/s; 0: every frame, never cut
         self.least = 0.0  # frames/s that a cut never goes below
         self.rate = 0.0  # frames/s now
-        self._admitted_ns = 0  # when a frame was admitted last
+        self._admitted_ns = 0  # when a frame was last admitted
         self._due_ns = 0  # when the next one is expected
         self._credit = 1.0  # frames
-        self._exceeded = False  # the last frame came too soon after the one before
+        self._exceeded = False  # the latest frame came too soon after the one before
 
     def configure(self, target: float, least: float) -> None:
-        """Set new limits in frames/s; the rate starts at a new target."""
+        """Set new limits in frames/s; a changed target also sets the rate."""
         if target != self.target:
             self.rate = target
         self.target, self.least, self._exceeded = target, min(least, target), False
@@ -28,11 +28,11 @@ class RateController:
 
     @property
     def limited(self) -> bool:
-        """Whether the rate is cut because the pool does not keep up with this camera."""
+        """True if the rate is cut because the pool is overloaded."""
         return self.rate < self.target
 
     def admit_frame(self, now_ns: int, early_ns: int = 0) -> str:
-        """Whether a frame that arrives at `now_ns` is analysed: '' if so, else the ledger's reason for shedding it.
+        """Admit a frame that arrives at `now_ns`: return '' if it is analysed, else the ledger's reason for shedding.
 
         While the rate is cut, a frame may come `early_ns` before its time.
         """
@@ -44,19 +44,19 @@ class RateController:
             return "above target rate"
         elapsed = now_ns - self._admitted_ns
         if self.limited:
-            # Credit, not a shortest pause: of a camera that sends 15/s, pauses make either 15 or 7.5, never 10.
+            # Use credit, not a minimum pause: pauses reduce a camera of 15/s to 15 or 7.5, never to 10.
             credit = min(2.0, self._credit + elapsed * self.rate / SECOND)
             if now_ns + early_ns < self.wanted_ns:
                 return "overload"
             self._credit = max(-1.0, credit - 1.0)
         self._admitted_ns = now_ns
-        # A frame that was held up on its way must not make the next one, which is on time, look too early.
+        # A delayed frame must not make the next one, which is on time, look early.
         self._due_ns = min(now_ns, max(self._due_ns, now_ns - period)) + period if self._due_ns else now_ns + period
         return ""
 
     @property
     def wanted_ns(self) -> int:
-        """The time before which no frame is analysed; 0: the rate is neither cut nor exceeded."""
+        """The time before which no frame is analysed; 0 if the rate is neither cut nor exceeded."""
         if not self.limited and not self._exceeded:
             return 0
         wanted_ns = self._due_ns - int((1 - EARLY) * int(SECOND / self.target))
@@ -66,10 +66,10 @@ class RateController:
         return wanted_ns
 
     def grant(self, rate: float) -> None:
-        """Analyse `rate` frames/s from now on, within the limits that are configured."""
+        """Analyse `rate` frames/s from now on, within the configured limits."""
         self.rate = max(self.least, min(self.target, rate))
 
 
 def least_rate(fps_min: float, deadline_ns: int) -> float:
-    """The frames/s below which a camera breaks its `fps.min` or its deadline."""
+    """The minimum frames/s for a camera's `fps.min` and its deadline."""
     return max(fps_min, ANALYSES_PER_DEADLINE * SECOND / deadline_ns)

@@ -1,4 +1,4 @@
-"""A camera's turn in a pool: the frame, how long it waited, what came of it."""
+"""A camera's turn in a pool: the frame, how long it waited, and the result."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,39 +8,39 @@ from embereye.camera.scheduling.mailbox import Frame
 
 @dataclass(slots=True)
 class Turn:
-    """One turn of a camera. Seconds are monotonic; time in which a thread is kept from running counts as work."""
+    """One turn of a camera. Seconds are monotonic; time in which a thread is suspended counts as work."""
 
     frame: Frame
     waited: float  # seconds until the turn came
     began: float  # seconds
-    seconds: float = 0.0  # that it took
-    result: object = None  # what came of the frame, or the exception that was raised
-    looked_at: float = 0.0  # seconds of it, by who looks for turns that hang
+    seconds: float = 0.0  # duration
+    result: object = None  # the frame's result, or the exception that was raised
+    looked_at: float = 0.0  # seconds of the turn that the check for hung turns has observed
     hung: bool = False
-    replaced: bool = False  # a spare thread was started in place of the one that hangs
+    replaced: bool = False  # a spare thread replaces the one that hangs
 
 
 class QueuedCamera(Protocol):
-    """What a pool needs of a camera whose frames wait for turns."""
+    """A camera, as a pool sees it: its frames wait for turns."""
 
     @property
     def pause(self) -> float:
-        """Seconds between two turns after which it goes ahead of all others."""
+        """Seconds between two turns after which it overtakes all others."""
         ...
 
     @property
     def urgent(self) -> bool:
-        """Whether it goes ahead of cameras that are not."""
+        """True if it goes ahead of cameras that are not urgent."""
         ...
 
     def next_frame(self) -> Frame | None:
-        """Remove the waiting frame from its mailbox and return it; None where it was withdrawn meanwhile."""
+        """Remove the waiting frame from its mailbox and return it; None if it was withdrawn meanwhile."""
         ...
 
     def analyse_on_thread(self, frame: Frame) -> object:
-        """Analyse `frame`; called on a thread. What it returns or raises becomes the turn's `result`."""
+        """Analyse `frame` on a thread. The return value or exception becomes the turn's `result`."""
         ...
 
     def finish_turn(self, turn: Turn) -> None:
-        """Use the turn's result; called on the event loop."""
+        """Use the turn's result. Called on the event loop."""
         ...

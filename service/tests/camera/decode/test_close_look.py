@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from av.video.frame import VideoFrame
 
-from embereye.camera.decode.image import DecodeOrder, decode_frame, judged
+from embereye.camera.decode.image import DecodeOrder, add_logits, decode_frame
 from embereye.camera.decode.video import VideoDecoder, bgr
 from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.detect.vision.working import CLOSER_SIDE, cut, working_scale
@@ -29,7 +29,7 @@ def looked(width, height, close_ups):
     picture = np.random.default_rng(1).integers(0, 255, (height, width, 3), np.uint8)
     data = cv2.imencode(".jpg", picture)[1].tobytes()
     order, network = DecodeOrder(working_scale(width, height), close_ups=close_ups), Network()
-    decoded = judged(decode_frame(order, data, width, height), order, network)
+    decoded = add_logits(decode_frame(order, data, width, height), order, network)
     assert decoded.closer is None, "it goes no further"
     return network.shown
 

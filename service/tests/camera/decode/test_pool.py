@@ -17,7 +17,15 @@ from embereye.camera.decode import image as image_module
 from embereye.camera.decode import pool as module
 from embereye.camera.decode import process
 from embereye.camera.decode.exchange import FORGET, MARK, ORDER, READY
-from embereye.camera.decode.image import _REDUCED, Decoded, DecodeOrder, UndecodableError, decode, decode_frame, judged
+from embereye.camera.decode.image import (
+    _REDUCED,
+    Decoded,
+    DecodeOrder,
+    UndecodableError,
+    add_logits,
+    decode,
+    decode_frame,
+)
 from embereye.camera.decode.pool import DecoderPool
 from embereye.camera.decode.shipped import load_network
 from embereye.camera.scheduling.mailbox import Mailbox
@@ -134,10 +142,10 @@ async def test_memory_that_a_burst_of_large_pictures_took_is_given_back_and_pict
     cameras = [Camera(pool) for _ in range(8)]
     for number, camera in enumerate(cameras):
         camera.offer(number, large)
-    pool.give_back()  # while they are in work
+    pool.release_unused_slots()  # while they are in work
     await eventually(lambda: all(camera.results for camera in cameras))
     assert taken() > 2 * len(large)
-    pool.give_back()
+    pool.release_unused_slots()
     assert taken() < 100_000
     cameras[0].offer(9)
     await eventually(lambda: len(cameras[0].results) == 2)
@@ -156,7 +164,7 @@ async def test_a_decoder_whose_end_no_event_tells_of_is_replaced_and_its_frames_
     await asyncio.sleep(0.05)
     assert not camera.results
     for _ in range(2):  # the first finds that it ended
-        pool.look()
+        pool.poll_replies()
         await asyncio.sleep(0)
     await eventually(lambda: camera.results)
     assert np.array_equal(camera.results[0].image, decode_frame(HALF, JPEG, 320, 240).image)
@@ -179,7 +187,7 @@ async def test_what_the_appearance_network_says_comes_with_the_picture(pool):
     quiet.offer(1)
     await eventually(lambda: camera.results and quiet.results)
     order = DecodeOrder(2, close_ups=close_ups)
-    here = judged(decode_frame(order, JPEG, 320, 240), order, load_network())
+    here = add_logits(decode_frame(order, JPEG, 320, 240), order, load_network())
     assert len(here.logits) == 3
     assert camera.results[0].logits == pytest.approx(here.logits, abs=1e-4)
     assert camera.results[0].still
@@ -328,7 +336,7 @@ async def test_a_shard_that_cannot_decode_does_not_come_up(monkeypatch):
     monkeypatch.setattr(module, "START_SECONDS", 0.2)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     decoders = DecoderPool(1)
-    with pytest.raises(RuntimeError, match="no decoder process has come up"):
+    with pytest.raises(RuntimeError, match="no process started within"):
         await decoders.start()
 
 

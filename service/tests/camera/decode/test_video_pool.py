@@ -11,7 +11,7 @@ import pytest
 from embereye.camera.decode import pool as module
 from embereye.camera.decode.exchange import SLOTS
 from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
-from embereye.camera.decode.pool import ContextLostError, PictureHeldError
+from embereye.camera.decode.pool import ContextLostError, PictureDelayedError
 from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.scheduling.mailbox import Mailbox
 from embereye.wire.video.access_unit import AccessUnit
@@ -63,7 +63,7 @@ class Video:
 
     def lose_context(self):
         self.lost += 1
-        self.box.begin_anew(replay=True)
+        self.box.restart_decoding(replay=True)
 
     def next_frame(self):
         frame = self.box.take_frame()
@@ -79,7 +79,7 @@ class Video:
         if isinstance(result, Decoded):
             result = Decoded(result.image.copy(), result.still, result.cpu_seconds, result.unit, result.picture)
         elif isinstance(result, UndecodableError):
-            self.box.begin_anew(replay=False)
+            self.box.restart_decoding(replay=False)
         self.results.append(result)
 
 
@@ -134,7 +134,7 @@ async def test_a_decoder_may_hold_pictures_back_and_says_whose_they_are(pool):
     units = access_units(x264="bframes=2:b-adapt=0")
     camera = Video(pool, units)
     found = [await camera.show() for _ in range(12)]
-    held = [one for one in found if isinstance(one, PictureHeldError)]
+    held = [one for one in found if isinstance(one, PictureDelayedError)]
     shown = [units[one.unit - 1].timestamp for one in found if isinstance(one, Decoded)]
     assert 1 <= len(held) <= 3
     assert shown == sorted(shown)
@@ -204,7 +204,7 @@ async def test_a_video_that_ends_its_decoder_is_named_and_decoded_apart_from_the
     assert isinstance(error, UndecodableError)
     assert error.crashed
     bad.order = WHOLE
-    homes = {camera: pool._homes[camera].decoder for camera in cameras}
+    homes = {camera: pool._pins[camera].decoder for camera in cameras}
     assert [homes[bad] is homes[camera] for camera in cameras] == [True, False, False, False]
     for _ in range(16):
         for camera in cameras:
@@ -239,18 +239,18 @@ async def test_a_video_that_keeps_ending_decoders_is_left_alone_for_a_while(pool
 
 
 async def test_a_video_that_behaves_for_long_enough_is_among_the_others_again(pool, monkeypatch):
-    monkeypatch.setattr(module, "APART_SECONDS", 0.2)
+    monkeypatch.setattr(module, "ISOLATION_SECONDS", 0.2)
     camera = Video(pool, access_units(gop=4), CRASH)
     assert (await camera.show()).crashed
     camera.order = WHOLE
     for _ in range(4):
         camera.offer()
         await eventually(lambda: not pool.busy)
-    assert pool._homes[camera].decoder is pool._apart
+    assert pool._pins[camera].decoder is pool._isolated_decoder
 
     def back():
         camera.offer()
-        return pool._homes[camera].decoder is not pool._apart
+        return pool._pins[camera].decoder is not pool._isolated_decoder
 
     await eventually(back)
     await eventually(lambda: not pool.busy)
@@ -272,7 +272,7 @@ async def test_a_withdrawn_video_leaves_no_context_behind(pool):
     camera = Video(pool, access_units())
     await camera.show()
     pool.withdraw(camera)
-    assert not pool._homes
+    assert not pool._pins
     other = Video(pool, access_units())
     assert isinstance(await other.show(), Decoded)
 
@@ -290,12 +290,12 @@ async def test_a_video_that_is_withdrawn_while_a_frame_of_it_is_in_work_is_forgo
         os.kill(pid, signal.SIGCONT)
     await eventually(lambda: not pool.busy)
     assert len(gone.results) == 2
-    assert not pool._homes
+    assert not pool._pins
     assert isinstance(await other.show(), Decoded)
 
 
 async def test_a_camera_that_sends_a_video_while_a_picture_of_it_waits_has_one_turn_at_a_time(pool, monkeypatch):
-    monkeypatch.setattr(module, "AHEAD_SECONDS", 0.0)
+    monkeypatch.setattr(module, "PREFETCH_SECONDS", 0.0)
     camera, busy = Video(pool, access_units()), [Video(pool, access_units()) for _ in range(8)]
     for other in busy:
         await other.show()
@@ -307,7 +307,7 @@ async def test_a_camera_that_sends_a_video_while_a_picture_of_it_waits_has_one_t
         other.offer()
     camera.box.offer_frame(noisy_jpeg(size=(240, 320)), 1, 1)
     pool.submit(camera)
-    await eventually(lambda: pool.in_work == 2 * module.AHEAD_LEAST)
+    await eventually(lambda: pool.in_work == 2 * module.PREFETCH_FRAMES)
     for _ in range(3):
         camera.offer()
     assert camera not in pool._running
@@ -357,13 +357,13 @@ async def test_a_decoder_gets_ahead_by_the_work_in_its_orders(pool, monkeypatch)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        monkeypatch.setattr(module, "AHEAD_SECONDS", 0.0)
+        monkeypatch.setattr(module, "PREFETCH_SECONDS", 0.0)
         for _ in range(8):
             for camera in cameras:
                 camera.offer()
         pool._dispatch()
-        assert pool.in_work == 2 * module.AHEAD_LEAST
-        monkeypatch.setattr(module, "AHEAD_SECONDS", 30 * pool._cost)
+        assert pool.in_work == 2 * module.PREFETCH_FRAMES
+        monkeypatch.setattr(module, "PREFETCH_SECONDS", 30 * pool._cost)
         pool._dispatch()
         given = [sum(len(of.turn.frame.units) for of in decoder.dispatched) for decoder in pool._decoders]
         assert all(30 <= units < 30 + 8 for units in given)

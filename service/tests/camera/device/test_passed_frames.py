@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from embereye.camera.decode.image import NO_IMAGE, Decoded, UndecodableError, decode_frame, judged
-from embereye.camera.decode.pool import ContextLostError, PictureHeldError
+from embereye.camera.decode.image import NO_IMAGE, Decoded, UndecodableError, add_logits, decode_frame
+from embereye.camera.decode.pool import ContextLostError, PictureDelayedError
 from embereye.camera.decode.video import VideoDecoder
 from embereye.camera.device.camera import OVERDUE_NS, CameraDevice, ShardLinks
 from embereye.camera.scheduling.mailbox import Tally
@@ -108,7 +108,7 @@ def test_a_key_frame_is_decoded_apart_from_what_came_before_it(hall):
     ("error", "counted"),
     [
         (UndecodableError("no"), "undecodable"),
-        (PictureHeldError(), "held by the decoder"),
+        (PictureDelayedError(), "delayed by the decoder"),
         (ContextLostError(), "decoder lost"),
         (RuntimeError("no"), "analysis failed"),
     ],
@@ -149,7 +149,9 @@ def test_whoever_wants_a_picture_gets_the_next_one_at_once(hall):
         assert len(hall.turns) == count + 1
 
 
-@pytest.mark.parametrize("error", [ContextLostError(), PictureHeldError(), UndecodableError("no"), RuntimeError("no")])
+@pytest.mark.parametrize(
+    "error", [ContextLostError(), PictureDelayedError(), UndecodableError("no"), RuntimeError("no")]
+)
 def test_a_picture_that_is_wanted_is_asked_for_until_it_is_there(hall, error):
     def decode(order, frame):
         if order.picture_side and not failed:
@@ -172,7 +174,7 @@ def seen_by(pictures, *, skipped):
     def decode(order, frame):
         if not skipped and not order.image:
             order = replace(order, scale=4, image=True)
-        return judged(decode_frame(order, frame.data, frame.header.width, frame.header.height), order, None)
+        return add_logits(decode_frame(order, frame.data, frame.header.width, frame.header.height), order, None)
 
     hall = Hall(decode)
     for picture in pictures:

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from embereye.camera.decode.pool import PictureHeldError
+from embereye.camera.decode.pool import PictureDelayedError
 from embereye.camera.decode.video import NoPictureError
 from embereye.levels import Kind, Level
 from embereye.sim.scenes.lookalikes import candle
@@ -30,7 +30,7 @@ def burnt(stamp, count=150, **options):
         try:
             return hall.decode_video(order, frame)
         except NoPictureError as error:
-            raise PictureHeldError from error
+            raise PictureDelayedError from error
 
     hall = Hall(decode)
     for number, unit in enumerate(access_units(count=count, gop=15, draw=burning, **options)):

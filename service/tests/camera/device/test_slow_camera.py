@@ -27,7 +27,7 @@ def test_a_camera_of_one_picture_a_second_is_covered_and_says_that_it_sees_no_fl
     replay = shown(1.0)
     assert not replay.detections or max(found.level for found in replay.detections) < Level.ALARM
     status = replay.camera.message(replay._now_ns)
-    assert (status.covered, status.degraded) == (True, "it sends 1.0 frames/s; flames need 3")
+    assert (status.covered, status.degraded) == (True, "it sends 1.0 frames/s, too few to detect flames (3 needed)")
 
 
 @pytest.mark.parametrize(("rate", "detectors"), [(5.0, []), (1.0, ["smoke"])])

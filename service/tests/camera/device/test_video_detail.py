@@ -9,7 +9,7 @@ import pytest
 from av.codec.context import CodecContext
 from av.video.frame import VideoFrame
 
-from embereye.camera.decode.image import judged
+from embereye.camera.decode.image import add_logits
 from embereye.detect.vision.networks.appearance import AppearanceNetwork
 from embereye.levels import Level
 from embereye.sim.scenes.lookalikes import ROOM, candle, filmed
@@ -59,7 +59,7 @@ def watched(film, *, detailed):
     shapes = []
 
     def decode(order, frame):
-        decoded = judged(hall.decode_video(order, frame), order, Agrees())
+        decoded = add_logits(hall.decode_video(order, frame), order, Agrees())
         if decoded.detail is not None:
             shapes.append(decoded.detail.shape[:2])
         return decoded if detailed else replace(decoded, detail=None)

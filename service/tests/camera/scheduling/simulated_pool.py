@@ -167,7 +167,7 @@ class SimulatedPool:
         load = PoolLoad(
             decoders_busy=decoders / passed / len(self._stalls),
             loop_busy=loop / passed,
-            standing=self._queue.standing(now),
+            backlog_age_seconds=self._queue.backlog_age_seconds(now),
             served=done / (done + lost) if done + lost else 1.0,
             late=waited / finished if finished else math.inf,
         )

@@ -17,8 +17,8 @@ def test_what_the_pool_cannot_serve_is_refused_with_a_reason_that_names_the_reme
     assert decided(admission, demands(0.3, 0.3, 0.7, 0.2), 4) == set()
     assert decided(admission, demands(0.3, 0.3, 0.7, 0.2), 6) == {"camera-2"}
     assert admission.refused["camera-2"] == (
-        "refused: at 5 frames/s of 140 ms this camera needs 70 % of a decoder, and the others need 80 % of this shard's"
-        " 100 %: add shards, or lower its fps.min or its resolution"
+        "refused: 5 frames/s of 140 ms need 70 % of a decoder, other cameras 80 % of this shard's 100 %."
+        " Add shards, or lower this camera's fps.min or resolution"
     )
 
 

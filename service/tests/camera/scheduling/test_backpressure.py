@@ -1,6 +1,6 @@
 import pytest
 
-from embereye.camera.scheduling.backpressure import FLUSH_NS, HELD_UP_NS, HOLD_NS, PushBackpressure
+from embereye.camera.scheduling.backpressure import FLUSH_NS, LATE_NS, PAUSE_MAX_NS, PushBackpressure
 from embereye.units import SECOND
 
 NOW = 1_000 * SECOND
@@ -21,11 +21,11 @@ def test_a_rest_ends_in_time_for_what_has_waited_to_be_passed_over():
 
 
 def test_no_rest_is_so_long_that_what_waited_looks_like_a_clock_that_jumps():
-    assert after(PushBackpressure(), NOW, NOW + 10 * SECOND) == NOW + HOLD_NS
+    assert after(PushBackpressure(), NOW, NOW + 10 * SECOND) == NOW + PAUSE_MAX_NS
 
 
 def test_a_sender_whose_frames_arrive_late_although_they_are_read_is_read_on():
-    assert after(PushBackpressure(), NOW, NOW + SECOND // 2, late_ns=HELD_UP_NS + 1) == 0
+    assert after(PushBackpressure(), NOW, NOW + SECOND // 2, late_ns=LATE_NS + 1) == 0
 
 
 def test_what_is_left_with_a_sender_is_estimated_from_its_own_rate():

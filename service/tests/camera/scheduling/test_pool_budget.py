@@ -122,14 +122,14 @@ def test_an_expensive_camera_slows_down_itself_alone():
 # What one decision is
 
 WANTS = [Want(target=15.0, least=5.0, cost=0.001)] * 100
-FINE = PoolLoad(decoders_busy=0.7, loop_busy=0.6, standing=0.0, served=1.0, late=0.003)
+FINE = PoolLoad(decoders_busy=0.7, loop_busy=0.6, backlog_age_seconds=0.0, served=1.0, late=0.003)
 
 
 def load(**changed):
     return replace(FINE, **changed)
 
 
-SHORT = [load(standing=2.0, served=0.8)] * 2
+SHORT = [load(backlog_age_seconds=2.0, served=0.8)] * 2
 
 
 def adapted(*loads, wants=WANTS, budget=None):
@@ -142,10 +142,10 @@ def adapted(*loads, wants=WANTS, budget=None):
 @pytest.mark.parametrize(
     "late",
     [
-        {"standing": 0.4, "served": 0.3},
-        {"standing": 3.0, "served": 0.96},
+        {"backlog_age_seconds": 0.4, "served": 0.3},
+        {"backlog_age_seconds": 3.0, "served": 0.96},
         {"decoders_busy": 1.0},
-        {"standing": 0.2, "served": 0.5},
+        {"backlog_age_seconds": 0.2, "served": 0.5},
         {"loop_busy": 0.9},
         {"loop_busy": 1.0, "late": 0.01},
     ],
@@ -158,7 +158,7 @@ def test_what_is_no_overload_cuts_nobody(late):
 @pytest.mark.parametrize(
     "short",
     [
-        {"standing": 2.0, "served": 0.8},
+        {"backlog_age_seconds": 2.0, "served": 0.8},
         {"decoders_busy": 1.0, "served": 0.8},
         {"loop_busy": 0.99, "late": 0.1},
         {"loop_busy": 0.99, "late": math.inf},
@@ -176,7 +176,7 @@ def test_a_single_moment_without_time_to_spare_cuts_nobody():
 
 
 def test_a_cut_has_time_to_work_before_the_next():
-    short = load(standing=9.0, served=0.5)
+    short = load(backlog_age_seconds=9.0, served=0.5)
     budget = PoolBudget()
     rates = []
     for tick in range(5):
@@ -186,7 +186,7 @@ def test_a_cut_has_time_to_work_before_the_next():
 
 
 def test_time_to_spare_is_given_back_at_once_and_otherwise_by_ever_larger_steps():
-    short, idle = load(standing=2.0, served=0.5), load(decoders_busy=0.3, loop_busy=0.3)
+    short, idle = load(backlog_age_seconds=2.0, served=0.5), load(decoders_busy=0.3, loop_busy=0.3)
     budget = adapted(short, short)
     for at, expected in ((101.0, 7.5), (101.5, 11.25), (102.0, math.inf)):
         budget.adapt(idle, WANTS, at)
@@ -221,7 +221,7 @@ def test_cameras_of_which_no_cost_is_known_yet_can_be_cut():
 def test_no_rate_falls_below_the_least():
     budget = PoolBudget()
     for tick in range(20):
-        budget.adapt(load(standing=9.0, served=0.1), WANTS, 100 + tick)
+        budget.adapt(load(backlog_age_seconds=9.0, served=0.1), WANTS, 100 + tick)
     assert budget.rate(WANTS[0]) == 5
 
 

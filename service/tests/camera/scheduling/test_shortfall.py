@@ -17,8 +17,8 @@ def judged(periods, *, least=5.0, arriving=15.0):
 
 def test_a_camera_that_falls_below_its_least_rate_is_named_with_what_it_got_and_what_helps():
     reason = judged([(60, 0), (12, 30)])
-    assert reason.startswith("analysed 3.0 times/s, its least rate is 5")
-    assert "add shards" in reason
+    assert reason.startswith("3.0 frames/s analysed, below its minimum of 5")
+    assert "Add shards" in reason
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def slow(*rates):
 
 
 def test_a_camera_that_sends_too_few_pictures_for_flames_is_named_after_a_while():
-    assert slow(1.0, 1.0, 1.0, 1.04) == ["", "", *["it sends 1.0 frames/s; flames need 3"] * 2]
+    assert slow(1.0, 1.0, 1.0, 1.04) == ["", "", *["it sends 1.0 frames/s, too few to detect flames (3 needed)"] * 2]
 
 
 def test_a_camera_that_starts_or_pauses_is_not_named_for_sending_few_pictures():
@@ -69,4 +69,4 @@ def test_a_camera_that_starts_or_pauses_is_not_named_for_sending_few_pictures():
 
 
 def test_a_camera_that_sends_enough_again_is_named_no_more():
-    assert slow(1.0, 1.0, 1.0, 5.0, 1.0)[2:] == ["it sends 1.0 frames/s; flames need 3", "", ""]
+    assert slow(1.0, 1.0, 1.0, 5.0, 1.0)[2:] == ["it sends 1.0 frames/s, too few to detect flames (3 needed)", "", ""]

@@ -51,13 +51,13 @@ def test_before_less_is_decoded_fewer_pictures_are_looked_at():
     for _ in range(200):
         one.record_turn([OTHER], 0.01, 0.005)
     assert one.work(Depth.ALL) == pytest.approx(0.15, rel=0.05)
-    assert one.looks(math.inf, Depth.ALL) == math.inf
+    assert one.analysis_rate(math.inf, Depth.ALL) == math.inf
     for seconds, looks in ((0.14, 8), (0.12, 4)):
         assert one.depth(seconds, 0.99, least=2.0) is Depth.ALL
-        assert one.looks(seconds, Depth.ALL) == pytest.approx(looks, rel=0.1)
-        assert one.work(Depth.ALL, one.looks(seconds, Depth.ALL)) == pytest.approx(seconds, rel=0.05)
+        assert one.analysis_rate(seconds, Depth.ALL) == pytest.approx(looks, rel=0.1)
+        assert one.work(Depth.ALL, one.analysis_rate(seconds, Depth.ALL)) == pytest.approx(seconds, rel=0.05)
     assert one.depth(0.105, 0.99, least=2.0) is Depth.KEYS
-    assert one.looks(0.105, Depth.KEYS) == math.inf
+    assert one.analysis_rate(0.105, Depth.KEYS) == math.inf
 
 
 def test_with_less_than_key_frames_need_key_frames_are_decoded():

@@ -127,7 +127,7 @@ def test_a_decoder_that_begins_anew_gets_everything_since_the_key_frame():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0, 1, 2]
-    box.begin_anew(replay=True)
+    box.restart_decoding(replay=True)
     offered(box, unit(3))
     assert taken(box) == [0, 1, 2, 3]
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_decoded_is_not_tried_again():
     box = Mailbox()
     offered(box, unit(0, key=True), unit(1))
     assert taken(box) == [0, 1]
-    box.begin_anew(replay=False)
+    box.restart_decoding(replay=False)
     offered(box, unit(2))
     assert taken(box) is None
     offered(box, unit(3, key=True))
@@ -147,7 +147,7 @@ def test_frames_that_still_wait_of_what_cannot_be_decoded_are_not_tried():
     box = Mailbox(slots=3)
     offered(box, unit(0, key=True), unit(1), unit(2))
     assert taken(box) == [0]
-    box.begin_anew(replay=False)
+    box.restart_decoding(replay=False)
     assert [taken(box), taken(box)] == [None, None]
     assert box.ledger.shed == {WAITS_FOR_KEY: 2}
 
@@ -165,7 +165,7 @@ def test_a_long_group_is_not_kept_for_a_decoder_that_begins_anew():
     for number in range(1, REPLAYED_MOST + 20):
         offered(box, unit(number))
         assert taken(box)
-    box.begin_anew(replay=True)
+    box.restart_decoding(replay=True)
     offered(box, unit(500))
     assert taken(box) is None
     offered(box, unit(501))
@@ -208,7 +208,7 @@ def test_whatever_happens_the_ledger_is_exact_and_no_picture_is_decoded_without_
             box.depth = data.draw(st.sampled_from(list(Depth)))
         elif step in {"lost", "failed"}:
             given_up += [box._group] if step == "failed" else []
-            box.begin_anew(replay=step == "lost")
+            box.restart_decoding(replay=step == "lost")
             decoded = []
         else:
             broken = step in {"damaged", "spoilt b"}
