@@ -1,7 +1,7 @@
 """The domain's enumerations: kinds and levels of fire signs, senses, states of a zone.
 
-Their numbers are those of the wire (`embereye.v1`), where each is converted: `Level(report.level)` on the way in,
-`level.wire` on the way out. A number that a newer version sends stays what it is and has no name here.
+Their numbers are those of the wire (`embereye.v1`). Convert at the boundary: `Level(report.level)` on the way in,
+`level.wire` on the way out. A number from a newer version is preserved, as a member named UNKNOWN_….
 """
 
 from enum import IntEnum
@@ -11,7 +11,7 @@ from embereye.v1 import alarms_pb2, types_pb2
 
 
 class _WireEnum(IntEnum):
-    """An enumeration of the wire that keeps numbers it does not know."""
+    """An enumeration of the wire that preserves unknown numbers."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -23,7 +23,7 @@ class _WireEnum(IntEnum):
 
 
 class Kind(_WireEnum):
-    """What kind of fire sign something is."""
+    """The kind of a fire sign."""
 
     UNSPECIFIED = types_pb2.KIND_UNSPECIFIED
     HEAT = types_pb2.KIND_HEAT
@@ -33,19 +33,19 @@ class Kind(_WireEnum):
 
     @property
     def wire(self) -> types_pb2.Kind.ValueType:
-        """As the wire has it."""
+        """The value as the wire's type."""
         return types_pb2.Kind.ValueType(self)
 
     @property
     def word(self) -> str:
-        """What people call it: "heat"; "sign" where this version does not know it."""
+        """The word for people: "heat"; "sign" for an unknown kind."""
         return _KIND_WORDS.get(self, "sign")
 
 
 class Level(_WireEnum):
-    """How strong a sign is. Each level includes the ones below it."""
+    """The strength of a sign. Each level includes the ones below it."""
 
-    UNSPECIFIED = types_pb2.LEVEL_UNSPECIFIED  # nothing can be said
+    UNSPECIFIED = types_pb2.LEVEL_UNSPECIFIED  # unknown
     CLEAR = types_pb2.LEVEL_CLEAR  # there is no sign, or it has ended
     PRE_ALARM = types_pb2.LEVEL_PRE_ALARM  # counts only together with another kind
     ALARM = types_pb2.LEVEL_ALARM  # alone enough for an alarm
@@ -53,17 +53,17 @@ class Level(_WireEnum):
 
     @property
     def wire(self) -> types_pb2.Level.ValueType:
-        """As the wire has it."""
+        """The value as the wire's type."""
         return types_pb2.Level.ValueType(self)
 
     @property
     def word(self) -> str:
-        """What people call it: "pre-alarm"."""
+        """The word for people: "pre-alarm"."""
         return self.name.lower().replace("_", "-")
 
 
 class Sense(_WireEnum):
-    """Which sense noticed a sign."""
+    """The sense that noticed a sign."""
 
     UNSPECIFIED = types_pb2.SENSE_UNSPECIFIED
     SENSOR = types_pb2.SENSE_SENSOR
@@ -71,38 +71,38 @@ class Sense(_WireEnum):
 
     @property
     def wire(self) -> types_pb2.Sense.ValueType:
-        """As the wire has it."""
+        """The value as the wire's type."""
         return types_pb2.Sense.ValueType(self)
 
 
 class ZoneState(_WireEnum):
-    """Where a zone is between normal and alarm."""
+    """The state of a zone between normal and alarm."""
 
     UNSPECIFIED = alarms_pb2.ZONE_STATE_UNSPECIFIED
     NORMAL = alarms_pb2.ZONE_STATE_NORMAL
     PRE_ALARM = alarms_pb2.ZONE_STATE_PRE_ALARM
     ALARM = alarms_pb2.ZONE_STATE_ALARM
-    ACKNOWLEDGED = alarms_pb2.ZONE_STATE_ACKNOWLEDGED  # a person knows; the signs may go on
+    ACKNOWLEDGED = alarms_pb2.ZONE_STATE_ACKNOWLEDGED  # a person knows; the signs may continue
     RESTORED = alarms_pb2.ZONE_STATE_RESTORED  # acknowledged, and the signs have ended
 
     @property
     def wire(self) -> alarms_pb2.ZoneState.ValueType:
-        """As the wire has it."""
+        """The value as the wire's type."""
         return alarms_pb2.ZoneState.ValueType(self)
 
     @property
     def word(self) -> str:
-        """What people call it: "pre-alarm"; "unknown" where this version does not know it."""
+        """The word for people: "pre-alarm"; "unknown" for an unknown state."""
         return self.name.lower().replace("_", "-") if ZoneState.NORMAL <= self <= ZoneState.RESTORED else "unknown"
 
     @property
     def severity(self) -> int:
-        """Greater for what is more urgent; the numbers themselves only compare with each other."""
+        """The urgency, only to be compared with that of other states: greater is more urgent."""
         return _SEVERITY.index(self) if self in _SEVERITY else -1
 
 
 _KIND_WORDS = {Kind.HEAT: "heat", Kind.SMOKE: "smoke", Kind.GAS: "gas", Kind.FLAME: "flame"}
-# From least to most urgent. An acknowledged alarm goes on; a restored one only waits for its reset.
+# From least to most urgent. An acknowledged alarm continues; a restored one only waits for its reset.
 _SEVERITY = (
     ZoneState.UNSPECIFIED,
     ZoneState.NORMAL,

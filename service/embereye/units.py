@@ -1,6 +1,6 @@
-"""Units that everything shares: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts."""
+"""Shared units: spans of time in nanoseconds, sizes in bytes, boxes in pictures, HOST:PORT, counts in words."""
 
-MILLISECOND = 1_000_000  # nanoseconds, as are all of these: times are whole nanoseconds since the Unix epoch
+MILLISECOND = 1_000_000  # nanoseconds, like the following; points in time are whole nanoseconds since the Unix epoch
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -15,27 +15,27 @@ PixelBox = tuple[int, int, int, int]  # x, y, width, height in pixels
 LAST_PORT = 65_535
 
 
-def counted(number: float, one: str, many: str = "") -> str:
-    """`number` and what is counted, for people: "1 shard", "2 shards"; `many` where that is not `one` with an s."""
+def counted(number: float, singular: str, plural: str = "") -> str:
+    """`number` with its noun: "1 shard", "2 shards"; `plural` if it is not `singular` with an s."""
     digits = f"{number:g}" if isinstance(number, float) else f"{number}"
-    return f"{digits} {one if number == 1 else many or f'{one}s'}"
+    return f"{digits} {singular if number == 1 else plural or f'{singular}s'}"
 
 
 def bracketed(host: str) -> str:
-    """`host` as it stands before a port: an IPv6 address in brackets."""
+    """`host` as it is written before a port: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def split_address(text: str, *, any_port: bool = False) -> tuple[str, int]:
-    """Host and port of "HOST:PORT", where an IPv6 host stands in brackets, as in "[::1]:9001".
+    """Host and port of "HOST:PORT"; an IPv6 host is written in brackets, as in "[::1]:9001".
 
-    With `any_port` port 0 is allowed too, which asks the system to choose one. ValueError says what is wrong.
+    With `any_port`, port 0 is allowed: the system chooses a port. ValueError says what is wrong.
     """
     host, _, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        remedy = "an IPv6 address stands in brackets, as in [::1]:9001"
+        remedy = "write an IPv6 address in brackets, as in [::1]:9001"
         raise ValueError(f"{text} is not HOST:PORT, such as 127.0.0.1:9001; {remedy}")
     valid = port.isascii() and port.isdecimal() and (0 if any_port else 1) <= int(port) <= LAST_PORT
     if not host or not valid:

@@ -17,7 +17,7 @@ def test_every_value_of_the_wire_has_its_name_here(enum, wire, prefix):
     assert {f"{prefix}{member.name}": member.value for member in enum} == dict(wire.items())
 
 
-def test_a_number_of_a_newer_version_is_kept():
+def test_a_number_of_a_newer_version_is_preserved():
     kind = Kind(9)
     assert (int(kind), kind.wire, kind.word) == (9, 9, "sign")
     assert Kind(9) == kind != Kind(8)
@@ -26,9 +26,9 @@ def test_a_number_of_a_newer_version_is_kept():
     assert ZoneState(9).severity < ZoneState.NORMAL.severity
 
 
-def test_what_is_no_number_is_refused():
+def test_a_value_that_is_no_number_is_refused():
     with pytest.raises(ValueError, match="'heat' is not a valid Kind"):
-        Kind("heat")  # type: ignore[arg-type] # which is what is tested
+        Kind("heat")  # type: ignore[arg-type]
 
 
 def test_levels_are_ordered_and_states_by_urgency():
@@ -37,6 +37,6 @@ def test_levels_are_ordered_and_states_by_urgency():
     assert ZoneState.RESTORED.severity < ZoneState.PRE_ALARM.severity
 
 
-def test_words_are_those_that_people_read():
+def test_enumerations_have_words_for_people():
     assert [state.word for state in ZoneState][1:3] == ["normal", "pre-alarm"]
     assert (Kind.FLAME.word, Level.CRITICAL.word) == ("flame", "critical")

@@ -25,26 +25,26 @@ def test_an_address_is_a_host_and_a_port(text, parts):
 @pytest.mark.parametrize(
     "text", ["", "nowhere", "host:", ":80", "[]:80", "host:port", "host:70000", "host:0", "host:²"]
 )
-def test_what_is_no_address_is_named(text):
+def test_an_error_names_the_text_that_is_no_address(text):
     with pytest.raises(ValueError, match="is not HOST:PORT") as raised:
         split_address(text)
     assert str(raised.value).startswith(text)
 
 
 @pytest.mark.parametrize("text", ["::1:8492", "fd00::5:50052", "2001:db8::1:9001"])
-def test_an_ipv6_address_without_brackets_is_not_taken_for_another(text):
-    with pytest.raises(ValueError, match=r"is not HOST:PORT.* an IPv6 address stands in brackets, as in \[::1\]:9001"):
+def test_an_ipv6_address_without_brackets_is_refused(text):
+    with pytest.raises(ValueError, match=r"is not HOST:PORT.* write an IPv6 address in brackets, as in \[::1\]:9001"):
         split_address(text)
 
 
 @pytest.mark.parametrize(
     ("host", "written"), [("::1", "[::1]"), ("[::1]", "[::1]"), ("127.0.0.1", "127.0.0.1"), ("hub.fire.svc", None)]
 )
-def test_a_host_is_written_in_brackets_where_a_port_follows_an_ipv6_address(host, written):
+def test_an_ipv6_host_is_written_in_brackets_before_a_port(host, written):
     assert bracketed(host) == (written or host)
 
 
-def test_port_0_is_for_those_who_listen():
+def test_port_0_is_allowed_for_listeners():
     assert split_address("[::]:0", any_port=True) == ("::", 0)
 
 
@@ -59,7 +59,7 @@ def test_any_text_is_an_address_or_a_value_error(text):
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("words", "text"),
     [
         (counted(1, "shard"), "1 shard"),
         (counted(0, "shard"), "0 shards"),
@@ -70,5 +70,5 @@ def test_any_text_is_an_address_or_a_value_error(text):
         (counted(12_345_678_901, "byte"), "12345678901 bytes"),
     ],
 )
-def test_what_is_counted_is_told_as_one_or_many(told, text):
-    assert told == text
+def test_counts_use_the_singular_or_the_plural(words, text):
+    assert words == text

@@ -146,7 +146,7 @@ def replay_zone(events: list[AlarmEvent]) -> Verdict:
         if ZoneState(event.state) in {ZoneState.PRE_ALARM, ZoneState.ALARM}:
             then = max(then, ZoneState(event.state), key=lambda state: state.severity)
         for item in event.contributions:
-            for step in machine.evidence(item, event.time_ns):
+            for step in machine.add_evidence(item, event.time_ns):
                 if ZoneState(step.state).severity > worst.severity:
                     worst, why = ZoneState(step.state), step.why
     return Verdict("the zone on the signs that were told", worst is then, f"{worst.word}, {why}")

@@ -91,7 +91,7 @@ def test_a_hub_at_an_ipv6_address_is_named_with_brackets(capsys):
     access.add_arguments(parser)
     with pytest.raises(SystemExit):
         parser.parse_args(["--hub", "::1:50052", "whoami"])
-    assert "an IPv6 address stands in brackets" in capsys.readouterr().err
+    assert "write an IPv6 address in brackets" in capsys.readouterr().err
     assert parser.parse_args(["--hub", "[::1]:50052", "whoami"]).hub == "[::1]:50052"
 
 

@@ -111,7 +111,7 @@ class Replay:
             if item is None:
                 continue
             self._note_detection(item, finding.box)
-            self._note_alarms(self._zone.evidence(item, self._now_ns), item)
+            self._note_alarms(self._zone.add_evidence(item, self._now_ns), item)
 
     def _note_detection(self, item: EvidenceItem, box: Box | None) -> None:
         known = self._by_episode.get(item.episode)

@@ -52,7 +52,7 @@ class Actions:
                 case Action.RESET:
                     events.extend(machine.reset(name, note, draft.now_ns))
                 case Action.TEST:
-                    events.extend(machine.test(name, note, draft.now_ns))
+                    events.extend(machine.toggle_test(name, note, draft.now_ns))
             self._zones.add_events(draft, events)
             add_entry(draft, by, action, f"{namespace}/{zone}", f"{name}: {note}" if note else name)
 

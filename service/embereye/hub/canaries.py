@@ -113,7 +113,7 @@ class Canaries:
         if expected.machine is None or expected.fire != item.device:
             expected.fire, expected.machine = item.device, ZoneMachine(item.fleet.partition("/")[0], ZONE)
         before = expected.machine.state
-        expected.machine.evidence(item, draft.now_ns)
+        expected.machine.add_evidence(item, draft.now_ns)
         if expected.machine.state == ZoneState.ALARM and before != ZoneState.ALARM:
             self._burning[item.id] = key, fire.process, fire
             if (delay := max(0, draft.now_ns - fire.lit_ns)) <= fire.within_ns:

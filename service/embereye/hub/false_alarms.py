@@ -93,7 +93,7 @@ class FalseAlarms:
             )  # fmt: skip
             self._note(mark)
             draft.transaction.false_alarms[alarm] = mark
-            events.append(machine.tell_false_alarm(alarm, name, f"marked as false by {name}: {reason}", draft.now_ns))
+            events.append(machine.false_alarm_event(alarm, name, f"marked as false by {name}: {reason}", draft.now_ns))
             self._zones.add_events(draft, events)
             add_entry(draft, by, "mark false", f"{key[0]}/{key[1]}", f"{alarm}: {reason}")
 
@@ -117,7 +117,7 @@ class FalseAlarms:
             draft.transaction.false_alarms[alarm] = None
             machine = self._zones.touch(draft, key)
             why = f"{name} has taken back that the alarm was false ({mark.reason})"
-            events.append(machine.tell_false_alarm(alarm, name, why, draft.now_ns))
+            events.append(machine.false_alarm_event(alarm, name, why, draft.now_ns))
             self._zones.add_events(draft, events)
             add_entry(draft, by, "take back false", f"{key[0]}/{key[1]}", alarm)
 

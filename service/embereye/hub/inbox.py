@@ -143,8 +143,8 @@ class EvidenceInbox:
             self.counters.duplicate += 1
             return
         machine = self._zones.touch(draft, (namespace_of(item.fleet), self._zone_of(item)))
-        announced = machine.told.get(key_of(item), 0)
-        events = machine.evidence(item, draft.now_ns)
+        announced = machine.announced_levels.get(key_of(item), 0)
+        events = machine.add_evidence(item, draft.now_ns)
         self._zones.add_events(draft, events)
         if shown and not events:
             return
@@ -152,7 +152,7 @@ class EvidenceInbox:
         draft.transaction.evidence.append((item.id, draft.now_ns))
         if machine.alarm and item.episode:
             draft.transaction.episodes[machine.alarm, item.episode] = draft.now_ns
-        if item.snapshot and machine.alarm and machine.told.get(key_of(item), 0) > announced:
+        if item.snapshot and machine.alarm and machine.announced_levels.get(key_of(item), 0) > announced:
             picture = StoredPicture(machine.alarm, item.device, item.kind, draft.now_ns, item.snapshot)
             draft.transaction.pictures.append(picture)
 

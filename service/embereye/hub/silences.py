@@ -85,7 +85,7 @@ class Silences:
             self._note(silence)
             draft.transaction.silences[silence.id] = silence
             why = f"{_subject(silence)} is silenced for {duration(minutes * MINUTE)} by {name}: {silence.reason}"
-            events.append(machine.tell_silence(silence, name, why, draft.now_ns))
+            events.append(machine.silence_event(silence, name, why, draft.now_ns))
             self._zones.add_events(draft, events)
             add_entry(draft, by, "silence", f"{namespace}/{zone}", why)
 
@@ -141,7 +141,7 @@ class Silences:
         key = silence.namespace, silence.zone
         self._forget(draft, silence)
         machine = self._zones.touch(draft, key)
-        events = [machine.tell_silence(silence, who, why, draft.now_ns), *machine.remind(silence, draft.now_ns)]
+        events = [machine.silence_event(silence, who, why, draft.now_ns), *machine.reminders(silence, draft.now_ns)]
         self._zones.add_events(draft, events)
         return events
 

@@ -53,7 +53,7 @@ class Zones:
     def has_zone(self, namespace: str, name: str) -> bool:
         """Whether the zone has devices, or a history that is not over."""
         machine = self._machines.get((namespace, name))
-        if machine is not None and not machine.idle:
+        if machine is not None and not machine.is_idle:
             return True
         return (namespace, name) in self._book.counts(self._steady())
 
@@ -64,7 +64,7 @@ class Zones:
         messages = []
         for key in self._machines.keys() | counts.keys():
             machine = self._machines.get(key) or ZoneMachine(*key)
-            if machine.idle and key not in counts:
+            if machine.is_idle and key not in counts:
                 continue
             message = machine.message(now_ns)
             if silences := self.silences.get(key):
@@ -122,12 +122,12 @@ class Zones:
         machine = self._machines.get(key)
         if machine is None or (fleet, device) not in machine.faults:
             machine = self.touch(draft, key)
-        self.add_events(draft, machine.fault(fleet, device, reason, draft.now_ns))
+        self.add_events(draft, machine.open_fault(fleet, device, reason, draft.now_ns))
 
     def clear_fault(self, draft: Draft, key: ZoneKey, fleet: str, device: str, why: str) -> None:
         """`device` is watched again, or need not be: `why` says which."""
         machine = self.touch(draft, key)
-        self.add_events(draft, machine.fault_cleared(fleet, device, why, draft.now_ns))
+        self.add_events(draft, machine.clear_fault(fleet, device, why, draft.now_ns))
 
     def note_unheard(self, unheard_ns: int) -> None:
         """Nobody could be heard for so long: no sign has ended of that."""
@@ -142,7 +142,7 @@ class Zones:
     def pass_time(self, draft: Draft) -> None:
         """End signs that are not renewed, and tests that nobody ended."""
         for key, machine in list(self._machines.items()):
-            if machine.restless:
+            if machine.is_time_dependent:
                 revision = machine.revision
                 events = machine.tick(draft.now_ns)
                 if machine.revision != revision:
@@ -152,7 +152,7 @@ class Zones:
     def drop_idle(self, draft: Draft) -> None:
         """Have `store_changes` look at idle zones too, and forget those that nothing would be lost with."""
         for key, machine in self._machines.items():
-            if machine.idle:
+            if machine.is_idle:
                 draft.touched.setdefault(key, machine.revision)
 
     def dumped(self) -> dict[ZoneKey, bytes | None]:
@@ -165,7 +165,7 @@ class Zones:
             machine = self._machines.get(key)
             if machine is None:
                 continue
-            if machine.idle and draft.now_ns - machine.reset_ns > RESET_MEMORY_NS:
+            if machine.is_idle and draft.now_ns - machine.reset_ns > RESET_MEMORY_NS:
                 del self._machines[key]
                 if not self.marks[key]:
                     del self.marks[key]

@@ -1,10 +1,10 @@
-"""What tells a canary, a fire that a shard makes up to prove its own path, from a device."""
+"""Names of canaries: artificial fires by which a shard tests its own path to the hub."""
 
-# No device can be declared under such an id: ids begin with a letter or a digit. Nor can a zone.
+# No device or zone can be declared under these names, because declared names begin with a letter or a digit.
 PREFIX = "_canary_"
 ZONE = "_canary"
 
 
 def is_canary(device: str) -> bool:
-    """Whether `device` is no device but a shard's canary, or somebody who would pass for one."""
+    """True if `device` is a canary's id, used by a shard or by someone who imitates one."""
     return device.startswith(PREFIX)

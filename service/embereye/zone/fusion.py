@@ -1,4 +1,4 @@
-"""What the signs seen in one zone amount to, taken together."""
+"""Judge the signs of one zone together: clear, pre-alarm or alarm. Pure."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ from itertools import combinations
 from embereye.levels import Kind, Level, Sense
 from embereye.v1.alarms_pb2 import FalseAlarm
 from embereye.v1.evidence_pb2 import EvidenceItem
-from embereye.zone.false_alarms import asked_at_camera, marks_like, resemblance
+from embereye.zone.false_alarms import is_checked_by_camera, marks_like, resemblance
 from embereye.zone.sentences import sign
 
-WINDOW_NS = 30_000_000_000  # a sign counts this long after it was last told; it covers a shard's restart
+WINDOW_NS = 30_000_000_000  # a sign counts for this long after its last report; a shard restarts within it
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Verdict:
 
     level: Level
     grounds: tuple[EvidenceItem, ...] = ()
-    like: FalseAlarm | None = None  # the marked false alarm for which the grounds are not enough by themselves
+    like: FalseAlarm | None = None  # a marked false alarm that the grounds resemble, so that they need confirmation
 
     @property
     def why(self) -> str:
-        """The grounds in one sentence, without a full stop; empty where all is clear."""
+        """The grounds in one sentence, without a full stop; empty if all is clear."""
         words = [sign(item) for item in self.grounds]
         if len(words) > 1:
             return f"{', and '.join(words)} agree"
@@ -32,8 +32,8 @@ class Verdict:
         return f"{words[0]}, {resemblance(self.like)}" if self.like else words[0]
 
     @property
-    def wanting(self) -> str:
-        """What would make a pre-alarm an alarm."""
+    def confirmation(self) -> str:
+        """The evidence that would turn this pre-alarm into an alarm."""
         return "a second, stronger or longer sign would confirm it" if self.like else "a second sign would confirm it"
 
 
@@ -41,11 +41,11 @@ CLEAR = Verdict(Level.CLEAR)
 
 
 def alone(item: EvidenceItem) -> Level:
-    """What `item` is worth without any other: CLEAR, PRE_ALARM or ALARM.
+    """The level that `item` justifies alone: CLEAR, PRE_ALARM or ALARM.
 
-    A flame sensor of the infrared or ultraviolet type also sees sunlight and welding, an uncalibrated device knows no
-    temperature, and a kind that this version does not know cannot be judged: they ask for a second sign. A camera's
-    flame has already persisted when it is reported at ALARM.
+    Three kinds of sign need a second one: infrared and ultraviolet flame sensors also see sunlight and welding, an
+    uncalibrated device knows no temperature, and a newer version's kind is unknown here. A camera's flame that is
+    reported at ALARM has already persisted.
     """
     if item.level <= Level.CLEAR:
         return Level.CLEAR
@@ -58,58 +58,58 @@ def alone(item: EvidenceItem) -> Level:
     return Level.PRE_ALARM
 
 
-def _same_time(one: EvidenceItem, other: EvidenceItem) -> bool:
-    """Whether the two signs were seen within the window of each other, whenever they were reported."""
-    return one.since_ns <= other.until_ns + WINDOW_NS and other.since_ns <= one.until_ns + WINDOW_NS
+def _is_same_time(first: EvidenceItem, second: EvidenceItem) -> bool:
+    """True if the two signs were seen within the window of each other, whenever they were reported."""
+    return first.since_ns <= second.until_ns + WINDOW_NS and second.since_ns <= first.until_ns + WINDOW_NS
 
 
 @dataclass(frozen=True)
 class _Sign:
-    """A sign, what it is worth alone, and the marked false alarms in which as much was seen."""
+    """A sign, the level that it justifies alone, and the marked false alarms that it resembles."""
 
     item: EvidenceItem
     worth: Level
     like: tuple[FalseAlarm, ...]
 
-    def adds_to(self, other: "_Sign") -> bool:
-        """Whether the two together are more than was seen in any one marked alarm."""
-        return not any(mark in other.like for mark in self.like)
+    def is_new_with(self, second: "_Sign") -> bool:
+        """True if no single marked alarm resembles both signs."""
+        return not any(mark in second.like for mark in self.like)
 
 
 def _weigh(item: EvidenceItem, marks: Collection[FalseAlarm]) -> _Sign:
     like = tuple(marks_like(item, marks)) if marks else ()
     worth = alone(item)
-    return _Sign(item, worth if not like or asked_at_camera(item) else min(worth, Level.PRE_ALARM), like)
+    return _Sign(item, worth if not like or is_checked_by_camera(item) else min(worth, Level.PRE_ALARM), like)
 
 
 def _agreeing(signs: Sequence[_Sign]) -> tuple[EvidenceItem, EvidenceItem] | None:
-    """The first two of `signs` that are of different kinds, or of one kind by a camera and a sensor."""
+    """The first two of `signs` that have different kinds, or one kind seen by a camera and a sensor."""
     groups: dict[tuple[Kind, bool], list[_Sign]] = {}
-    for each in signs:
-        groups.setdefault((Kind(each.item.kind), Sense(each.item.sense) is Sense.CAMERA), []).append(each)
+    for weighed in signs:
+        groups.setdefault((Kind(weighed.item.kind), Sense(weighed.item.sense) is Sense.CAMERA), []).append(weighed)
     for left, right in combinations(groups.values(), 2):
-        for one in left:
-            for other in right:
-                if _same_time(one.item, other.item) and one.adds_to(other):
-                    return one.item, other.item
+        for first in left:
+            for second in right:
+                if _is_same_time(first.item, second.item) and first.is_new_with(second):
+                    return first.item, second.item
     return None
 
 
 def judge(items: Iterable[EvidenceItem], marks: Collection[FalseAlarm] = ()) -> Verdict:
-    """The verdict on the signs that are active in a zone, at most one per device and kind.
+    """Judge the active signs of a zone, at most one per device and kind.
 
-    What is like a sign of a marked false alarm (`marks`) is a pre-alarm by itself, and so are signs together that are
-    all like those of one such alarm.
+    A sign that resembles one of a marked false alarm (`marks`) is only a pre-alarm alone. So are several signs
+    together if they all resemble signs of the same marked alarm.
     """
     signs = [_weigh(item, marks) for item in items if item.level >= Level.PRE_ALARM]
     if not signs:
         return CLEAR
-    signs.sort(key=lambda each: (-each.worth, -each.item.level, -each.item.score, each.item.device))
+    signs.sort(key=lambda weighed: (-weighed.worth, -weighed.item.level, -weighed.item.score, weighed.item.device))
     pair, first = _agreeing(signs), signs[0]
     if first.worth >= Level.ALARM:
-        # The stronger reason is told: agreement where the strongest sign takes part in it.
-        agree = pair is not None and first.item in pair
-        return Verdict(Level.ALARM, pair if agree and pair else (first.item,))
+        # Two signs that agree are the stronger grounds, provided that the strongest sign is one of them.
+        agreeing = pair is not None and first.item in pair
+        return Verdict(Level.ALARM, pair if agreeing and pair else (first.item,))
     if pair is not None:
         return Verdict(Level.ALARM, pair)
     return Verdict(Level.PRE_ALARM, (first.item,), first.like[0] if first.like else None)

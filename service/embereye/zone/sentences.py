@@ -1,4 +1,4 @@
-"""How signs are put into words that a person understands."""
+"""Sentences about signs, values and durations, for people."""
 
 from collections.abc import Sequence
 
@@ -20,9 +20,9 @@ def quantity(value: float, unit: str) -> str:
 
 
 def _decisive(terms: Sequence[Term]) -> Term | None:
-    """The term that decided: the first at or over its threshold, else the first there is."""
-    over = [term for term in terms if term.threshold and term.value >= term.threshold]
-    return next(iter(over or terms), None)
+    """The first term at or over its threshold, else the first one; None without terms."""
+    crossed = [term for term in terms if term.threshold and term.value >= term.threshold]
+    return next(iter(crossed or terms), None)
 
 
 def sign(item: EvidenceItem) -> str:
@@ -42,7 +42,7 @@ def sign(item: EvidenceItem) -> str:
 
 
 def duration(nanoseconds: int) -> str:
-    """A time span as people say it: "45 s", "5 min", "26 h"."""
+    """A rounded time span: "45 s", "5 min", "26 h"."""
     seconds = nanoseconds / 1e9
     if seconds < 2 * _MINUTE:
         return f"{seconds:.0f} s"

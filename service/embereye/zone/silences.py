@@ -1,7 +1,7 @@
-"""What a silence keeps from people, and what it never does. Pure.
+"""Decide which events a silence covers. Pure.
 
-A silence concerns notifications alone: everything is decided, recorded and shown as it would be without it. It covers
-what is no worse than people knew when they asked for it.
+A silence only stops notifications: everything is still decided, recorded and shown. It covers events that are no worse
+than the state that people knew when they began the silence.
 """
 
 from collections.abc import Iterable
@@ -18,45 +18,45 @@ _LEVELS = {
 
 
 def level_in_force(event: AlarmEvent) -> Level:
-    """How serious the zone of `event` is behind it; CRITICAL where one of its signs is, in an alarm."""
+    """The zone's level after `event`: CRITICAL in an alarm with a critical sign."""
     level = _LEVELS.get(ZoneState(event.state), Level.CLEAR)
     critical = any(Level(item.level) is Level.CRITICAL for item in event.contributions)
     return Level.CRITICAL if critical and level is Level.ALARM else level
 
 
 def covering(silences: Iterable[Silence], event: AlarmEvent) -> Silence | None:
-    """The one of `silences`, all of the event's zone, that keeps `event` from notifying people; None: they are told."""
-    if not _notifies(event):
+    """The first of the zone's `silences` that covers `event`; None if people are to be notified."""
+    if not _is_escalation(event):
         return None
-    return next((silence for silence in silences if covers(silence, event)), None)
+    return next((silence for silence in silences if is_covered(silence, event)), None)
 
 
-def covers(silence: Silence, event: AlarmEvent) -> bool:
-    """Whether `silence` covers `event`, which is of its zone.
+def is_covered(silence: Silence, event: AlarmEvent) -> bool:
+    """True if `silence` covers `event` of its zone.
 
-    Faults and pre-alarms are covered, and further signs of the alarm that was open when the silence began, no worse
-    than then. That a zone goes into alarm is always told, that a fire is back and the first critical sign as well. A
-    silence of one device covers what is about that device alone.
+    It covers faults and pre-alarms. It also covers further signs of the alarm that was open when the silence began, if
+    they are no worse than then. It never covers a zone's change to alarm, a fire that returns, or the first critical
+    sign. A silence for one device covers only events about that device alone.
     """
-    if silence.device and not _is_of(silence.device, event):
+    if silence.device and not _is_about(silence.device, event):
         return False
     if event.type == AlarmEvent.TYPE_FAULT:
         return True
     if event.type == AlarmEvent.TYPE_STATE and ZoneState(event.state) is ZoneState.ALARM:
         return False
     level = level_in_force(event)
-    same = bool(event.alarm) and event.alarm == silence.alarm
-    return level <= Level.PRE_ALARM or (same and level <= Level(silence.level))
+    is_known_alarm = bool(event.alarm) and event.alarm == silence.alarm
+    return level <= Level.PRE_ALARM or (is_known_alarm and level <= Level(silence.level))
 
 
-def _notifies(event: AlarmEvent) -> bool:
-    """Whether `event` is one that a silence may keep back: ends are always told, or an open alert would stay open."""
+def _is_escalation(event: AlarmEvent) -> bool:
+    """True if a silence may hide `event`. It never hides an end, or an alert outside would stay open."""
     if event.type == AlarmEvent.TYPE_STATE:
         return ZoneState(event.state).severity > ZoneState(event.previous).severity
     return event.type in {AlarmEvent.TYPE_FAULT, AlarmEvent.TYPE_EVIDENCE}
 
 
-def _is_of(device: str, event: AlarmEvent) -> bool:
+def _is_about(device: str, event: AlarmEvent) -> bool:
     if event.type == AlarmEvent.TYPE_FAULT:
         return event.fault.device == device
     return bool(event.contributions) and all(item.device == device for item in event.contributions)

@@ -1,7 +1,21 @@
 """The alarm state machine of one zone: evidence and people's actions in, alarm events out.
 
-normal → pre-alarm → alarm → acknowledged → restored → normal; alarms latch. Fault and test are flags beside the state.
-Every method takes the time as nanoseconds on a clock that nobody sets, and returns events whose cursor is still 0.
+A shard's reports become signs (`contributions`), at most one per device and kind. `fusion.judge` weighs the active
+signs: clear, pre-alarm or alarm. This verdict, or a person's action, moves the zone along `TRANSITIONS`:
+
+    state          clear      pre-alarm      alarm     acknowledge    reset
+    normal         ·          pre-alarm      alarm     ·              ·
+    pre-alarm      normal     ·              alarm     ·              ·
+    alarm          ·          ·              ·         acknowledged   ·
+    acknowledged   restored   ·              ·         ·              normal
+    restored       ·          acknowledged   alarm     ·              normal
+
+Alarms latch: only people leave `alarm`. A dot is no change for a verdict, and an error for a person's action. Two
+conditions are not in the table: only a report leaves `normal`, and `acknowledged` stays while a sign's device is dark.
+Faults and tests are flags beside the state.
+
+Every method takes the time as nanoseconds on a clock that is never set, and returns events whose cursor is still 0.
+`dump` and `load` carry a zone over a restart; their keys are a stored format and differ from the fields' names.
 """
 
 import base64
@@ -9,6 +23,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from embereye.levels import Kind, Level, ZoneState
@@ -17,240 +32,268 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 from embereye.zone.false_alarms import marks_like, resemblance
 from embereye.zone.fusion import WINDOW_NS, Verdict, judge
 from embereye.zone.sentences import duration, sign
-from embereye.zone.silences import covering, covers, level_in_force
+from embereye.zone.silences import covering, is_covered, level_in_force
 
-TEST_NS = 1_800_000_000_000  # a test that nobody ends ends by itself: half an hour
-AGAIN_NS = 60_000_000_000  # at least between two times that a sign is told to be back; each time twice as long, …
-AGAIN_MOST_NS = 3_600_000_000_000  # … up to this
-FORMAT = 3  # of what `dump` writes
-FORMATS = (1, 2, FORMAT)  # that `load` reads
-REMEMBERED = 1_000  # episodes of one alarm, and of alarms that were reset
+TEST_NS = 1_800_000_000_000  # longest test: it ends automatically after half an hour
+REANNOUNCE_MIN_NS = 60_000_000_000  # shortest interval between announcements that a sign returned; doubles each time, …
+REANNOUNCE_MAX_NS = 3_600_000_000_000  # … up to this
+FORMAT = 3  # the format that `dump` writes
+FORMATS = (1, 2, FORMAT)  # the formats that `load` reads
+MAX_EPISODES = 1_000  # episodes remembered of the open alarm, and as many of alarms that were reset
 
 
 Key = tuple[str, str, Kind]  # fleet, device, kind
 
 
+class Action(StrEnum):
+    """A person's action that changes a zone's state."""
+
+    ACKNOWLEDGE = "acknowledge"
+    RESET = "reset"
+
+
+# The next state for a verdict's level or a person's action; a missing input leaves the state as it is.
+TRANSITIONS: dict[ZoneState, dict[Level | Action, ZoneState]] = {
+    ZoneState.NORMAL: {Level.PRE_ALARM: ZoneState.PRE_ALARM, Level.ALARM: ZoneState.ALARM},
+    ZoneState.PRE_ALARM: {Level.CLEAR: ZoneState.NORMAL, Level.ALARM: ZoneState.ALARM},
+    ZoneState.ALARM: {Action.ACKNOWLEDGE: ZoneState.ACKNOWLEDGED},
+    ZoneState.ACKNOWLEDGED: {Level.CLEAR: ZoneState.RESTORED, Action.RESET: ZoneState.NORMAL},
+    ZoneState.RESTORED: {
+        Level.PRE_ALARM: ZoneState.ACKNOWLEDGED,
+        Level.ALARM: ZoneState.ALARM,
+        Action.RESET: ZoneState.NORMAL,
+    },
+}
+
+
 def key_of(item: EvidenceItem) -> Key:
-    """Which sign `item` reports."""
+    """The key of the sign that `item` reports."""
     return item.fleet, item.device, Kind(item.kind)
 
 
 class NotAllowedError(Exception):
-    """A person asked for a step that the zone's state does not allow; says why."""
+    """The zone's state does not allow a person's action; the message says why."""
 
 
 @dataclass(slots=True)
 class Contribution:
-    """The latest sign of one kind at one device."""
+    """The latest report of one kind of sign at one device."""
 
     item: EvidenceItem  # without snapshot
-    heard_ns: int  # when the hub heard it, on the hub's clock: a device's wrong clock must not end or prolong a sign
-    ended: bool = False  # its end was reported
+    heard_ns: int  # arrival on the hub's clock: a device's wrong clock must not end or prolong a sign
+    ended: bool = False  # the shard reported its end
     peak: Level = Level.UNSPECIFIED
-    stored: bool = field(default=False, compare=False)  # it is from before the hub's start
-    returned: bool = False  # it is another one than was told of, which had ended; nobody was told yet
+    stored: bool = field(default=False, compare=False)  # loaded from the database, not heard since the hub started
+    returned: bool = False  # a new episode began after the announced one ended; not announced yet
 
-    def active(self, now_ns: int) -> bool:
-        """Whether the sign still counts."""
+    def is_active(self, now_ns: int) -> bool:
+        """True if the sign counts: its end was not reported, and its last report is recent."""
         return not self.ended and now_ns < self.heard_ns + WINDOW_NS
 
 
 @dataclass(slots=True)
 class ZoneMachine:
-    """One zone. `dump` and `load` carry all of it over a restart."""
+    """One zone: its state, its signs, its faults, and the events that it has already announced."""
 
     namespace: str
     name: str
     state: ZoneState = ZoneState.NORMAL
     alarm: str = ""  # id, from pre-alarm to reset
-    since_ns: int = 0  # of state
-    cause: str = ""  # why the open alarm was raised
+    since_ns: int = 0  # when the zone entered its state
+    cause: str = ""  # the reason for the open alarm
     acknowledged_by: str = ""
     reset_ns: int = 0  # when an alarm was last reset
-    over: dict[str, None] = field(default_factory=dict)  # episodes of alarms that were reset, the newest last
-    joined: dict[str, None] = field(default_factory=dict)  # episodes of the open alarm
+    closed_episodes: dict[str, None] = field(default_factory=dict)  # episodes of alarms that were reset, newest last
+    open_episodes: dict[str, None] = field(default_factory=dict)  # episodes of the open alarm
     tester: str = ""
     test_until_ns: int = 0
     contributions: dict[Key, Contribution] = field(default_factory=dict)
-    told: dict[Key, int] = field(default_factory=dict)  # highest level announced within the open alarm
-    again: dict[Key, tuple[int, int]] = field(default_factory=dict)  # how often it was told to be back, and when last
+    announced_levels: dict[Key, int] = field(default_factory=dict)  # highest level announced within the open alarm
+    reannouncements: dict[Key, tuple[int, int]] = field(
+        default_factory=dict
+    )  # how many there were, and the last one's time
     faults: dict[tuple[str, str], Fault] = field(default_factory=dict)  # by fleet and device
-    marks: dict[str, FalseAlarm] = field(default_factory=dict, compare=False)  # false alarms; the owner keeps them
-    revision: int = 0  # grows with every change, so that its owner knows what to store
+    marks: dict[str, FalseAlarm] = field(
+        default_factory=dict, compare=False
+    )  # false alarms by alarm; stored by the owner
+    revision: int = 0  # grows with every change that the owner has to store
 
     @property
-    def testing(self) -> bool:
-        """Whether people test the zone now."""
+    def is_under_test(self) -> bool:
+        """True while people test the zone."""
         return bool(self.test_until_ns)
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing would be lost with this zone."""
-        quiet = self.state == ZoneState.NORMAL and not self.testing
+    def is_idle(self) -> bool:
+        """True if the zone can be dropped without losing state."""
+        quiet = self.state == ZoneState.NORMAL and not self.is_under_test
         return quiet and not self.contributions and not self.faults
 
     @property
-    def restless(self) -> bool:
-        """Whether the passing of time alone may change this zone."""
-        return bool(self.contributions) or self.testing
+    def is_time_dependent(self) -> bool:
+        """True if time alone can change the zone's state."""
+        return bool(self.contributions) or self.is_under_test
 
-    # What devices tell
+    # Reports of devices
 
-    def evidence(self, item: EvidenceItem, now_ns: int) -> list[AlarmEvent]:
-        """Take a report that was never taken before; a resend must be kept away by its id."""
-        if item.episode in self.over and item.until_ns <= self.reset_ns:
-            return []  # the rest of an alarm that is over: a sign that goes on was seen since
+    def add_evidence(self, item: EvidenceItem, now_ns: int) -> list[AlarmEvent]:
+        """Apply a shard's report. The caller has to drop resends by their id: no report may be applied twice."""
+        if item.episode in self.closed_episodes and item.until_ns <= self.reset_ns:
+            return []  # a late report of an alarm that was reset; a sign that continues is reported with a later time
         key = key_of(item)
         old = self.contributions.get(key)
         same = old is not None and old.item.episode == item.episode
         if item.level <= Level.CLEAR:
-            # Nothing comes after an episode's end; how late each of its reports seems depends on its way here.
+            # No report follows an episode's end, so the end counts even if its time is before the last report's.
             if old is None or old.ended or (not same and item.until_ns < old.item.until_ns):
                 return []
             old.ended = True
         else:
             if old is not None and item.until_ns <= old.item.until_ns and item.level <= old.peak:
-                return []  # overtaken by a later report that said as much
-            kept = _without_snapshot(item)
-            self._note_resemblance(kept)
+                return []  # a later report of the same strength arrived first
+            stored = _without_snapshot(item)
+            self._note_resemblance(stored)
             level = Level(item.level)
             peak = max(level, old.peak) if old is not None and same else level
-            returned = old is not None and (old.returned or (not same and _is_over(old, now_ns)))
-            self.contributions[key] = Contribution(kept, now_ns, peak=peak, returned=returned)
-            _remember(self.joined, item.episode)
+            returned = old is not None and (old.returned or (not same and _has_ended(old, now_ns)))
+            self.contributions[key] = Contribution(stored, now_ns, peak=peak, returned=returned)
+            _remember(self.open_episodes, item.episode)
         self.revision += 1
-        return self._settle(now_ns, item)
+        return self._advance(now_ns, item)
 
     def tick(self, now_ns: int) -> list[AlarmEvent]:
-        """Let time pass: signs that are not renewed end, a forgotten test ends."""
+        """End signs without a recent report, and a test that ran too long."""
         events = []
-        if self.testing and now_ns >= self.test_until_ns:
+        if self.is_under_test and now_ns >= self.test_until_ns:
             tester, self.tester, self.test_until_ns = self.tester, "", 0
             self.revision += 1
-            why = f"test begun by {tester} ended by itself after {duration(TEST_NS)}"
+            why = f"test started by {tester} ended automatically after {duration(TEST_NS)}"
             events.append(self._event(AlarmEvent.TYPE_TEST, now_ns, why))
-        events += self._settle(now_ns, None)
+        events += self._advance(now_ns, None)
         if not self.alarm:
-            over = [key for key, c in self.contributions.items() if now_ns >= c.heard_ns + WINDOW_NS]
-            for key in over:
-                self.joined.pop(self.contributions.pop(key).item.episode, None)
+            outdated = [key for key, c in self.contributions.items() if now_ns >= c.heard_ns + WINDOW_NS]
+            for key in outdated:
+                self.open_episodes.pop(self.contributions.pop(key).item.episode, None)
                 self.revision += 1
         return events
 
     def note_unheard(self, unheard_ns: int) -> None:
-        """Nobody could be heard for so long: signs are no older than they were before."""
+        """Extend every sign by the `unheard_ns` in which the hub could not hear any shard."""
         for contribution in self.contributions.values():
             contribution.heard_ns += unheard_ns
 
-    def note_suspended(self, slept_ns: int) -> None:
-        """The machine was suspended for so long: a test ends that much earlier."""
-        if self.testing:
-            self.test_until_ns -= slept_ns
+    def note_suspended(self, suspended_ns: int) -> None:
+        """Shorten a test by the `suspended_ns` in which the machine, and this zone's clock, were suspended."""
+        if self.is_under_test:
+            self.test_until_ns -= suspended_ns
 
-    def fault(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
-        """`device` is not watched; a fault that is already known only gets its new reason."""
+    def open_fault(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
+        """Note that `device` is not watched. A fault that is already open only gets the new reason."""
         known = self.faults.get((fleet, device))
         if known is not None:
-            if known.reason != reason:  # which says for how long; a message keeps all that its fields ever were
+            if known.reason != reason:  # a new message, because a protobuf message never frees its fields' old values
                 self.faults[fleet, device] = Fault(device=device, reason=reason, since_ns=known.since_ns)
             return []
         fault = self.faults[fleet, device] = Fault(device=device, reason=reason, since_ns=now_ns)
         self.revision += 1
         return [self._event(AlarmEvent.TYPE_FAULT, now_ns, f"{device} is dark: {reason}", fault=fault)]
 
-    def fault_cleared(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
-        """`device` is watched again, or need not be: `reason` says which."""
+    def clear_fault(self, fleet: str, device: str, reason: str, now_ns: int) -> list[AlarmEvent]:
+        """Note that `device` is watched again or was removed; `reason` says which."""
         fault = self.faults.pop((fleet, device), None)
         if fault is None:
             return []
         self.revision += 1
         return [
             self._event(AlarmEvent.TYPE_FAULT_CLEARED, now_ns, f"{device} {reason}", fault=fault),
-            *self._settle(now_ns, None),
+            *self._advance(now_ns, None),
         ]
 
-    # What people do
+    # Actions of people
 
     def acknowledge(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
-        """A person knows of the alarm."""
-        if self.state == ZoneState.ACKNOWLEDGED:
-            raise NotAllowedError(f"zone {self.title}: {self.acknowledged_by} has acknowledged the alarm already")
-        if self.state != ZoneState.ALARM:
+        """Note that the person `who` knows of the alarm; NotAllowedError without an unacknowledged alarm."""
+        target = self._target(Action.ACKNOWLEDGE)
+        if target is None and self.state == ZoneState.ACKNOWLEDGED:
+            raise NotAllowedError(f"zone {self.title}: {self.acknowledged_by} has already acknowledged the alarm")
+        if target is None:
             raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to acknowledge")
         self.acknowledged_by = who
         why = _with_note(f"acknowledged by {who}", note)
-        return [self._enter(ZoneState.ACKNOWLEDGED, now_ns, why, who), *self._settle(now_ns, None)]
+        return [self._enter(target, now_ns, why, who), *self._advance(now_ns, None)]
 
     def reset(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
-        """A person ends the alarm. Signs that still go on raise a new one."""
-        if self.state == ZoneState.ALARM:
-            raise NotAllowedError(f"zone {self.title} is in alarm: acknowledge it before it is reset")
-        if self.state not in {ZoneState.ACKNOWLEDGED, ZoneState.RESTORED}:
+        """End the alarm; NotAllowedError unless it is acknowledged. Signs that continue raise a new alarm."""
+        target = self._target(Action.RESET)
+        if target is None and self.state == ZoneState.ALARM:
+            raise NotAllowedError(f"zone {self.title} is in alarm: acknowledge it before you reset it")
+        if target is None:
             raise NotAllowedError(f"zone {self.title} is in state {self._word}: there is no alarm to reset")
-        event = self._enter(ZoneState.NORMAL, now_ns, _with_note(f"reset by {who}", note), who)
-        for episode in self.joined:
-            _remember(self.over, episode)
+        event = self._enter(target, now_ns, _with_note(f"reset by {who}", note), who)
+        for episode in self.open_episodes:
+            _remember(self.closed_episodes, episode)
         self._close()
         self.contributions.clear()
         self.reset_ns = now_ns
         return [event]
 
-    def test(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
-        """Begin a test of the zone, or end the one that is on. Alarms are raised all the same, and say so."""
+    def toggle_test(self, who: str, note: str, now_ns: int) -> list[AlarmEvent]:
+        """Start a test of the zone, or end the current one. Alarms during a test are raised, and mention it."""
         self.revision += 1
-        if self.testing:
+        if self.is_under_test:
             self.tester, self.test_until_ns = "", 0
             words = f"test ended by {who}"
         else:
             self.tester, self.test_until_ns = who, now_ns + TEST_NS
-            words = f"test begun by {who}"
+            words = f"test started by {who}"
         return [self._event(AlarmEvent.TYPE_TEST, now_ns, _with_note(words, note), who=who)]
 
-    def tell_false_alarm(self, alarm: str, who: str, why: str, now_ns: int) -> AlarmEvent:
-        """A person called an alarm of this zone, open or over, a false one, or took that back."""
+    def false_alarm_event(self, alarm: str, who: str, why: str, now_ns: int) -> AlarmEvent:
+        """The event of a person who marked an open or past alarm of this zone as false, or removed the mark."""
         event = self._event(AlarmEvent.TYPE_FALSE_ALARM, now_ns, why, who=who)
         event.alarm = alarm
         return event
 
-    def tell_silence(self, silence: Silence, who: str, why: str, now_ns: int) -> AlarmEvent:
-        """`silence`, of this zone or of a device in it, began or ended."""
+    def silence_event(self, silence: Silence, who: str, why: str, now_ns: int) -> AlarmEvent:
+        """The event of the start or end of `silence`, which is for this zone or for a device in it."""
         event = self._event(AlarmEvent.TYPE_SILENCE, now_ns, why, who=who)
         event.silence.CopyFrom(silence)
         return event
 
-    def remind(self, silence: Silence, now_ns: int) -> list[AlarmEvent]:
-        """What `silence`, which has ended, covered and is still so: people may not have been notified of it."""
-        return [event for event in self._still(now_ns) if covers(silence, event)]
+    def reminders(self, silence: Silence, now_ns: int) -> list[AlarmEvent]:
+        """The open faults and alarms that `silence`, which just ended, hid from people."""
+        return [event for event in self._reminders(now_ns) if is_covered(silence, event)]
 
     def is_silenced(self, silences: Iterable[Silence], now_ns: int) -> bool:
-        """Whether people are not notified of the state that it is in for one of `silences`."""
-        return any(covering(silences, event) for event in self._still(now_ns) if event.type != AlarmEvent.TYPE_FAULT)
+        """True if one of `silences` hides the zone's present state from people."""
+        events = (event for event in self._reminders(now_ns) if event.type != AlarmEvent.TYPE_FAULT)
+        return any(covering(silences, event) for event in events)
 
     def level_in_force(self, now_ns: int) -> Level:
-        """How serious it is."""
+        """The zone's present level: CLEAR, PRE_ALARM, ALARM or CRITICAL."""
         return level_in_force(self._event(AlarmEvent.TYPE_STATE, now_ns, ""))
 
-    def _still(self, now_ns: int) -> list[AlarmEvent]:
-        """What is open, told as if it were new."""
+    def _reminders(self, now_ns: int) -> list[AlarmEvent]:
+        """Repeat every open fault, and the open alarm unless a person knows of it."""
         events = [
-            self._event(AlarmEvent.TYPE_FAULT, now_ns, f"{fault.device} is dark still: {fault.reason}", fault=fault)
+            self._event(AlarmEvent.TYPE_FAULT, now_ns, f"{fault.device} is still dark: {fault.reason}", fault=fault)
             for fault in self.faults.values()
         ]
         if self.state in {ZoneState.PRE_ALARM, ZoneState.ALARM}:
             events.append(self._event(AlarmEvent.TYPE_EVIDENCE, now_ns, f"still in {self._word}: {self.cause}"))
         return events
 
-    # What others see
+    # Present state
 
     @property
     def title(self) -> str:
-        """How people name the zone: "namespace/name"."""
+        """The zone's name for people: "namespace/name"."""
         return f"{self.namespace}/{self.name}"
 
     def message(self, now_ns: int) -> Zone:
-        """The zone as it is told to clients; `declared` and `covered` are not this machine's to know.
+        """The zone as clients receive it, without `declared` and `covered`, which the caller adds.
 
-        While an alarm is open its ended signs are listed too, at level CLEAR.
+        While an alarm is open, signs that ended are listed at level CLEAR.
         """
         zone = Zone(
             namespace=self.namespace,
@@ -259,12 +302,12 @@ class ZoneMachine:
             alarm=self.alarm,
             since_ns=self.since_ns,
             faults=sorted(self.faults.values(), key=lambda fault: fault.device),
-            testing=self.testing,
+            testing=self.is_under_test,
             why=self.why,
             false_alarm=self.marks.get(self.alarm),
         )
         for contribution in self.contributions.values():
-            if contribution.active(now_ns):
+            if contribution.is_active(now_ns):
                 zone.contributions.append(contribution.item)
             elif self.alarm:
                 zone.contributions.add().CopyFrom(contribution.item)
@@ -273,13 +316,13 @@ class ZoneMachine:
 
     @property
     def why(self) -> str:
-        """Why an alarm is open and who knows of it; empty where none is."""
+        """The cause of the open alarm and the person who acknowledged it; empty without an alarm."""
         return f"{self.cause}; acknowledged by {self.acknowledged_by}" if self.acknowledged_by else self.cause
 
-    # How it steps
+    # Transitions
 
     def _note_resemblance(self, item: EvidenceItem) -> None:
-        """Say of `item` that it is like a sign of a marked alarm, where it is."""
+        """Add a note to `item` if it resembles a sign of a marked false alarm."""
         if self.marks and (like := marks_like(item, self.marks.values())):
             item.note = "; ".join(filter(None, (item.note, resemblance(like[0]))))
 
@@ -288,56 +331,59 @@ class ZoneMachine:
         return self.state.word
 
     def _active(self, now_ns: int) -> list[EvidenceItem]:
-        return [c.item for c in self.contributions.values() if c.active(now_ns)]
+        return [c.item for c in self.contributions.values() if c.is_active(now_ns)]
 
-    def _settle(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
-        """Step to the state that the active signs ask for; `trigger` is the report that came just now."""
+    def _advance(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
+        """Move to the state that the active signs require; `trigger` is the report that just arrived."""
         if self.state == ZoneState.NORMAL and trigger is None:
             return []  # only a report opens an alarm
-        if self._stays(now_ns):
-            return self._joined(now_ns, trigger)
+        if self._is_latched(now_ns):
+            return self._announce_sign(now_ns, trigger)
         verdict = judge(self._active(now_ns), self.marks.values())
-        step = self._step(verdict, now_ns, trigger)
-        if step is None:
-            return self._joined(now_ns, trigger)
+        event = self._follow(verdict, now_ns, trigger)
+        if event is None:
+            return self._announce_sign(now_ns, trigger)
         self._mark_announced(now_ns)
         if self.state == ZoneState.NORMAL:
             self._close()
-        return [step]
+        return [event]
 
-    def _stays(self, now_ns: int) -> bool:
-        """Whether no verdict changes the state: each looks at all signs, and hundreds may go on at once."""
+    def _target(self, trigger: Level | Action) -> ZoneState | None:
+        """The next state for a verdict's level or a person's action; None for no transition."""
+        return TRANSITIONS.get(self.state, {}).get(trigger)
+
+    def _is_latched(self, now_ns: int) -> bool:
+        """True if no verdict can change the state, so that hundreds of signs need not be judged."""
         if self.state == ZoneState.ACKNOWLEDGED:
-            return any(c.active(now_ns) and c.item.level >= Level.PRE_ALARM for c in self.contributions.values())
-        return self.state == ZoneState.ALARM  # which a person ends
+            return any(c.is_active(now_ns) and c.item.level >= Level.PRE_ALARM for c in self.contributions.values())
+        return self.state == ZoneState.ALARM  # only a person ends it
 
-    def _step(self, verdict: Verdict, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent | None:
-        """The change of state that `verdict` makes, if any."""
-        level, state = verdict.level, self.state
-        why = verdict.why + self._late(now_ns, verdict)
-        match state:
-            case ZoneState.NORMAL | ZoneState.PRE_ALARM if level == Level.ALARM:
-                return self._raise(ZoneState.ALARM, why, now_ns, trigger)
-            case ZoneState.NORMAL if level == Level.PRE_ALARM:
-                why += f"; {verdict.wanting}"
-                return self._raise(ZoneState.PRE_ALARM, why, now_ns, trigger)
-            case ZoneState.PRE_ALARM if level == Level.CLEAR:
-                return self._enter(ZoneState.NORMAL, now_ns, "the signs have ended unconfirmed")
-            case ZoneState.ACKNOWLEDGED if level == Level.CLEAR and not self._unknown():
-                return self._enter(ZoneState.RESTORED, now_ns, "all signs have ended; ready to be reset")
-            case ZoneState.RESTORED if level == Level.ALARM:
-                return self._raise(ZoneState.ALARM, f"the fire is back: {why}", now_ns, trigger)
-            case ZoneState.RESTORED if level == Level.PRE_ALARM:
-                return self._enter(ZoneState.ACKNOWLEDGED, now_ns, f"a sign is back: {why}")
+    def _follow(self, verdict: Verdict, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent | None:
+        """Make the transition that `verdict` requires, if any, and return its event."""
+        target = self._target(verdict.level)
+        why = verdict.why + self._lateness(now_ns, verdict)
+        match target:
+            case ZoneState.ALARM if self.state == ZoneState.RESTORED:
+                return self._raise(target, f"the fire is back: {why}", now_ns, trigger)
+            case ZoneState.ALARM:
+                return self._raise(target, why, now_ns, trigger)
+            case ZoneState.PRE_ALARM:
+                return self._raise(target, f"{why}; {verdict.confirmation}", now_ns, trigger)
+            case ZoneState.NORMAL:
+                return self._enter(target, now_ns, "the signs have ended unconfirmed")
+            case ZoneState.RESTORED if not self._has_dark_sign():
+                return self._enter(target, now_ns, "all signs have ended; ready to be reset")
+            case ZoneState.ACKNOWLEDGED:
+                return self._enter(target, now_ns, f"a sign is back: {why}")
         return None
 
-    def _unknown(self) -> bool:
-        """Whether a device went dark before it told the end of its sign: a burnt sensor is silent too."""
+    def _has_dark_sign(self) -> bool:
+        """True if a device went dark before its sign was reported to end: it may have burnt."""
         return any(not c.ended and key[:2] in self.faults for key, c in self.contributions.items())
 
     def _raise(self, state: ZoneState, why: str, now_ns: int, trigger: EvidenceItem | None) -> AlarmEvent:
         if not self.alarm and trigger is not None:
-            # Derived, not drawn: a report that comes again after a crash opens the alarm that it opened before.
+            # Derived from the report, not random: a resend after a crash opens the alarm with the same id.
             seed = "\0".join((self.namespace, self.name, trigger.id))
             self.alarm = hashlib.sha256(seed.encode()).hexdigest()[:16]
         self.cause = why
@@ -349,48 +395,48 @@ class ZoneMachine:
         self.revision += 1
         return self._event(AlarmEvent.TYPE_STATE, now_ns, why, previous=previous, who=who)
 
-    def _joined(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
-        """The event of a sign that joins the open alarm or grows within it; a sign that only goes on is no news."""
+    def _announce_sign(self, now_ns: int, trigger: EvidenceItem | None) -> list[AlarmEvent]:
+        """Announce a sign that joins the open alarm, grows or returns; no event for a sign that merely continues."""
         if trigger is None or not self.alarm or trigger.level <= Level.CLEAR:
             return []
         key = key_of(trigger)
-        before = self.told.get(key, 0)
+        before = self.announced_levels.get(key, 0)
         if trigger.level > before:
             words = "also" if before == 0 else "stronger:"
-        elif self._is_back(key, now_ns):
+        elif self._reannounce(key, now_ns):
             words = "again:"
         else:
             return []
         self._mark_announced(now_ns)
         return [self._event(AlarmEvent.TYPE_EVIDENCE, now_ns, f"{words} {sign(trigger)}")]
 
-    def _is_back(self, key: Key, now_ns: int) -> bool:
-        """Whether people are to be told that a sign they know of has ended and is back: less and less often."""
+    def _reannounce(self, key: Key, now_ns: int) -> bool:
+        """Return True, and count it, if the return of a known sign is to be announced now. The intervals double."""
         if not self.contributions[key].returned:
             return False
-        times, last_ns = self.again.get(key, (0, 0))
-        if times and now_ns < last_ns + min(AGAIN_NS << min(times - 1, 10), AGAIN_MOST_NS):
+        times, last_ns = self.reannouncements.get(key, (0, 0))
+        if times and now_ns < last_ns + min(REANNOUNCE_MIN_NS << min(times - 1, 10), REANNOUNCE_MAX_NS):
             return False
-        self.again[key] = times + 1, now_ns
+        self.reannouncements[key] = times + 1, now_ns
         return True
 
     def _mark_announced(self, now_ns: int) -> None:
-        """Remember what the event under way announces."""
+        """Remember the level of every active sign: the event that is being made announces them all."""
         for key, contribution in self.contributions.items():
-            if contribution.active(now_ns):
-                self.told[key] = max(self.told.get(key, 0), contribution.item.level)
+            if contribution.is_active(now_ns):
+                self.announced_levels[key] = max(self.announced_levels.get(key, 0), contribution.item.level)
                 contribution.returned = False
 
-    def _late(self, now_ns: int, verdict: Verdict) -> str:
+    def _lateness(self, now_ns: int, verdict: Verdict) -> str:
         latest = max((item.until_ns for item in verdict.grounds), default=now_ns)
         late = now_ns - latest
         return f" (seen {duration(late)} ago, reported late)" if late > WINDOW_NS else ""
 
     def _close(self) -> None:
         self.alarm = self.cause = self.acknowledged_by = ""
-        self.told.clear()
-        self.again.clear()
-        self.joined.clear()
+        self.announced_levels.clear()
+        self.reannouncements.clear()
+        self.open_episodes.clear()
         self.revision += 1
 
     def _event(
@@ -403,7 +449,7 @@ class ZoneMachine:
         who: str = "",
         fault: Fault | None = None,
     ) -> AlarmEvent:
-        under_test = self.testing and kind in {AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE}
+        under_test = self.is_under_test and kind in {AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE}
         return AlarmEvent(
             time_ns=now_ns,
             namespace=self.namespace,
@@ -418,10 +464,10 @@ class ZoneMachine:
             why=f"{why} (zone under test by {self.tester})" if under_test else why,
         )
 
-    # How it survives
+    # Storage
 
     def dump(self, now_ns: int) -> bytes:
-        """All of the zone at `now_ns`, for `load`."""
+        """The complete zone at `now_ns`, as JSON for `load`."""
         document = {
             "format": FORMAT,
             "namespace": self.namespace,
@@ -432,8 +478,8 @@ class ZoneMachine:
             "cause": self.cause,
             "acknowledged_by": self.acknowledged_by,
             "reset_ns": self.reset_ns,
-            "over": list(self.over),
-            "joined": list(self.joined),
+            "over": list(self.closed_episodes),
+            "joined": list(self.open_episodes),
             "now_ns": now_ns,
             "tester": self.tester,
             "test_until_ns": self.test_until_ns,
@@ -447,35 +493,38 @@ class ZoneMachine:
                 }
                 for c in self.contributions.values()
             ],
-            "told": [[*key, level] for key, level in self.told.items()],
-            "again": [[*key, *told] for key, told in self.again.items()],
+            "told": [[*key, level] for key, level in self.announced_levels.items()],
+            "again": [[*key, times, last_ns] for key, (times, last_ns) in self.reannouncements.items()],
             "faults": [[fleet, _text(fault)] for (fleet, _), fault in self.faults.items()],
         }
         return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
     def load(cls, data: bytes, now_ns: int) -> "ZoneMachine":
-        """The zone that `dump` wrote, at `now_ns`; ValueError where it is not one.
+        """Read a zone that `dump` wrote; ValueError if its format is unknown.
 
-        Signs are as old as they were then: nobody listened meanwhile, and the clock may have been set.
+        Signs are as old at `now_ns` as they were in `dump`: the hub was down, and its clock may have been set.
         """
         document: dict[str, Any] = json.loads(data)
         if (version := document.pop("format", None)) not in FORMATS:
             raise ValueError(f"format {version} is not one of {FORMATS}")
-        contributions, told, faults = (document.pop(name) for name in ("contributions", "told", "faults"))
+        contributions, announced, faults = (document.pop(name) for name in ("contributions", "told", "faults"))
         away_ns = now_ns - document.pop("now_ns", now_ns)
-        over, joined = (dict.fromkeys(document.pop(name, ())) for name in ("over", "joined"))
-        again = document.pop("again", ())
-        zone = cls(**{**document, "state": ZoneState(document["state"]), "over": over, "joined": joined})
+        closed_episodes, open_episodes = (dict.fromkeys(document.pop(name, ())) for name in ("over", "joined"))
+        reannouncements = document.pop("again", ())
+        state = ZoneState(document.pop("state"))
+        zone = cls(state=state, closed_episodes=closed_episodes, open_episodes=open_episodes, **document)
         for entry in contributions:
             item = EvidenceItem.FromString(base64.b64decode(entry["item"]))
             heard_ns = min(entry["heard_ns"] + away_ns, now_ns)
             zone.contributions[key_of(item)] = Contribution(
                 item, heard_ns, entry["ended"], Level(entry["peak"]), stored=True, returned=entry.get("returned", False)
             )
-            _remember(zone.joined, item.episode)
-        zone.told = {(fleet, device, Kind(kind)): level for fleet, device, kind, level in told}
-        zone.again = {(fleet, device, Kind(kind)): (times, last) for fleet, device, kind, times, last in again}
+            _remember(zone.open_episodes, item.episode)
+        zone.announced_levels = {(fleet, device, Kind(kind)): level for fleet, device, kind, level in announced}
+        zone.reannouncements = {
+            (fleet, device, Kind(kind)): (times, last_ns) for fleet, device, kind, times, last_ns in reannouncements
+        }
         for fleet, text in faults:
             fault = Fault.FromString(base64.b64decode(text))
             zone.faults[fleet, fault.device] = fault
@@ -483,22 +532,25 @@ class ZoneMachine:
 
 
 def _without_snapshot(item: EvidenceItem) -> EvidenceItem:
-    """A copy of `item` without its picture, which a message that ever had it keeps in memory, cleared or not."""
-    kept = EvidenceItem()
-    kept.CopyFrom(item)
-    kept.ClearField("snapshot")
-    return EvidenceItem.FromString(kept.SerializeToString()) if item.snapshot else kept
+    """Copy `item` without its picture.
+
+    A protobuf message never frees the memory of a field, cleared or not; so the copy is parsed from bytes.
+    """
+    copy = EvidenceItem()
+    copy.CopyFrom(item)
+    copy.ClearField("snapshot")
+    return EvidenceItem.FromString(copy.SerializeToString()) if item.snapshot else copy
 
 
 def _text(message: EvidenceItem | Fault) -> str:
     return base64.b64encode(message.SerializeToString()).decode()
 
 
-def _is_over(old: Contribution, now_ns: int) -> bool:
-    """Whether a new episode in place of `old` is a fire that came back, rather than one that flickers.
+def _has_ended(old: Contribution, now_ns: int) -> bool:
+    """True if a new episode after `old` is a fire that returned, not one that flickers or a shard's restart.
 
-    A shard that was started again within the window only goes on; so does the hub by itself. Where both were, nobody
-    knows what happened meanwhile, and people have to hear that it burns.
+    A shard that restarts within the window continues the sign under a new episode. If `old` is from before the hub's
+    start, the time between is unknown, so the fire is announced again.
     """
     return old.stored or now_ns >= old.heard_ns + WINDOW_NS
 
@@ -506,7 +558,7 @@ def _is_over(old: Contribution, now_ns: int) -> bool:
 def _remember(episodes: dict[str, None], episode: str) -> None:
     if episode:
         episodes[episode] = None
-        if len(episodes) > REMEMBERED:
+        if len(episodes) > MAX_EPISODES:
             del episodes[next(iter(episodes))]
 
 

@@ -1,4 +1,4 @@
-"""A span of time as people look back on it: which states each zone was in, and what was dark. Pure."""
+"""The history of a span of time: the states of each zone and the dark devices. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,28 +11,28 @@ ZoneKey = tuple[str, str]  # namespace, name
 
 @dataclass(frozen=True)
 class StateSpan:
-    """A zone was in one state, which was not normal."""
+    """A stay of a zone in one state other than normal."""
 
     state: ZoneState
     alarm: str
     from_ns: int
-    until_ns: int  # 0: it still is
+    until_ns: int  # 0: not ended yet
     why: str
 
 
 @dataclass(frozen=True)
 class DarkSpan:
-    """A device was not watched."""
+    """A time in which a device was not watched."""
 
     device: str
     reason: str
     from_ns: int
-    until_ns: int  # 0: it still is not
+    until_ns: int  # 0: not ended yet
 
 
 @dataclass
 class Lane:
-    """What there was of one zone, in order of time."""
+    """The spans of one zone, in order of time."""
 
     states: list[StateSpan] = field(default_factory=list)
     dark: list[DarkSpan] = field(default_factory=list)
@@ -40,13 +40,13 @@ class Lane:
 
 @dataclass(frozen=True)
 class PastAlarm:
-    """An alarm in a few words."""
+    """The summary of an alarm."""
 
     alarm: str
     namespace: str
     zone: str
     began_ns: int
-    ended_ns: int  # 0: it is open
+    ended_ns: int  # 0: still open
     worst: ZoneState  # PRE_ALARM or ALARM
     why: str
     first: int = 0  # cursor of its first event
@@ -54,22 +54,25 @@ class PastAlarm:
 
 @dataclass
 class Timeline:
-    """What happened from `from_ns` to `until_ns`, nanoseconds since the Unix epoch; `add` events in their order."""
+    """Builds the lanes from `from_ns` to `until_ns`, nanoseconds since the Unix epoch.
+
+    `add` the events in their order. Events after `until_ns` only end spans that were open then.
+    """
 
     from_ns: int
     until_ns: int
     _lanes: dict[ZoneKey, Lane] = field(default_factory=dict)
     _open: dict[ZoneKey, StateSpan] = field(default_factory=dict)
     _dark: dict[tuple[ZoneKey, str], DarkSpan] = field(default_factory=dict)
-    _stepped: set[ZoneKey] = field(default_factory=set)  # zones whose state has changed within the span of time
+    _stepped: set[ZoneKey] = field(default_factory=set)  # zones whose state changed within this time
 
     def add(self, event: AlarmEvent) -> None:
-        """Take in what happened next; behind the span of time, what ended then of what was open within it."""
+        """Add the next event."""
         key = (event.namespace, event.zone)
         if event.type == AlarmEvent.TYPE_STATE:
             self._add_state(key, event)
         elif event.type == AlarmEvent.TYPE_FAULT and event.time_ns < self.until_ns:
-            # Told again, when a silence ends, it is the same span.
+            # A fault is published again when a silence ends: that is the same span.
             since_ns = max(event.fault.since_ns or event.time_ns, self.from_ns)
             self._dark.setdefault(
                 (key, event.fault.device), DarkSpan(event.fault.device, event.fault.reason, since_ns, 0)
@@ -82,31 +85,31 @@ class Timeline:
         before = self._open.pop(key, None)
         previous = ZoneState(event.previous)
         if before is None and key not in self._stepped and previous is not ZoneState.NORMAL:
-            before = StateSpan(previous, event.alarm, self.from_ns, 0, "")  # since before the span of time
+            before = StateSpan(previous, event.alarm, self.from_ns, 0, "")  # since before `from_ns`
         if before is not None:
-            self._keep(key, before, event.time_ns)
+            self._add_span(key, before, event.time_ns)
         if ZoneState(event.state) is not ZoneState.NORMAL and event.time_ns < self.until_ns:
             self._open[key] = StateSpan(ZoneState(event.state), event.alarm, event.time_ns, 0, event.why)
         self._stepped.add(key)
 
-    def _keep(self, key: ZoneKey, span: StateSpan, until_ns: int) -> None:
+    def _add_span(self, key: ZoneKey, span: StateSpan, until_ns: int) -> None:
         lane = self._lanes.setdefault(key, Lane())
         lane.states.append(StateSpan(span.state, span.alarm, span.from_ns, until_ns, span.why))
 
     def _add_dark(self, key: ZoneKey, fault: Fault, until_ns: int) -> None:
-        """A `fault` lasted until `until_ns`, or does still (0)."""
+        """Add a span of `fault`, which ended at `until_ns` or is still open (0)."""
         if fault.since_ns >= self.until_ns:
             return
         span = DarkSpan(fault.device, fault.reason, max(fault.since_ns, self.from_ns), until_ns)
         self._lanes.setdefault(key, Lane()).dark.append(span)
 
     def lanes(self, alarms: Iterable[PastAlarm], faults: Mapping[ZoneKey, Iterable[Fault]]) -> dict[ZoneKey, Lane]:
-        """All zones that anything was with. `alarms` are those of that time, `faults` those that are open now."""
+        """The lanes of all zones with any span; `alarms` are those of this time, `faults` the open ones."""
         for key, span in self._open.items():
-            self._keep(key, span, 0)
+            self._add_span(key, span, 0)
         for alarm in alarms:
             lane = self._lanes.setdefault((alarm.namespace, alarm.zone), Lane())
-            if not lane.states:  # it lasted longer than the span of time, in which nothing happened
+            if not lane.states:  # open all the time, without an event
                 span = StateSpan(alarm.worst, alarm.alarm, max(alarm.began_ns, self.from_ns), alarm.ended_ns, alarm.why)
                 lane.states.append(span)
         known = set(self._dark)

@@ -95,7 +95,7 @@ async def test_a_hub_whose_disk_is_full_lives_shows_the_fire_and_loses_nothing_o
     if not any("cannot write" in line for line in told):
         told = await said(watching, "cannot write")
     assert (
-        "embereye: the hub cannot write its database: database or disk is full; what happens is told all the same, and "
+        "embereye: the hub cannot write its database: database or disk is full; events are published now, and "
         "once more when it is stored"
     ) in told
     await asyncio.sleep(1)

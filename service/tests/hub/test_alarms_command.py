@@ -116,7 +116,7 @@ async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_p
     assert "\x1b[2J" not in out, "a zone's name must not steer the terminal"
     code, _, err = await output(hub_process, "reset", zone)
     assert code == 2
-    assert "acknowledge it before it is reset" in err
+    assert "acknowledge it before you reset it" in err
     assert "\x1b" not in err
     code, out, _ = await output(hub_process, "--json", "ack", zone, "--who", "Ada")
     assert json.loads(out)["who"] == "Ada (admin)"

@@ -1,4 +1,4 @@
-"""What is like a marked false alarm needs more evidence, and is never passed over."""
+"""Signs that resemble a marked false alarm need more evidence, but are never ignored."""
 
 import pytest
 
@@ -49,7 +49,7 @@ def marked(*items: EvidenceItem, alarm: str = "a1") -> FalseAlarm:
     )
 
 
-def test_the_same_again_is_a_pre_alarm_that_says_whose_mark_it_is_like() -> None:
+def test_a_sign_like_a_marked_one_is_a_pre_alarm_that_names_the_mark() -> None:
     verdict = judge([sign()], [marked(sign())])
     assert verdict.level == Level.PRE_ALARM
     assert "as in an alarm that Ada marked as false on 2023-11-14 (steam from the kettle)" in verdict.why
@@ -67,27 +67,27 @@ def test_the_same_again_is_a_pre_alarm_that_says_whose_mark_it_is_like() -> None
     ],
     ids=["hotter", "critical", "for longer", "elsewhere", "another kind"],
 )
-def test_what_is_more_than_was_marked_counts_in_full(more: EvidenceItem) -> None:
+def test_a_sign_that_exceeds_the_marked_one_counts_in_full(more: EvidenceItem) -> None:
     assert judge([more], [marked(sign())]).level == Level.ALARM
 
 
-def test_a_fire_of_more_than_a_few_per_cent_of_the_picture_is_never_taken_for_what_was_marked() -> None:
+def test_a_large_fire_in_the_picture_never_resembles_a_marked_one() -> None:
     wall = (0.2, 0.2, 0.6, 0.5)
     assert judge([flame(wall, area=0.12)], [marked(flame(wall, area=0.12))]).level == Level.ALARM
 
 
-def test_no_mark_asks_for_more_than_ten_minutes_of_patience() -> None:
+def test_a_mark_delays_an_alarm_by_ten_minutes_at_most() -> None:
     hours = marked(sign(lasted=7_200))
     assert judge([sign(lasted=MOST_NS / SECOND - 1)], [hours]).level == Level.PRE_ALARM
     assert judge([sign(lasted=MOST_NS / SECOND + 1)], [hours]).level == Level.ALARM
 
 
-def test_another_sign_confirms_it_and_the_one_that_was_marked_with_it_does_not() -> None:
+def test_a_sign_confirms_a_marked_one_unless_both_were_marked_together() -> None:
     smoke = sign(kind=Kind.SMOKE, device="s-02")
     assert judge([sign(), smoke], [marked(sign())]).level == Level.ALARM
     assert judge([sign(), smoke], [marked(sign(), smoke)]).level == Level.PRE_ALARM
     apart = [marked(sign()), marked(smoke, alarm="a2")]
-    assert judge([sign(), smoke], apart).level == Level.ALARM, "together they were never marked"
+    assert judge([sign(), smoke], apart).level == Level.ALARM, "they were never marked together"
 
 
 @pytest.mark.parametrize(
@@ -101,36 +101,36 @@ def test_another_sign_confirms_it_and_the_one_that_was_marked_with_it_does_not()
         (flame(view="after the camera was turned"), Level.ALARM),
     ],
 )
-def test_a_camera_marks_a_place_in_its_picture(seen: EvidenceItem, level: Level) -> None:
+def test_a_mark_of_a_camera_covers_a_place_in_its_picture(seen: EvidenceItem, level: Level) -> None:
     assert judge([seen], [marked(flame())]).level == level
 
 
-def test_a_camera_that_has_asked_for_more_evidence_itself_is_believed() -> None:
+def test_a_camera_that_already_demanded_more_evidence_is_believed() -> None:
     seen = flame()
     seen.why.add(name="flame.familiar.below", value=100, unit="%")
     assert judge([seen], [marked(flame())]).level == Level.ALARM
 
 
-def test_what_is_kept_of_an_alarm_is_the_most_of_every_sign() -> None:
-    (kept,) = strongest([sign(58, lasted=2), sign(66, lasted=9), sign(60, level=Level.CLEAR)])
-    assert kept.why[0].value == 66
-    assert kept.until_ns - kept.since_ns == 9 * SECOND
+def test_a_marked_alarm_stores_the_highest_values_of_every_sign() -> None:
+    (merged,) = strongest([sign(58, lasted=2), sign(66, lasted=9), sign(60, level=Level.CLEAR)])
+    assert merged.why[0].value == 66
+    assert merged.until_ns - merged.since_ns == 9 * SECOND
 
 
-def test_a_zone_tells_of_it_and_goes_on_to_an_alarm_when_it_grows() -> None:
+def test_a_zone_mentions_the_mark_and_goes_into_alarm_when_the_sign_grows() -> None:
     machine = ZoneMachine("default", "kitchen", marks={"a1": marked(sign())})
-    (event,) = machine.evidence(sign(), NOW)
+    (event,) = machine.add_evidence(sign(), NOW)
     assert ZoneState(event.state) is ZoneState.PRE_ALARM
     assert "a second, stronger or longer sign would confirm it" in event.why
     assert "marked as false" in machine.message(NOW).contributions[0].note
-    (event,) = machine.evidence(sign(80.0, until_ns=NOW + SECOND), NOW + SECOND)
+    (event,) = machine.add_evidence(sign(80.0, until_ns=NOW + SECOND), NOW + SECOND)
     assert ZoneState(event.state) is ZoneState.ALARM
 
 
-def test_a_mark_that_is_taken_back_counts_no_more() -> None:
+def test_a_removed_mark_has_no_effect() -> None:
     machine = ZoneMachine("default", "kitchen", marks={"a1": marked(sign())})
-    machine.evidence(sign(), NOW)
+    machine.add_evidence(sign(), NOW)
     machine.marks.clear()
     later = sign(until_ns=NOW + SECOND)
-    (event,) = machine.evidence(later, NOW + SECOND)
+    (event,) = machine.add_evidence(later, NOW + SECOND)
     assert ZoneState(event.state) is ZoneState.ALARM

@@ -70,24 +70,24 @@ def sign(
         ([sign("s1", HEAT, PRE), sign("s2", HEAT, PRE)], PRE),
         ([sign("s1", FLAME, ALARM), sign("s2", FLAME, ALARM)], PRE),
         ([sign("c1", FLAME, PRE, CAMERA), sign("c2", FLAME, PRE, CAMERA)], PRE),
-        # signs that were seen far apart do not agree, whenever they were reported
+        # signs seen long after each other do not agree, whenever they were reported
         ([sign("s1", HEAT, PRE, at=0), sign("s2", SMOKE, PRE, at=WINDOW_NS)], ALARM),
         ([sign("s1", HEAT, PRE, at=0), sign("s2", SMOKE, PRE, at=WINDOW_NS + 1)], PRE),
     ],
 )
-def test_signs_amount_to_what_the_rules_say(signs: list[EvidenceItem], level: Level) -> None:
+def test_signs_are_judged_by_the_rules(signs: list[EvidenceItem], level: Level) -> None:
     assert judge(signs).level == level
     assert judge(reversed(signs)).level == level
 
 
-def test_agreement_is_told_with_both_values_and_thresholds() -> None:
+def test_agreement_is_explained_with_both_values_and_thresholds() -> None:
     heat = Term(name="temperature.max", value=61.3, threshold=57, unit="°C")
     flame = Term(name="flame.score", value=0.82, threshold=0.6000000238418579, unit="1")
     verdict = judge([sign("cam-2", FLAME, PRE, CAMERA, why=(flame,)), sign("s-01", HEAT, ALARM, why=(heat,))])
     assert verdict.why == "heat 61.3 °C ≥ 57 °C at s-01, and flame 0.82 ≥ 0.6 at cam-2 agree"
 
 
-def test_the_term_that_crossed_its_threshold_is_the_one_told() -> None:
+def test_the_explanation_uses_the_term_that_crossed_its_threshold() -> None:
     terms = (
         Term(name="temperature.max", value=49, threshold=57, unit="°C"),
         Term(name="temperature.rise", value=12.25, threshold=4, unit="°C/min"),
@@ -95,7 +95,7 @@ def test_the_term_that_crossed_its_threshold_is_the_one_told() -> None:
     assert judge([sign("s-01", HEAT, ALARM, why=terms)]).why == "heat 12.2 °C/min ≥ 4 °C/min at s-01"
 
 
-def test_how_far_a_temperature_is_over_normal_is_told_as_a_difference() -> None:
+def test_a_temperature_over_normal_is_explained_as_a_difference() -> None:
     terms = (
         Term(name="temperature.max", value=34, threshold=47, unit="°C"),
         Term(name="temperature.over_normal", value=11.2, threshold=10, unit="K"),
@@ -109,5 +109,5 @@ def test_an_uncalibrated_device_says_so() -> None:
     assert why == "heat 310 ≥ 200 (a rise, not calibrated) at s-01"
 
 
-def test_a_sign_without_terms_tells_its_score() -> None:
+def test_a_sign_without_terms_is_explained_by_its_score() -> None:
     assert judge([sign("cam-1", SMOKE, ALARM, CAMERA)]).why == "smoke score 0.5 at cam-1"

@@ -1,4 +1,4 @@
-"""What a zone keeps for as long as an alarm or a fault is open, which may be days, takes little and does not grow."""
+"""A zone with an open alarm or fault, which may last days, needs little memory and does not grow."""
 
 import os
 
@@ -12,10 +12,10 @@ NOW = 1_700_000_000 * SECOND
 PICTURE = bytes(100_000)
 REASON = "; source: no answer from the camera's address" * 200
 MANY = 640
-MB = 32  # what is asked of the process besides; the pictures alone are twice as much
+MB = 32  # allowed growth of the process; the pictures alone are twice as large
 
 
-def test_the_picture_of_a_sign_takes_no_memory_while_its_alarm_is_open() -> None:
+def test_a_zone_does_not_store_the_picture_of_a_sign() -> None:
     before, machines = resident_mb(os.getpid()), []
     for number in range(MANY):
         machine = ZoneMachine("default", f"hall-{number}")
@@ -24,19 +24,19 @@ def test_the_picture_of_a_sign_takes_no_memory_while_its_alarm_is_open() -> None
             kind=Kind.KIND_FLAME, sense=Sense.SENSE_CAMERA, level=Level.LEVEL_ALARM, since_ns=NOW, until_ns=NOW,
             snapshot=PICTURE,
         )  # fmt: skip
-        assert machine.evidence(item, NOW)
-        assert item.snapshot == PICTURE  # which the history keeps
+        assert machine.add_evidence(item, NOW)
+        assert item.snapshot == PICTURE  # the history stores it
         machines.append(machine)
     assert resident_mb(os.getpid()) - before < MB
 
 
-def test_a_fault_whose_reason_changes_every_second_takes_no_more_memory_for_it() -> None:
+def test_a_fault_whose_reason_changes_every_second_does_not_grow() -> None:
     machine = ZoneMachine("default", "hall")
-    (opened,) = machine.fault("f", "cam-1", "silent", NOW)
+    (opened,) = machine.open_fault("f", "cam-1", "silent", NOW)
     before = resident_mb(os.getpid())
     for number in range(8_000):
         reason = f"silent for {number} s{REASON}"
-        assert machine.fault("f", "cam-1", reason, NOW + number * SECOND) == []
+        assert machine.open_fault("f", "cam-1", reason, NOW + number * SECOND) == []
     (fault,) = machine.faults.values()
     assert (fault.reason, fault.since_ns) == (reason, opened.fault.since_ns)
     assert resident_mb(os.getpid()) - before < MB

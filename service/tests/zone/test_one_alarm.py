@@ -1,4 +1,4 @@
-"""One fire is one alarm, whatever order its reports come in, however often, and whatever restarts meanwhile."""
+"""One fire is one alarm in spite of reordered reports, resends and restarts."""
 
 import itertools
 
@@ -19,7 +19,7 @@ KINDS = [Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME]
 
 @st.composite
 def fires(draw: st.DrawFn) -> list[EvidenceItem]:
-    """What up to four devices report of one fire, a report a second, in the order in which it was seen."""
+    """The reports of up to four devices about one fire, one per second, ordered by the time they were seen."""
     items = []
     for device in range(draw(st.integers(1, 4))):
         camera = draw(st.booleans())
@@ -46,16 +46,16 @@ def fires(draw: st.DrawFn) -> list[EvidenceItem]:
 
 @settings(max_examples=120, deadline=None)
 @given(fires(), st.data())
-def test_one_alarm_per_fire_whatever_the_order_the_resends_and_the_restarts(
+def test_a_fire_is_one_alarm_in_spite_of_reordering_resends_and_restarts(
     fire: list[EvidenceItem], data: st.DataObject
 ) -> None:
     deliveries = data.draw(st.permutations([*fire, *data.draw(st.lists(st.sampled_from(fire), max_size=8))]))
     machine, known, events, now = ZoneMachine("default", "hall"), set[str](), list[AlarmEvent](), NOW
     for item in deliveries:
         now += data.draw(st.sampled_from([0, SECOND // 10, SECOND]))
-        if item.id not in known:  # the store keeps resends away, over restarts too
+        if item.id not in known:  # the store drops resends, also after a restart
             known.add(item.id)
-            events += machine.evidence(item, now)
+            events += machine.add_evidence(item, now)
         if data.draw(st.booleans()):
             machine = ZoneMachine.load(machine.dump(now), now)
         if data.draw(st.booleans()) and machine.state == ZoneState.ALARM:
@@ -72,11 +72,11 @@ def test_one_alarm_per_fire_whatever_the_order_the_resends_and_the_restarts(
 
 @settings(max_examples=100, deadline=None)
 @given(fires())
-def test_a_fire_reported_in_order_ends_where_its_last_signs_say(fire: list[EvidenceItem]) -> None:
+def test_a_fire_reported_in_order_ends_in_the_state_of_its_last_signs(fire: list[EvidenceItem]) -> None:
     machine, latest = ZoneMachine("default", "hall"), dict[tuple[str, int], EvidenceItem]()
     alarmed = False
     for item in fire:
-        machine.evidence(item, item.until_ns)
+        machine.add_evidence(item, item.until_ns)
         latest[item.device, item.kind] = item
         level = judge(latest.values()).level
         alarmed = alarmed or level == Level.ALARM

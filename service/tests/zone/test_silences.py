@@ -1,4 +1,4 @@
-"""What a silence covers, and what is told all the same."""
+"""The events that a silence covers, and those that notify people in spite of it."""
 
 import pytest
 
@@ -46,14 +46,14 @@ OPEN = silence(alarm="a", level=Level.ALARM)
         (OPEN, sign("two", level=Level.CRITICAL), False),
         (OPEN, change(ALARM, NORMAL, "one", alarm="b"), False),
         (silence(alarm="a", level=Level.CRITICAL), sign("two", level=Level.CRITICAL), True),
-        # What ends is told, or an alert that was told would never end.
+        # An end is always published, or an alert elsewhere would never end.
         (OPEN, change(NORMAL, PRE), False),
         (OPEN, change(ACKNOWLEDGED, ALARM, "one"), False),
         (OPEN, change(NORMAL, ACKNOWLEDGED), False),
         (silence(), AlarmEvent(type=AlarmEvent.TYPE_FAULT_CLEARED, fault=Fault(device="one")), False),
         (silence(), AlarmEvent(type=AlarmEvent.TYPE_TEST), False),
         (silence(), AlarmEvent(type=AlarmEvent.TYPE_SILENCE), False),
-        # Of one device: what is about it alone.
+        # A silence for one device covers only events about that device alone.
         (silence("one"), change(PRE, NORMAL, "one"), True),
         (silence("one"), change(PRE, NORMAL, "one", "two"), False),
         (silence("one"), AlarmEvent(type=FAULT, fault=Fault(device="one")), True),
@@ -61,5 +61,7 @@ OPEN = silence(alarm="a", level=Level.ALARM)
         (silence("one", "a", Level.ALARM), sign("one", "two"), False),
     ],
 )  # fmt: skip
-def test_a_silence_covers_what_is_no_worse_than_was_known(given: Silence, event: AlarmEvent, covered: bool) -> None:
+def test_a_silence_covers_events_no_worse_than_the_known_state(
+    given: Silence, event: AlarmEvent, covered: bool
+) -> None:
     assert (covering([given], event) is not None) == covered

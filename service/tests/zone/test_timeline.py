@@ -13,8 +13,8 @@ def step(at: int, state: ZoneState, previous: ZoneState, zone: str = "hall") -> 
 
 
 def fault(at: int, kind: AlarmEvent.Type.ValueType, since: int, device: str = "s-01") -> AlarmEvent:
-    told = Fault(device=device, reason="silent", since_ns=since)
-    return AlarmEvent(time_ns=at, namespace="default", zone="hall", type=kind, fault=told)
+    reported = Fault(device=device, reason="silent", since_ns=since)
+    return AlarmEvent(time_ns=at, namespace="default", zone="hall", type=kind, fault=reported)
 
 
 def spans(timeline: Timeline, *alarms: PastAlarm, **faults: list[Fault]) -> dict[str, list[tuple[object, int, int]]]:
@@ -37,18 +37,18 @@ def test_an_alarm_is_one_span_for_each_of_its_states() -> None:
     assert spans(timeline) == {"hall": [("alarm", 1_100, 1_200), ("acknowledged", 1_200, 1_300)]}
 
 
-def test_what_began_before_begins_with_the_span_of_time_and_what_goes_on_has_no_end() -> None:
+def test_a_span_is_cut_at_the_start_and_open_ended_while_it_lasts() -> None:
     timeline = Timeline(FROM, UNTIL)
     timeline.add(step(1_100, ZoneState.ACKNOWLEDGED, ZoneState.ALARM))
     assert spans(timeline) == {"hall": [("alarm", FROM, 1_100), ("acknowledged", 1_100, 0)]}
 
 
-def test_an_alarm_in_which_nothing_happened_is_seen_all_the_same() -> None:
+def test_an_alarm_without_events_in_the_span_is_listed() -> None:
     alarm = PastAlarm("a", "default", "hall", 500, 0, ZoneState.ALARM, "heat")
     assert spans(Timeline(FROM, UNTIL), alarm) == {"hall": [("alarm", FROM, 0)]}
 
 
-def test_faults_are_spans_whichever_end_of_them_lies_within() -> None:
+def test_a_fault_is_a_span_if_either_of_its_ends_is_inside() -> None:
     timeline = Timeline(FROM, UNTIL)
     timeline.add(fault(1_100, AlarmEvent.TYPE_FAULT_CLEARED, 400))
     timeline.add(fault(1_200, AlarmEvent.TYPE_FAULT, 1_200, "s-02"))
@@ -60,7 +60,7 @@ def test_faults_are_spans_whichever_end_of_them_lies_within() -> None:
     }
 
 
-def test_what_began_before_is_seen_although_a_device_came_back_first() -> None:
+def test_an_alarm_from_before_the_span_is_listed_after_a_cleared_fault() -> None:
     timeline = Timeline(FROM, UNTIL)
     timeline.add(fault(1_100, AlarmEvent.TYPE_FAULT_CLEARED, 500))
     timeline.add(step(1_200, ZoneState.ACKNOWLEDGED, ZoneState.ALARM))
@@ -68,11 +68,11 @@ def test_what_began_before_is_seen_although_a_device_came_back_first() -> None:
     assert spans(timeline) == {"hall": [("alarm", FROM, 1_200), ("acknowledged", 1_200, 1_300), ("s-01", FROM, 1_100)]}
 
 
-def test_a_fault_that_began_later_is_not_told() -> None:
+def test_a_fault_that_began_later_is_not_listed() -> None:
     assert spans(Timeline(FROM, UNTIL), hall=[Fault(device="s-01", since_ns=3_000)]) == {}
 
 
-def test_what_was_open_at_the_end_of_the_span_of_time_ended_when_it_did() -> None:
+def test_a_span_that_was_open_at_the_end_gets_its_later_end() -> None:
     timeline = Timeline(FROM, UNTIL)
     for event in (
         step(1_100, ZoneState.ALARM, ZoneState.NORMAL),

@@ -7,15 +7,15 @@ from embereye.zone.unstored import Unstored
 FULL = "the hub cannot write its database: database or disk is full"
 
 
-def test_that_a_hub_can_write_nothing_is_told_once_and_so_is_that_it_can_again() -> None:
-    beside, fails, well = (
+def test_a_hub_that_cannot_write_and_its_recovery_are_each_printed_once() -> None:
+    unstored, failing, working = (
         Unstored(), AlarmEvent(type=AlarmEvent.TYPE_ALIVE, why=FULL), AlarmEvent(type=AlarmEvent.TYPE_ALIVE)
     )  # fmt: skip
-    assert beside.news(well) == ""
-    assert beside.news(fails).startswith(f"{FULL}; ")
-    assert beside.news(fails) == ""
-    assert "again" in beside.news(well)
-    assert beside.news(well) == ""
+    assert unstored.news(working) == ""
+    assert unstored.news(failing).startswith(f"{FULL}; ")
+    assert unstored.news(failing) == ""
+    assert "again" in unstored.news(working)
+    assert unstored.news(working) == ""
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_that_a_hub_can_write_nothing_is_told_once_and_so_is_that_it_can_again()
         (AlarmEvent(type=AlarmEvent.TYPE_FAULT_CLEARED), "fault cleared default/attic: heat"),
     ],
 )
-def test_what_is_not_stored_is_told_as_such_and_what_is_the_feed_tells_itself(event: AlarmEvent, sentence: str) -> None:
+def test_only_events_that_are_not_stored_yet_are_printed(event: AlarmEvent, sentence: str) -> None:
     event.namespace, event.zone, event.why = "default", "attic", "heat"
     assert Unstored().news(event) == ""
     event.unstored = True

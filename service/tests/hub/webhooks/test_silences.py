@@ -97,7 +97,7 @@ async def test_it_ends_by_itself_and_what_it_covered_and_is_still_so_is_told_ane
         await expire(hub)
         over, again = (await told(hub))[-2:]
         assert over.why == "the silence of zone kitchen by Ada (repair) is over"
-        assert (again.type, again.why) == (AlarmEvent.TYPE_FAULT, "s-01 is dark still: no data")
+        assert (again.type, again.why) == (AlarmEvent.TYPE_FAULT, "s-01 is still dark: no data")
         assert not again.HasField("silence")
         assert hub.silences.all() == []
 
