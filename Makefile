@@ -34,7 +34,7 @@ E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-sp
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua embereye-valve
 
-.PHONY: help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
+.PHONY: docs help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -137,6 +137,9 @@ e2e-up: install ## Bring the cluster up where it is not, with the image as it is
 
 e2e-down: ## Delete the cluster and everything that was made for it; caches stay
 	e2e/cluster/down
+
+docs: install ## Build the documentation as a site with search in site/; strict about links and anchors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: install ## Put the code into the house style
 	$(BIN)/ruff format .

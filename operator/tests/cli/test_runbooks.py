@@ -18,7 +18,7 @@ from embereye_operator.monitoring.alerts import ALERTS
 from ..site import Site
 
 FOLDER = ROOT / "docs/runbooks"
-PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("*.md"))}
+PAGES = {path.stem: path.read_text() for path in sorted(FOLDER.glob("EmberEye*.md"))}
 every_page = pytest.mark.parametrize("name", PAGES)
 SECTIONS = ["## Why it matters", "## How to look", "## How to mend"]
 
@@ -34,6 +34,11 @@ def blocks(language: str) -> dict[str, list[str]]:
 
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
     assert set(PAGES) == {alert.name for alert in ALERTS}
+
+
+def test_the_index_lists_every_page_once() -> None:
+    listed = re.findall(r"\]\((\w+)\.md\)", (FOLDER / "index.md").read_text())
+    assert sorted(listed) == list(PAGES)
 
 
 @every_page

@@ -153,7 +153,7 @@ def test_what_needs_a_fault_is_listed_once_and_is_still_looked_at() -> None:
 
 
 def test_every_query_of_the_runbooks_can_be_asked(prometheus: Prometheus) -> None:
-    pages = (ROOT / "docs/runbooks").glob("*.md")
+    pages = (ROOT / "docs/runbooks").glob("EmberEye*.md")
     queries = [block for page in pages for block in re.findall(r"```promql\n(.*?)\n```", page.read_text(), re.DOTALL)]
     assert len(queries) > 20
     for query in queries:

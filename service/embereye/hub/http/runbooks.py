@@ -34,7 +34,7 @@ _LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")  # of Markdown: the text, and wher
 @functools.cache
 def _names() -> list[str]:
     folder = resources.files("embereye.hub").joinpath("runbooks")
-    return sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md"))
+    return sorted(file.name.removesuffix(".md") for file in folder.iterdir() if file.name.startswith("EmberEye"))
 
 
 def _link(match: re.Match[str]) -> str:
