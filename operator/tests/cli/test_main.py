@@ -129,7 +129,7 @@ def test_a_file_that_holds_no_address_of_a_database_is_named(words, tmp_path):
         [*MAIN, *words, *data, "--database", "@address"], check=False, capture_output=True, text=True, cwd=tmp_path
     )
     assert ended.returncode == 2
-    assert "embereye: the database's address in address cannot be read: " in ended.stderr
+    assert "embereye: address: the database's address cannot be read from this file (" in ended.stderr
 
 
 @pytest.mark.parametrize("closed", ["0", "1", "2"])

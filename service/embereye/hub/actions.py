@@ -1,4 +1,4 @@
-"""What people do to a zone: acknowledge, reset, test."""
+"""People's actions on a zone: acknowledge, reset, test."""
 
 from enum import StrEnum
 
@@ -13,19 +13,19 @@ MAX_NOTE = 2_000  # characters
 
 
 class Action(StrEnum):
-    """What a person may do."""
+    """The actions on a zone that a person can perform."""
 
-    ACKNOWLEDGE = "acknowledge"  # say that somebody knows of the alarm
-    RESET = "reset"  # end an alarm that is acknowledged
-    TEST = "test"  # begin a test, or end the one that is on
+    ACKNOWLEDGE = "acknowledge"  # record that somebody knows of the alarm
+    RESET = "reset"  # end an acknowledged alarm
+    TEST = "test"  # begin a test, or end the current one
 
 
 class UnknownZoneError(Exception):
-    """A person named a zone that there is not."""
+    """The named zone does not exist."""
 
 
 class Actions:
-    """Makes people's actions steps of their zone."""
+    """Applies people's actions to the zones' state machines."""
 
     def __init__(self, committer: Committer, zones: Zones) -> None:
         self._committer = committer
@@ -34,10 +34,10 @@ class Actions:
     async def perform(
         self, action: Action, by: Principal, namespace: str, zone: str, who: str = "", note: str = ""
     ) -> AlarmEvent:
-        """Do `action` and return the event that it made, once that and its audit entry are durable.
+        """Perform `action` and return its event, once the event and the audit entry are durable.
 
-        `by` has proved who they are; `who` is the name of the person that they give besides, if any. Raises
-        UnknownZoneError, NotAllowedError where the zone's state does not allow it, and StoreFailingError.
+        `by` is the authenticated caller; `who` is the person's name that the caller gives, if any. Raises
+        UnknownZoneError, NotAllowedError if the zone's state does not allow the action, and StoreFailingError.
         """
         if not self._zones.has_zone(namespace, zone):
             raise UnknownZoneError(f"there is no zone {namespace}/{zone}")
@@ -60,10 +60,10 @@ class Actions:
         return events[0]
 
 
-def check_action(who: str, note: str, called: str = "note") -> str:
-    """Why a person's action cannot be taken as it is, whose note is `called` so; '' where it can."""
+def check_action(who: str, note: str, field: str = "note") -> str:
+    """The reason why a person's action is invalid; '' if it is valid. `field` is the note's name in the request."""
     if len(who) > MAX_WHO:
-        return f"who has {len(who)} characters: at most {MAX_WHO} are kept"
+        return f"who: {len(who)} characters, at most {MAX_WHO} are allowed"
     if len(note) > MAX_NOTE:
-        return f"{called} has {len(note)} characters: at most {MAX_NOTE} are kept"
+        return f"{field}: {len(note)} characters, at most {MAX_NOTE} are allowed"
     return ""

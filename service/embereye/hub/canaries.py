@@ -1,7 +1,8 @@
-"""Shards' canaries: who is to send one, when the last one was an alarm in time, and how long it took.
+"""Canaries: test fires that shards send regularly, to prove that a fire would become an alarm in time.
 
-A canary goes through the same inbox, the same state machine of a zone and the same transactions as evidence of devices;
-only its zone is nobody's, and what the zone has to say is no event.
+A shard announces its plan (interval and time limit) in its coverage reports, and then sends canaries as evidence. A
+canary passes through the same inbox, state machine and transactions as devices' evidence. Its zone, though, is hidden,
+and its events are not published. A shard whose canaries fail to alarm in time is overdue, which metrics show.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,9 +18,9 @@ from embereye.zone.canary import ZONE
 from embereye.zone.state import ZoneMachine
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 30.0, 60.0)  # seconds
-CAPACITY = 4_096  # processes of shards that canaries are expected of; more are not asked, and counted
-REPLACED_NS = 30 * SECOND  # of silence, after which a process is over once another one has its shard's name
-GONE_NS = 10 * MINUTE  # of silence, after which a shard is over: others tell that it is down
+CAPACITY = 4_096  # most shard processes from which canaries are expected; further ones are only counted
+REPLACED_NS = 30 * SECOND  # silence after which a process has ended, if another one reports as the same shard
+GONE_NS = 10 * MINUTE  # silence after which a shard is gone; other alerts report that it is down
 KINDS = ("sensors", "cameras")
 
 
@@ -32,32 +33,32 @@ class ShardKey(NamedTuple):
 
 @dataclass
 class _Expected:
-    """What is expected of one process of a shard, in nanoseconds of the steady clock."""
+    """The canaries expected from one process of a shard. Times are nanoseconds of the steady clock."""
 
     plan: CanaryPlan
     since_ns: int
     heard_ns: int
     succeeded_ns: int | None = None
-    fire: str = ""  # whose signs `machine` has
+    fire: str = ""  # id of the canary that `machine` currently follows
     machine: ZoneMachine | None = None
 
     def overdue_ns(self, now_ns: int) -> int:
-        """How long it has been overdue; at most 0 where it is not."""
+        """How long its next success has been overdue; 0 or less if it is not."""
         latest = self.since_ns if self.succeeded_ns is None else self.succeeded_ns
         return now_ns - latest - self.plan.interval_ns - self.plan.within_ns
 
 
 @dataclass(frozen=True)
 class Success:
-    """A canary that was an alarm within its bound."""
+    """A canary that became an alarm within its time limit."""
 
-    alarmed_ns: int  # when it was durable, on the hub's timeline
-    delay_ns: int  # since its first sign
+    alarmed_ns: int  # when the alarm was durable, on the hub's timeline
+    delay_ns: int  # from its first sign to the alarm
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """How one shard's canaries are."""
+    """The state of one shard's canaries."""
 
     key: ShardKey
     interval_ns: int
@@ -67,64 +68,68 @@ class Heartbeat:
 
 
 class Canaries:
-    """`clock` is the wall's, `steady` is set by no time server."""
+    """The canaries expected from every shard, and their latest successes."""
 
     def __init__(self, *, clock: Callable[[], int], steady: Callable[[], int]) -> None:
+        """`clock` labels successes; `steady` times them and is never set by a time server."""
         self._clock = clock
         self._steady = steady
         self._expected: dict[tuple[ShardKey, str], _Expected] = {}  # by shard and process
         self._latest: dict[ShardKey, Success] = {}
-        self._burning: dict[str, tuple[ShardKey, str, CanaryFire]] = {}  # reports that raised an alarm, not durable yet
+        # Reports that raised an alarm and are not durable yet, by their ids: shard, process, canary.
+        self._alarms: dict[str, tuple[ShardKey, str, CanaryFire]] = {}
         self.delays = {kind: LatencyHistogram(BOUNDS) for kind in KINDS}
         self.received = 0  # reports
-        self.late = 0  # alarms past their bound
-        self.unasked = 0  # processes beyond CAPACITY that told of themselves
+        self.late = 0  # alarms past their time limit
+        self.unasked = 0  # processes beyond CAPACITY
 
     def restore(self, stored: Iterable[tuple[str, str, int, int]]) -> None:
-        """Go on from what was stored: fleet, shard, when alarmed, delay."""
-        self._latest.update({ShardKey(fleet, shard): Success(at, delay) for fleet, shard, at, delay in stored})
+        """Restore the latest successes: fleet, shard, time of the alarm, delay."""
+        self._latest.update(
+            {ShardKey(fleet, shard): Success(alarmed_ns, delay_ns) for fleet, shard, alarmed_ns, delay_ns in stored}
+        )
 
     def expect(self, coverage: Coverage) -> None:
-        """Learn from a shard's own report what to expect of it."""
-        place, now = (ShardKey(coverage.fleet, coverage.shard), coverage.canary.process), self._steady()
+        """Update the canaries expected from a shard, from its own coverage report."""
+        process, now = (ShardKey(coverage.fleet, coverage.shard), coverage.canary.process), self._steady()
         if not coverage.canary.interval_ns or coverage.final:
-            self._expected.pop(place, None)
+            self._expected.pop(process, None)
             return
-        expected = self._expected.get(place)
+        expected = self._expected.get(process)
         if expected is None:
             if len(self._expected) >= CAPACITY:
                 self.unasked += 1
                 return
-            expected = self._expected[place] = _Expected(CanaryPlan(), now, now)
+            expected = self._expected[process] = _Expected(CanaryPlan(), now, now)
         if expected.plan != coverage.canary:
-            plan = CanaryPlan()  # of its own: a part of a message keeps all of it in memory, pictures too
+            plan = CanaryPlan()  # a copy: a reference to a part would retain the whole report, with its pictures
             plan.CopyFrom(coverage.canary)
             expected.plan, expected.since_ns, expected.succeeded_ns = plan, now, None
         expected.heard_ns = now
 
     def step(self, item: EvidenceItem, draft: Draft) -> None:
-        """Take a canary's report into the zone of its shard; an alarm becomes part of the transaction."""
+        """Step the hidden zone of a canary's shard; an alarm becomes part of the transaction."""
         self.received += 1
         fire = item.canary
         key = ShardKey(item.fleet, fire.shard)
         expected = self._expected.get((key, fire.process))
         if expected is None:
-            return  # nobody's any more
+            return  # its shard has gone
         if expected.machine is None or expected.fire != item.device:
             expected.fire, expected.machine = item.device, ZoneMachine(item.fleet.partition("/")[0], ZONE)
         before = expected.machine.state
         expected.machine.add_evidence(item, draft.now_ns)
         if expected.machine.state == ZoneState.ALARM and before != ZoneState.ALARM:
-            self._burning[item.id] = key, fire.process, fire
+            self._alarms[item.id] = key, fire.process, fire
             if (delay := max(0, draft.now_ns - fire.lit_ns)) <= fire.within_ns:
                 draft.transaction.canaries[key] = draft.now_ns, delay
 
     def note_durable(self, item: EvidenceItem) -> None:
-        """The transaction that took `item` is durable."""
-        found = self._burning.pop(item.id, None)
-        if found is None:
+        """Record the success of `item`, if it raised an alarm: its transaction is durable."""
+        alarm = self._alarms.pop(item.id, None)
+        if alarm is None:
             return
-        key, process, fire = found
+        key, process, fire = alarm
         now = self._clock()
         delay = max(0, now - fire.lit_ns)
         kind = key.fleet.split("/")[1] if key.fleet.count("/") == 2 else ""
@@ -138,41 +143,50 @@ class Canaries:
             expected.succeeded_ns = self._steady()
 
     def heartbeats(self, stepped_ns: int = 0) -> list[Heartbeat]:
-        """Of every shard that canaries are expected of, by name; of two processes the one that fares worse.
+        """The state of every shard from which canaries are expected, sorted by name.
 
-        Times are on a wall clock that is `stepped_ns` ahead.
+        If a shard has two processes, the more overdue one counts. Times are on the wall clock, `stepped_ns` ahead.
         """
         now = self._steady()
         worst: dict[ShardKey, _Expected] = {}
-        over = self._over(now)
-        for place, expected in self._expected.items():
-            key = place[0]
-            if place not in over and (key not in worst or expected.overdue_ns(now) > worst[key].overdue_ns(now)):
+        ended = self._ended_processes(now)
+        for process, expected in self._expected.items():
+            key = process[0]
+            if process not in ended and (key not in worst or expected.overdue_ns(now) > worst[key].overdue_ns(now)):
                 worst[key] = expected
-        latest = {key: replace(one, alarmed_ns=one.alarmed_ns + stepped_ns) for key, one in self._latest.items()}
+        latest = {
+            key: replace(success, alarmed_ns=success.alarmed_ns + stepped_ns) for key, success in self._latest.items()
+        }
         return [
-            Heartbeat(key, of.plan.interval_ns, of.plan.within_ns, latest.get(key), of.overdue_ns(now) > 0)
-            for key, of in sorted(worst.items())
+            Heartbeat(
+                key,
+                expected.plan.interval_ns,
+                expected.plan.within_ns,
+                latest.get(key),
+                expected.overdue_ns(now) > 0,
+            )
+            for key, expected in sorted(worst.items())
         ]
 
     def tidy(self, draft: Draft, forgotten: Iterable[str]) -> None:
-        """Expect nothing of shards that are gone, or of fleets that are `forgotten`, and forget what they had."""
+        """Drop shards that are gone or of `forgotten` fleets; remove their latest successes after a day."""
         fleets = set(forgotten)
-        for place in [place for place in self._expected if place[0].fleet in fleets] + self._over(self._steady()):
-            self._expected.pop(place, None)
-        kept = {key for key, _ in self._expected}
+        dropped = [process for process in self._expected if process[0].fleet in fleets]
+        for process in dropped + self._ended_processes(self._steady()):
+            self._expected.pop(process, None)
+        remaining = {key for key, _ in self._expected}
         for key, latest in list(self._latest.items()):
-            if key not in kept and draft.now_ns - latest.alarmed_ns > DAY:
+            if key not in remaining and draft.now_ns - latest.alarmed_ns > DAY:
                 del self._latest[key]
                 draft.transaction.canaries[key] = None
 
-    def _over(self, now: int) -> list[tuple[ShardKey, str]]:
-        """Processes that ended without a word: another one has their shard's name, or nobody has it any more."""
+    def _ended_processes(self, now: int) -> list[tuple[ShardKey, str]]:
+        """The processes that ended without a final report: another one replaced them, or their shard is gone."""
         heard: dict[ShardKey, int] = {}
         for (key, _), expected in self._expected.items():
             heard[key] = max(heard.get(key, 0), expected.heard_ns)
         return [
-            place
-            for place, expected in self._expected.items()
-            if now - expected.heard_ns > (REPLACED_NS if heard[place[0]] > expected.heard_ns else GONE_NS)
+            process
+            for process, expected in self._expected.items()
+            if now - expected.heard_ns > (REPLACED_NS if heard[process[0]] > expected.heard_ns else GONE_NS)
         ]

@@ -1,4 +1,4 @@
-"""The alarms that people marked as false: kept, told to the zones' machines and to the shards of their cameras."""
+"""Marks of false alarms: stores them and passes them on to the zones' state machines and to the cameras' shards."""
 
 from collections.abc import Callable, Iterable
 
@@ -11,19 +11,19 @@ from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm
 from embereye.v1.evidence_pb2 import MarkedPlace, MarkedPlaces
 from embereye.zone.false_alarms import strongest
 
-MOST = 1_000  # marks in all: beyond that somebody should look at the detectors, not at the marks
+MAX_MARKS = 1_000  # with more, the detectors need attention, not further marks
 
 
 class UnknownAlarmError(Exception):
-    """There is no such alarm, or nothing of it is kept."""
+    """The alarm does not exist, or none of its signs are stored any more."""
 
 
 class NotMarkedError(Exception):
-    """What was asked for does not fit with what is marked already."""
+    """The alarm is marked already, or there are too many marks."""
 
 
 class FalseAlarms:
-    """Marks alarms and takes marks back. `changed` hears of both, once they hold here."""
+    """All marks of false alarms. Listeners are called after each change."""
 
     def __init__(self, committer: Committer, zones: Zones, history: History) -> None:
         self._committer = committer
@@ -33,7 +33,7 @@ class FalseAlarms:
         self._listeners: set[Callable[[], None]] = set()
 
     def restore(self, marks: Iterable[FalseAlarm]) -> None:
-        """Go on from what was stored."""
+        """Restore the stored marks."""
         for mark in marks:
             self._note(mark)
 
@@ -41,52 +41,53 @@ class FalseAlarms:
         return len(self._marks)
 
     def all(self) -> list[FalseAlarm]:
-        """Every mark, the newest first."""
+        """All marks, newest first."""
         return sorted(self._marks.values(), key=lambda mark: (-mark.time_ns, mark.alarm))
 
     def find(self, alarm: str) -> FalseAlarm | None:
-        """The mark of `alarm`."""
+        """The mark of `alarm`; None if it is not marked."""
         return self._marks.get(alarm)
 
     def places(self, fleet: str) -> MarkedPlaces:
-        """Where cameras of `fleet` ("namespace/kind/name") saw what was marked."""
+        """The regions in pictures of `fleet` ("namespace/kind/name") where marked signs were seen."""
         return MarkedPlaces(
             places=[
-                MarkedPlace(alarm=mark.alarm, device=seen.device, kind=seen.kind, region=seen.region)
+                MarkedPlace(alarm=mark.alarm, device=sign.device, kind=sign.kind, region=sign.region)
                 for mark in self._marks.values()
-                for seen in mark.signs
-                if seen.fleet == fleet and seen.HasField("region")
+                for sign in mark.signs
+                if sign.fleet == fleet and sign.HasField("region")
             ]
         )
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Have `changed` called after every change; returns what ends that."""
+        """Call `changed` after every change; returns a function that ends the subscription."""
         self._listeners.add(changed)
         return lambda: self._listeners.discard(changed)
 
     async def mark(self, by: Principal, alarm: str, reason: str, who: str = "") -> AlarmEvent:
-        """Note that `alarm` was false and why; returns the event, once it is durable.
+        """Mark `alarm` as false; returns the event, once it is durable.
 
-        Raises UnknownAlarmError, NotMarkedError where it is marked already or there are too many marks, and
-        StoreFailingError.
+        Raises UnknownAlarmError, NotMarkedError and StoreFailingError.
         """
-        told = await self._history.alarm_events(alarm)
-        if not told:
+        alarm_events = await self._history.alarm_events(alarm)
+        if not alarm_events:
             raise UnknownAlarmError(f"there is no alarm {alarm[:40]}")
-        key, name = (told[0].namespace, told[0].zone), by.acting_as(who)
+        key, name = (alarm_events[0].namespace, alarm_events[0].zone), by.acting_as(who)
         events: list[AlarmEvent] = []
 
         def step(draft: Draft) -> None:
             if known := self._marks.get(alarm):
                 raise NotMarkedError(f"{known.who} has marked the alarm as false already: {known.reason}")
-            if len(self._marks) >= MOST:
-                raise NotMarkedError(f"{MOST} alarms are marked as false: take some marks back first")
+            if len(self._marks) >= MAX_MARKS:
+                raise NotMarkedError(
+                    f"{MAX_MARKS} alarms are marked as false, no more are possible. Remove some marks."
+                )
             machine = self._zones.touch(draft, key)
-            items = [item for event in told for item in event.contributions]
+            items = [item for event in alarm_events for item in event.contributions]
             if machine.alarm == alarm:
                 items += [contribution.item for contribution in machine.contributions.values()]
             if not (signs := strongest(items)):
-                raise UnknownAlarmError(f"nothing is kept of what was seen in alarm {alarm}")
+                raise UnknownAlarmError(f"alarm {alarm}: its signs are no longer stored")
             mark = FalseAlarm(
                 alarm=alarm, namespace=key[0], zone=key[1], time_ns=draft.now_ns + draft.stepped_ns, who=name,
                 reason=reason, signs=signs,
@@ -101,9 +102,9 @@ class FalseAlarms:
         return events[0]
 
     async def take_back(self, by: Principal, alarm: str, who: str = "") -> AlarmEvent:
-        """Note that `alarm` was no false one; returns the event, once it is durable.
+        """Remove the mark of `alarm`; returns the event, once it is durable.
 
-        Raises UnknownAlarmError where it is not marked, and StoreFailingError.
+        Raises UnknownAlarmError if it is not marked, and StoreFailingError.
         """
         name = by.acting_as(who)
         events: list[AlarmEvent] = []
@@ -127,7 +128,7 @@ class FalseAlarms:
     async def _commit(self, step: Callable[[Draft], None]) -> None:
         try:
             await self._committer.commit(step)
-        finally:  # it may hold also where nobody waits for it any more
+        finally:  # the change may have been applied even if the caller was cancelled
             for changed in list(self._listeners):
                 changed()
 

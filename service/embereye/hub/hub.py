@@ -1,4 +1,14 @@
-"""The hub without its servers: the parts, wired together, and what they do as time passes."""
+"""The hub without its servers: creates the parts, connects them, and drives them as time passes.
+
+Evidence goes to `inbox`, shards' coverage and the operator's rosters to `coverage`. People's actions go to `actions`,
+`false_alarms`, `silences`, `plans` and `overlays`; `access` knows who the people are. All of them change the hub's
+state only in transactions of the `committer`. It stores a batch first, then acknowledges it and publishes its events
+to `feed`. Webhooks and subscriptions read the feed; `history` reads the database.
+
+`open` restores every part from the database. `run` writes, ticks four times a second, checks the database, delivers
+webhooks and prunes. If the database holds something else than this process knows, `run` raises ReloadRequiredError:
+the server then makes a new `Hub`.
+"""
 
 import asyncio
 import contextlib
@@ -36,20 +46,14 @@ from embereye.zone.sentences import duration
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.25
 TIDY_SECONDS = 60.0
-SUSPENDED_NS = SECOND  # from which on it counts that the machine was suspended
-CHECK_SECONDS = 2.0  # between two looks at whether the database can be reached
-ALIVE_SHARED_NS = 100_000_000  # within which all who were told as much get the same sign of life, serialised once
-LEDGER_SECONDS = 10.0  # between two times that the ledgers of the present owners are stored
+SUSPENDED_NS = SECOND  # shortest suspension of the machine that silences and tests take into account
+CHECK_SECONDS = 2.0  # between two checks that the database can be reached
+ALIVE_SHARED_NS = 100_000_000  # how long subscribers at the same cursor share one sign of life, serialised once
+LEDGER_SECONDS = 10.0  # between two writes of the current owners' ledgers
 
 
 class Hub:
-    """`open` it, then `run` it until cancelled. Everything happens on the event loop's thread.
-
-    Shards' evidence goes to `inbox`, their coverage and the operator's rosters to `coverage`, people's actions to
-    `actions`, what they call false to `false_alarms`, what they are not to be notified of to `silences`, and `access`
-    knows who people are; they change `zones` in transactions of the `committer`, which publishes to `feed`. `history`
-    reads.
-    """
+    """The hub's parts. `open` it, then `run` it until cancelled, all on the event loop's thread."""
 
     def __init__(
         self,
@@ -61,10 +65,13 @@ class Hub:
         work: Callable[[], int] = time.thread_time_ns,
         leases: Callable[[], int] = lease_ns,
     ) -> None:
-        """`leases` is what sessions, silences and tests are timed by: steady, also while the machine is suspended."""
+        """Wire the parts.
+
+        `leases` times sessions, silences and tests: a steady clock that also advances while the machine is suspended.
+        """
         self._store = store
-        self._asleep: Callable[[], int] = lambda: leases() - steady()
-        self._slept = self._asleep()  # of that, what has been noted
+        self._suspended_ns: Callable[[], int] = lambda: leases() - steady()
+        self._suspended_seen_ns = self._suspended_ns()  # the part of it that silences and tests know of
         self._retention_ns = retention_ns
         self.timeline = Timeline(clock, steady)
         book = CoverageBook(steady())
@@ -78,7 +85,7 @@ class Hub:
             publish=self._publish,
             publish_unstored=self.feed.publish_unstored,
             begin=self._begin_batch,
-            hold=self._hold,
+            full_state=self._full_state,
         )
         self.canaries = Canaries(clock=self.timeline.now_ns, steady=lambda: steady() - book.unheard)
         self.inbox = EvidenceInbox(self.committer, self.zones, book, self.canaries)
@@ -100,27 +107,27 @@ class Hub:
         self.plans = Plans(self.committer, store)
         self.overlays = Overlays(self.committer)
         self.scaling = Scaling(book)
-        self._alive = 0, Entry(AlarmEvent())  # when the latest sign of life was made, and that
-        self.consumed: list[Position] = []  # of the streams that reports came by, when it was opened
+        self._alive = 0, Entry(AlarmEvent())  # when the latest sign of life was made, and the sign
+        self.consumed: list[Position] = []  # how far each stream of reports had been read when the hub was opened
 
     def trace(self, traces: EvidenceTraces) -> None:
-        """Go on with the traces that reports carry from now on."""
+        """Continue the traces that reports carry from now on."""
         self.inbox.traces = traces
 
     def _begin_batch(self) -> None:
         self.coverage.note_listening()
 
-    def _hold(self) -> Transaction:
-        """All that the hub goes on from and has in memory, for a database that lost some of it."""
+    def _full_state(self) -> Transaction:
+        """The hub's complete in-memory state, to be rewritten after the database lost commits."""
         return Transaction(
-            zones=self.zones.dumped(),
+            zones=self.zones.stored_zones(),
             events=self.feed.newest(),
             newest=self.feed.latest,
             rosters={name: (fleet.derived, fleet.roster()) for name, fleet in self.coverage.book.fleets.items()},
             forgotten=dict.fromkeys(self.coverage.book.forgotten, True),
             access=self.access.held(),
-            subscriptions={one.name: one for one in self.subscriptions.all()},
-            webhooks=WebhookChanges({one.options.name: one.position for one in self.webhooks.all()}),
+            subscriptions={subscription.name: subscription for subscription in self.subscriptions.all()},
+            webhooks=WebhookChanges({webhook.options.name: webhook.position for webhook in self.webhooks.all()}),
             false_alarms={mark.alarm: mark for mark in self.false_alarms.all()},
             silences={silence.id: silence for silence in self.silences.all()},
             overlays=dict(self.overlays.all()),
@@ -135,11 +142,11 @@ class Hub:
         traces.note_published(began, now_ns())
 
     async def open(self) -> None:
-        """Go on from what the store holds. UserError where that cannot be read, or another hub has it."""
+        """Restore every part from the store. UserError if the store cannot be read, or another hub has it."""
         stored = await self._store.open()
         if ahead := self.timeline.resume(stored.latest_ns):
             logger.warning(
-                "the clock is %s %s what this hub stored last: that time does not count, nothing is forgotten for it",
+                "clock: %s %s the newest time that this hub stored: the jump is ignored and expires no history",
                 duration(abs(ahead)), "ahead of" if ahead > 0 else "behind",
             )  # fmt: skip
         self.committer.restore(stored.recent)
@@ -164,13 +171,13 @@ class Hub:
 
     @property
     def unreadable(self) -> int:
-        """What was stored and could not be read: it was passed over."""
+        """The number of stored rows that could not be read and were skipped."""
         return self._store.unreadable + self.zones.unreadable
 
     async def run(self) -> None:
-        """Write, let time pass and forget the oldest, until cancelled; if one of these fails, all end.
+        """Write, let time pass and prune until cancelled; if one of these fails, all end.
 
-        ReloadRequiredError where what the hub knows is no longer what the database holds: another hub is to be made.
+        ReloadRequiredError if the database no longer contains the state that the hub has in memory: make a new hub.
         """
         try:
             await self._run()
@@ -190,18 +197,18 @@ class Hub:
                 self.history.prune(self.committer, self._retention_ns, self.timeline.now_ns), name="hub-prune"
             )
 
-    def alive(self, cursor: int) -> Entry:
-        """That the hub is there, for a subscriber that was told all up to `cursor`; why says what is not stored."""
+    def sign_of_life(self, cursor: int) -> Entry:
+        """The event that tells a subscriber at `cursor` that the hub runs; its `why` says why nothing is stored."""
         at_ns, why = self.timeline.now_ns(), self.committer.failing
-        made_ns, told = self._alive
-        if (told.event.cursor, told.event.why) != (cursor, why) or at_ns - made_ns > ALIVE_SHARED_NS:
+        made_ns, entry = self._alive
+        if (entry.event.cursor, entry.event.why) != (cursor, why) or at_ns - made_ns > ALIVE_SHARED_NS:
             time_ns = at_ns + self.timeline.stepped_ns()
-            told = Entry(AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=cursor, time_ns=time_ns, why=why))
-            self._alive = at_ns, told
-        return told
+            entry = Entry(AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=cursor, time_ns=time_ns, why=why))
+            self._alive = at_ns, entry
+        return entry
 
     async def pass_time(self) -> None:
-        """What happens every tick: signs and silences end, devices go dark or come back. Raises StoreFailingError."""
+        """Do one tick now: end signs and silences, open and clear devices' faults. Raises StoreFailingError."""
         self.coverage.note_listening()
         await self.committer.commit(self._pass_time)
 
@@ -211,15 +218,15 @@ class Hub:
         self.silences.pass_time(draft)
 
     def _note_suspended(self) -> None:
-        """Have what people gave a time to end in that time; no sign ages while the machine is suspended."""
-        slept = self._asleep() - self._slept
-        if slept >= SUSPENDED_NS:
-            self._slept += slept
-            self.silences.note_suspended(slept)
-            self.zones.note_suspended(slept)
+        """Count a suspension of the machine towards silences and tests, but not towards the age of signs."""
+        new_ns = self._suspended_ns() - self._suspended_seen_ns
+        if new_ns >= SUSPENDED_NS:
+            self._suspended_seen_ns += new_ns
+            self.silences.note_suspended(new_ns)
+            self.zones.note_suspended(new_ns)
 
     async def _check_store(self) -> None:
-        """Notice that the database is gone also while nothing is to be written; the committer has it recover."""
+        """Notice a lost database even while nothing is to be written; the committer then reconnects."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
@@ -228,7 +235,7 @@ class Hub:
                 self.committer.note_failing(str(error))
 
     async def _tick(self) -> None:
-        tidied = kept = time.monotonic()
+        tidied = ledgers_stored = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.coverage.note_listening()
@@ -239,6 +246,6 @@ class Hub:
                 self.committer.enqueue(Step(lambda draft: self.canaries.tidy(draft, self.coverage.book.forgotten)))
                 self.coverage.tidy()
                 self.access.tidy()
-            if now - kept > LEDGER_SECONDS:
-                kept = now
-                self.coverage.keep_ledgers()
+            if now - ledgers_stored > LEDGER_SECONDS:
+                ledgers_stored = now
+                self.coverage.store_ledgers()

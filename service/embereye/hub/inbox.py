@@ -1,4 +1,10 @@
-"""Evidence that shards report, from its arrival to its acknowledgement."""
+"""The inbox for evidence: queues shards' reports, steps their zones, and acknowledges each once it is durable.
+
+A report has an id. It steps its zone once, however often it is sent. The committer applies a batch of reports, writes
+them in one transaction, and only then calls their `on_durable`. If too much waits (`MAX_PENDING`,
+`MAX_PENDING_BYTES`), a report is not acknowledged, so its shard sends it again later. Its zone is stepped all the same
+(`show_unstored`), so that people see the alarm while the database is down.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,18 +23,18 @@ from embereye.zone.state import key_of
 
 MAX_PENDING = 20_000  # reports that wait to be written
 MAX_PENDING_BYTES = 64 * MIB
-MAX_SHOWN = 200_000  # reports that a transaction has: beyond, none is shown that is turned away
-NO_ZONE = "unassigned"  # of evidence that names no zone and comes from an undeclared device
+MAX_SHOWN = 200_000  # reports in the open transaction; beyond it, reports that find no room are not shown either
+NO_ZONE = "unassigned"  # zone of evidence that names none and comes from an undeclared device
 
 
 @dataclass
 class InboxCounters:
-    """Plain slots, read when metrics are scraped."""
+    """Numbers of reports since the start, read when metrics are scraped."""
 
     received: int = 0
     duplicate: int = 0
     unusable: int = 0
-    refused: int = 0  # kept away while the store could not write
+    refused: int = 0  # for lack of room, while the store could not write
 
 
 @dataclass
@@ -39,7 +45,7 @@ class _Report:
     item: EvidenceItem
     size: int  # bytes
     on_durable: Callable[[str], None]
-    position: Position | None = None  # of the message that brought it; None: its shard did
+    position: Position | None = None  # of its message in NATS; None: its shard called the hub
     awaited: bool = True
 
     @property
@@ -47,7 +53,7 @@ class _Report:
         return self.item.id
 
     def apply(self, draft: Draft) -> None:
-        if self.position is not None:  # also where the rest fails: it would fail again
+        if self.position is not None:  # even if applying it fails below: it would fail again
             draft.transaction.consumed = self.position
         if is_canary(self.item.device):
             self.inbox.canaries.step(self.item, draft)
@@ -64,11 +70,11 @@ class _Report:
 
 
 @dataclass
-class _Shown:
-    """A report that is turned away: its zone is stepped all the same.
+class _UnstoredReport:
+    """A report that found no room: it steps its zone, but its shard has to send it again.
 
-    Where that has a zone tell something, the report is known when it comes again. Otherwise it is forgotten: as it says
-    what others said before it, it changes nothing when it comes again, and there may be any number of such reports.
+    If the step makes events, the report's id is stored, so that the copy counts as a duplicate. Otherwise the report
+    is dropped: applying it again changes nothing, and there may be any number of such reports.
     """
 
     inbox: "EvidenceInbox"
@@ -80,14 +86,14 @@ class _Shown:
         return self.item.id
 
     def apply(self, draft: Draft) -> None:
-        self.inbox.step_zone(self.item, draft, shown=True)
+        self.inbox.step_zone(self.item, draft, unstored=True)
 
     def finish(self, error: Exception | None) -> None:
         pass
 
 
 class EvidenceInbox:
-    """Bounds how much evidence waits, and steps the zone of each report once, however often it is sent."""
+    """Bounds the evidence that waits, and steps each report's zone once, however often the report is sent."""
 
     def __init__(self, committer: Committer, zones: Zones, book: CoverageBook, canaries: Canaries) -> None:
         self.canaries = canaries
@@ -100,17 +106,18 @@ class EvidenceInbox:
         self.counters = InboxCounters()
 
     def has_room(self) -> bool:
-        """Whether another report may wait to be written."""
+        """True if another report may wait to be written."""
         return self._pending < MAX_PENDING and self._pending_bytes < MAX_PENDING_BYTES
 
     async def wait_for_room(self) -> None:
-        """Wait until there may be room: a batch is durable, or nothing can be written."""
+        """Wait until a batch is durable, or cannot be written: there may be room then."""
         await self._committer.batch_written()
 
     def admit(self, item: EvidenceItem, on_durable: Callable[[str], None], position: Position | None = None) -> None:
-        """Have `item` stored and its zone stepped; `on_durable(id)` is called once it is committed, now or before.
+        """Queue `item` to be stored and to step its zone; `on_durable(id)` is called once it is committed.
 
-        With the same transaction the stream is consumed up to `position`.
+        A duplicate is acknowledged the same way. The same transaction records that the stream was read up to
+        `position`.
         """
         self.counters.received += not is_canary(item.device)
         size = item.ByteSize()
@@ -123,22 +130,22 @@ class EvidenceInbox:
         self._committer.enqueue(_Report(self, item, size, on_durable, position))
 
     def show_unstored(self, item: EvidenceItem) -> None:
-        """There is no room for `item`, which its sender has to keep; an alarm is told, without its picture.
+        """Step the zone of `item`, for which there is no room, without its picture; its shard sends it again later.
 
-        Where pictures take all the room, there would be no alarm any more until the database is mended.
+        Without this, pictures that fill the inbox would hide every new alarm until the database works again.
         """
         self.counters.refused += 1
-        if not is_canary(item.device) and self._committer.held < MAX_SHOWN:
+        if not is_canary(item.device) and self._committer.open_reports < MAX_SHOWN:
             item.ClearField("snapshot")
-            self._committer.enqueue(_Shown(self, item))
+            self._committer.enqueue(_UnstoredReport(self, item))
 
     def release(self, size: int) -> None:
-        """A report of `size` bytes waits no more."""
+        """Free the room of a report of `size` bytes."""
         self._pending -= 1
         self._pending_bytes -= size
 
-    def step_zone(self, item: EvidenceItem, draft: Draft, *, shown: bool = False) -> None:
-        """Step the zone of `item`, unless it was committed before; `shown`: it is not kept, as in `_Shown`."""
+    def step_zone(self, item: EvidenceItem, draft: Draft, *, unstored: bool = False) -> None:
+        """Step the zone of `item`, unless it was committed before; with `unstored` as in `_UnstoredReport`."""
         if item.id in draft.known:
             self.counters.duplicate += 1
             return
@@ -146,7 +153,7 @@ class EvidenceInbox:
         announced = machine.announced_levels.get(key_of(item), 0)
         events = machine.add_evidence(item, draft.now_ns)
         self._zones.add_events(draft, events)
-        if shown and not events:
+        if unstored and not events:
             return
         draft.known.add(item.id)
         draft.transaction.evidence.append((item.id, draft.now_ns))
@@ -159,5 +166,5 @@ class EvidenceInbox:
     def _zone_of(self, item: EvidenceItem) -> str:
         if item.zone:
             return item.zone
-        found = self._book.find(item.fleet, item.device)
-        return found[1].device.zone if found and found[1].device.zone else NO_ZONE
+        declared = self._book.find(item.fleet, item.device)
+        return declared[1].device.zone if declared and declared[1].device.zone else NO_ZONE

@@ -1,4 +1,9 @@
-"""The hub's process: its servers around one `Hub`."""
+"""The hub's process: one `Hub` and the servers around it.
+
+`serve` is a loop over three states. A replica (started with --advertise) first stands by: it forwards connections to
+the owner of the database until there is none. Then it becomes the owner, creates a `Hub` and serves it. If the
+database changes under the hub (ReloadRequiredError), it starts over. A hub without replicas is always the owner.
+"""
 
 import asyncio
 import contextlib
@@ -63,39 +68,39 @@ if TYPE_CHECKING:
     from embereye.hub.oidc.provider import Provider
 
 logger = logging.getLogger(__name__)
-STOP_SECONDS = 0.2  # for calls that do not end by themselves
+STOP_SECONDS = 0.2  # how long open calls get to end when the hub stops
 
 
 @dataclass(frozen=True)
 class HubOptions:
-    """How a hub was started."""
+    """A hub's command-line options."""
 
     data: Path  # folder of the database and of clips
     host: str
     grpc_port: int
     http_port: int
-    metrics_port: int  # of /metrics and /healthz alone, without a token; 0: none
-    admin_token_file: Path  # made where it does not exist
-    retention_ns: int  # how long history is kept
+    metrics_port: int  # serves only /metrics and /healthz, without a token; 0: none
+    admin_token_file: Path  # created if it does not exist
+    retention_ns: int  # how long history is retained
     clips_bytes: int  # room for clips
-    outer_host: str = ""  # where people reach its gRPC and HTTP ports; empty: `host`
-    control_port: int = 0  # where shards and the operator call
-    tls: Path | None = None  # folder of the certificate that people are shown; None: they are served without TLS
-    identity: Path | None = None  # folder of its certificate; None: control is served on loopback alone
+    outer_host: str = ""  # address of the gRPC and HTTP ports for people; empty: `host`
+    control_port: int = 0  # for shards and the operator
+    tls: Path | None = None  # folder of the certificate for people; None: no TLS
+    identity: Path | None = None  # folder of its certificate; None: the control port listens on loopback only
     database: str = ""  # address of a PostgreSQL, as in `open_database`; '': SQLite in `data`
-    advertise: str = ""  # where other replicas on the same database reach this one; '': there are none
-    hosts: AllowedHosts = field(default_factory=AllowedHosts)  # names that browsers may call it by
+    advertise: str = ""  # this replica's address for other replicas on the same database; '': there are none
+    hosts: AllowedHosts = field(default_factory=AllowedHosts)  # host names that browsers may use for it
     webhooks: Sequence[WebhookOptions] = ()
-    mqtt: MqttOptions | None = None  # the broker that is told what zones and devices are; None: none is
-    oidc: ProviderOptions | None = None  # the identity provider that people may sign in with
-    association_port: int = 0  # where who needs the latency comes by associations; 0: nobody does
-    namespaces: Sequence[str] = ()  # whose shards may report; none: all
-    association_socket: Path | None = None  # the same on this machine, by a Unix socket
-    bus: BusOptions | None = None  # the NATS that evidence comes by; None: it is acknowledged by the database alone
+    mqtt: MqttOptions | None = None  # broker to which states of zones and devices are published; None: no broker
+    oidc: ProviderOptions | None = None  # identity provider for people's sign-in; None: no sign-in through a provider
+    association_port: int = 0  # for clients that need low latency, by associations; 0: none
+    namespaces: Sequence[str] = ()  # namespaces of the shards that may report; none: all
+    association_socket: Path | None = None  # Unix socket for associations from this machine
+    bus: BusOptions | None = None  # NATS that carries evidence; None: only the database acknowledges evidence
 
     @property
-    def place(self) -> str:
-        """What other replicas are told of this one while it owns the database; '' where there are none."""
+    def advertisement(self) -> str:
+        """The address that other replicas read while this one owns the database; '' if there are no replicas."""
         if not self.advertise:
             return ""
         ports = {"grpc": self.grpc_port, "control": self.control_port, "http": self.http_port,
@@ -104,14 +109,14 @@ class HubOptions:
 
 
 async def serve(options: HubOptions, stop: asyncio.Event) -> int:
-    """Run a hub until `stop` is set; returns the exit code. UserError where its folder or a port cannot be had."""
+    """Run a hub until `stop` is set; returns the exit code. UserError if its folder or a port cannot be used."""
     while True:
         if options.advertise and not await _stand_by(options, stop):
             return 0
         try:
-            return await _own(options, stop)
+            return await _serve_as_owner(options, stop)
         except ReloadRequiredError as error:
-            logger.warning("beginning anew: %s", error)
+            logger.warning("reloading: %s", error)
         except OwnedError as error:
             if not options.advertise:
                 raise
@@ -119,27 +124,27 @@ async def serve(options: HubOptions, stop: asyncio.Event) -> int:
 
 
 async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
-    """Pass everything on to the replica that owns the database, until this one may; False where `stop` was set."""
-    # It loads psycopg, which a hub without PostgreSQL has no use for.
+    """Forward connections to the replica that owns the database until there is none; False if `stop` was set."""
+    # Imported here because it loads psycopg, which a hub without PostgreSQL does not need.
     from embereye.hub.standby import Forwarder, Listen, stand_by
 
     control = options.host if options.identity else LOOPBACK
-    places = [
+    listens = [
         Listen(options.host, options.grpc_port, "grpc"),
         Listen(control, options.control_port, "control"),
         Listen(options.host, options.http_port, "http"),
     ]
     if options.association_port:
-        places.append(Listen(options.outer_host or options.host, options.association_port, "association"))
+        listens.append(Listen(options.outer_host or options.host, options.association_port, "association"))
     registry, bus = CollectorRegistry(), _bus(options)
     registry.register(BusMetrics(bus))
     runtime = RuntimeMetrics(registry)
     credentials = Credentials(options.identity) if options.identity and bus else None
-    absent: dict[str, int] = {}
-    forwarder = Forwarder(absent=absent)
+    fallback: dict[str, int] = {}
+    forwarder = Forwarder(fallback=fallback)
 
     def not_ready() -> str:
-        # Whoever takes evidence is of use to shards.
+        # A replica that accepts evidence is ready for shards.
         return "" if forwarder.owner or (bus and not bus.failing) else "no hub owns the database yet"
 
     pages = metrics_pages(registry, not_ready=not_ready)
@@ -148,11 +153,11 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
         async with contextlib.AsyncExitStack() as stack, Tasks() as tasks:
             tasks.start(runtime.run(), name="event-loop-lag")
             if bus:
-                absent["control"] = await stack.enter_async_context(_absent(options, bus, credentials))
+                fallback["control"] = await stack.enter_async_context(_control_without_owner(options, bus, credentials))
                 tasks.start(bus.run(), name="bus")
             if credentials:
                 tasks.start(credentials.follow(), name="follow-identity")
-            return await stand_by(lambda: read_address(options.database), places, forwarder, stop)
+            return await stand_by(lambda: read_address(options.database), listens, forwarder, stop)
     except OSError as error:
         raise UserError(f"cannot listen: {error.strerror or error}") from error
     finally:
@@ -161,8 +166,10 @@ async def _stand_by(options: HubOptions, stop: asyncio.Event) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def _absent(options: HubOptions, bus: "JetStreamBus", credentials: Credentials | None) -> AsyncIterator[int]:
-    """The port on loopback that serves control while nobody owns the database."""
+async def _control_without_owner(
+    options: HubOptions, bus: "JetStreamBus", credentials: Credentials | None
+) -> AsyncIterator[int]:
+    """Serve the control calls while no hub owns the database; yields the port on loopback."""
     from embereye.hub.services import absent
 
     evidence = absent.EvidenceInAbsence(bus)
@@ -179,8 +186,8 @@ async def _absent(options: HubOptions, bus: "JetStreamBus", credentials: Credent
         await control.stop(STOP_SECONDS)
 
 
-async def _own(options: HubOptions, stop: asyncio.Event) -> int:
-    store = StoreThreads(options.data, options.database, options.place)
+async def _serve_as_owner(options: HubOptions, stop: asyncio.Event) -> int:
+    store = StoreThreads(options.data, options.database, options.advertisement)
     hub = Hub(store, retention_ns=options.retention_ns)
     clips = ClipStore(
         options.data / "clips", capacity=options.clips_bytes, recordings_ns=options.retention_ns,
@@ -204,7 +211,7 @@ async def _own(options: HubOptions, stop: asyncio.Event) -> int:
 def _provider(options: HubOptions) -> "Provider | None":
     if options.oidc is None:
         return None
-    # It loads cryptography, 12 MB, which a hub without a provider has no use for.
+    # Imported here because it loads cryptography, 12 MB, which a hub without a provider does not need.
     from embereye.hub.oidc.provider import Provider
 
     return Provider(options.oidc)
@@ -216,19 +223,19 @@ def _publisher(options: HubOptions, hub: Hub) -> "MqttPublisher | None":
     try:
         from embereye.hub.mqtt.publisher import MqttPublisher
     except ImportError as error:
-        raise UserError(f"--mqtt-broker takes aiomqtt: pip install 'embereye[mqtt]' ({error})") from error
+        raise UserError(f"--mqtt-broker needs aiomqtt: pip install 'embereye[mqtt]' ({error})") from error
     return MqttPublisher(options.mqtt, hub.zones, hub.coverage.book, hub.feed)
 
 
 def _bus(options: HubOptions, hub: Hub | None = None) -> "JetStreamBus | None":
-    """The way of evidence through NATS, where there is one; `hub` consumes it."""
+    """The bus for evidence through NATS, if it is configured; `hub` consumes its stream."""
     if options.bus is None:
         return None
     try:
         from embereye.hub.bus.intake import StreamIntake
         from embereye.hub.bus.jetstream import JetStreamBus
     except ImportError as error:
-        raise UserError(f"--nats takes nats-py: pip install 'embereye[nats]' ({error})") from error
+        raise UserError(f"--nats needs nats-py: pip install 'embereye[nats]' ({error})") from error
     return JetStreamBus(options.bus, StreamIntake(hub, options.bus.stream) if hub else None)
 
 
@@ -289,19 +296,19 @@ async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.
         )  # fmt: skip
         await first_of(stop.wait(), _ended(running), tasks.failed.wait())
         failed = tasks.failed.is_set()
-        anew = running.result() if running.done() and not failed else None
+        reload_required = running.result() if running.done() and not failed else None
         await asyncio.gather(grpc.set_serving(False), control.set_serving(False))
         evidence.close()
         hub.feed.close()
         await associations.close("the hub stops: dial again")
         if metrics:
             metrics.close()
-        told = [mqtt.stop(STOP_SECONDS)] if mqtt else []
-        await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup(), *told)
+        mqtt_stops = [mqtt.stop(STOP_SECONDS)] if mqtt else []
+        await asyncio.gather(grpc.stop(STOP_SECONDS), control.stop(STOP_SECONDS), web.cleanup(), *mqtt_stops)
         if not await hub.committer.flush(STOP_SECONDS):
-            logger.warning("the hub ends before everything is stored; shards keep what was not acknowledged")
-    if anew:
-        raise anew
+            logger.warning("the hub stops before everything is stored; shards send unacknowledged evidence again")
+    if reload_required:
+        raise reload_required
     return int(failed)
 
 
@@ -313,7 +320,7 @@ async def _listen(associations: Associations, options: HubOptions, tls: ServerTl
 
 
 async def _run(hub: Hub) -> ReloadRequiredError | None:
-    """Run `hub`, whose servers are there, until it has to begin anew, which is no failure of its own."""
+    """Run `hub`; returns ReloadRequiredError if it has to be replaced by a new one."""
     freeze_heap()
     try:
         async with beside(collect_garbage(), name="collect-garbage"):

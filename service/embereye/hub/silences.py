@@ -1,4 +1,8 @@
-"""Silences: who keeps notifications of a zone or device back, why, and until when. `zone/silences.py` says of what."""
+"""Silences: pause notifications of a zone or device until a given time. `zone/silences.py` decides which ones.
+
+A silence ends when its time is over, or when a person ends it. Begin and end are events of the zone. When a silence
+ends, everything that it covered and that still applies is published again, so that people learn of it.
+"""
 
 import secrets
 from collections.abc import Iterable
@@ -12,8 +16,8 @@ from embereye.units import MINUTE
 from embereye.v1.alarms_pb2 import AlarmEvent, Silence
 from embereye.zone.sentences import duration
 
-MOST = 1_000  # at a time
-MAX_MINUTES = 24 * 60  # beyond a day somebody has to say again that it is meant
+MAX_SILENCES = 1_000  # at the same time
+MAX_MINUTES = 24 * 60  # for longer, a person has to confirm it every day
 
 
 class UnknownSilenceError(Exception):
@@ -25,19 +29,16 @@ class TooManySilencesError(Exception):
 
 
 class Silences:
-    """Begins silences and ends them, by a person's word or when their time is over; each is an event of its zone.
-
-    When one ends, what it covered and is still so is told anew: what nobody was notified of must not stay unknown.
-    """
+    """All silences, by id. Their times are on the hub's timeline."""
 
     def __init__(self, committer: Committer, zones: Zones, book: CoverageBook) -> None:
         self._committer = committer
         self._zones = zones
         self._book = book
-        self._silences: dict[str, Silence] = {}  # by id; their times are on the hub's timeline
+        self._silences: dict[str, Silence] = {}  # by id
 
     def restore(self, silences: Iterable[Silence]) -> None:
-        """Go on from what was stored."""
+        """Restore the stored silences."""
         for silence in silences:
             self._note(silence)
 
@@ -45,37 +46,37 @@ class Silences:
         return len(self._silences)
 
     def all(self, stepped_ns: int = 0) -> list[Silence]:
-        """Every silence, the one that ends first before the others; times on a wall clock that is so far ahead."""
-        found = []
-        for silence in sorted(self._silences.values(), key=lambda one: (one.until_ns, one.id)):
-            told = Silence()
-            told.CopyFrom(silence)
-            told.since_ns += stepped_ns
-            told.until_ns += stepped_ns
-            found.append(told)
-        return found
+        """All silences, the first to end first; times are on the wall clock, `stepped_ns` ahead."""
+        copies = []
+        for silence in sorted(self._silences.values(), key=lambda silence: (silence.until_ns, silence.id)):
+            copy = Silence()
+            copy.CopyFrom(silence)
+            copy.since_ns += stepped_ns
+            copy.until_ns += stepped_ns
+            copies.append(copy)
+        return copies
 
     async def begin(
         self, by: Principal, namespace: str, zone: str, *, reason: str, minutes: int, device: str = "", who: str = ""
     ) -> AlarmEvent:
-        """Silence a zone, or `device` in it, for so many minutes, in place of a silence of the same that there is.
+        """Silence a zone, or `device` in it, for `minutes`; replaces an existing silence of the same.
 
-        Returns the event, once it is durable. Raises UnknownSilenceError, TooManySilencesError, StoreFailingError and,
-        where there is no reason or `minutes` is not from 1 to MOST_MINUTES, ValueError.
+        Returns the event, once it is durable. Raises UnknownSilenceError, TooManySilencesError, StoreFailingError, and
+        ValueError if there is no reason or `minutes` is not from 1 to MAX_MINUTES.
         """
         if not reason.strip():
-            raise ValueError("reason is empty: say why nobody is to be notified")
+            raise ValueError("reason: is empty. Say why nobody is to be notified.")
         if not 1 <= minutes <= MAX_MINUTES:
             raise ValueError(f"minutes: {minutes} is not from 1 to {MAX_MINUTES}")
         self._check(namespace, zone, device)
         name, key, events = by.acting_as(who), (namespace, zone), list[AlarmEvent]()
 
         def step(draft: Draft) -> None:
-            before = next((one for one in self._of(key) if one.device == device), None)
-            if before is None and len(self._silences) >= MOST:
-                raise TooManySilencesError(f"there are {MOST} silences already: end some first")
-            if before is not None:
-                self._forget(draft, before)
+            existing = next((silence for silence in self._in_zone(key) if silence.device == device), None)
+            if existing is None and len(self._silences) >= MAX_SILENCES:
+                raise TooManySilencesError(f"there are {MAX_SILENCES} silences already. End some first.")
+            if existing is not None:
+                self._forget(draft, existing)
             machine = self._zones.touch(draft, key)
             silence = Silence(
                 id=secrets.token_hex(8), namespace=namespace, zone=zone, device=device, who=name, reason=reason.strip(),
@@ -107,21 +108,21 @@ class Silences:
         await self._committer.commit(step)
         return events[0]
 
-    def note_suspended(self, slept_ns: int) -> None:
-        """The machine was suspended for so long, which the hub's timeline does not count, but people do.
+    def note_suspended(self, suspended_ns: int) -> None:
+        """Shorten silences by the time that this computer was suspended: the hub's timeline does not count it.
 
-        What is stored stays as it is: a hub that starts goes by the wall clock.
+        The stored silences remain unchanged, because a hub that starts uses the wall clock.
         """
         for silence in list(self._silences.values()):
             earlier = Silence()
             earlier.CopyFrom(silence)
-            earlier.since_ns -= slept_ns
-            earlier.until_ns -= slept_ns
+            earlier.since_ns -= suspended_ns
+            earlier.until_ns -= suspended_ns
             self._note(earlier)
 
     def pass_time(self, draft: Draft) -> None:
-        """End what is over."""
-        for silence in [one for one in self._silences.values() if one.until_ns <= draft.now_ns]:
+        """End the silences whose time is over."""
+        for silence in [silence for silence in self._silences.values() if silence.until_ns <= draft.now_ns]:
             why = f"the silence of {_subject(silence)} by {silence.who} ({silence.reason}) is over"
             self._end(draft, silence, "", why)
 
@@ -134,7 +135,7 @@ class Silences:
         ):
             raise UnknownSilenceError(f"no device {device[:80]} is declared in zone {namespace}/{zone}")
 
-    def _of(self, key: ZoneKey) -> list[Silence]:
+    def _in_zone(self, key: ZoneKey) -> list[Silence]:
         return list(self._zones.silences.get(key, {}).values())
 
     def _end(self, draft: Draft, silence: Silence, who: str, why: str) -> list[AlarmEvent]:

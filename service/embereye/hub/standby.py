@@ -1,6 +1,9 @@
-"""A replica of the hub that does not own the database: it passes every connection on to the one that does.
+"""Standby: a replica that does not own the database forwards every connection to the owner.
 
-When that one is gone, whichever replica notices first goes on from what is stored.
+`stand_by` reads the owner from the database five times a second, in a thread. The `Forwarder` listens on the hub's
+ports and connects each client to the same port of the owner. When there is no owner any more, `stand_by` returns, and
+the first replica to lock the database becomes the owner. While the database cannot be read, forwarding continues to the
+last known owner. Ports in `fallback`, served by this process, take the connections of a role while no owner answers.
 """
 
 import asyncio
@@ -22,50 +25,50 @@ from embereye.process.tasks import beside
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2  # between two looks at who owns the database
-PATIENCE_SECONDS = 5.0  # with a database that does not answer, before it is dialled anew
-INTERRUPT_SECONDS = 0.5  # between two attempts to break off a look
+POLL_SECONDS = 0.2  # between two reads of the database's owner
+PATIENCE_SECONDS = 5.0  # how long a read may take before it is interrupted and the database connected again
+INTERRUPT_SECONDS = 0.5  # between two attempts to interrupt a read
 RETURN_SECONDS = 0.5  # between two attempts to reach an owner that did not answer
-DIAL_SECONDS = 2.0  # to reach the owner
-CHUNK = 64 * 1024  # bytes passed on at once
-MOST = 10_000  # connections that are passed on
+DIAL_SECONDS = 2.0  # for connecting to the owner
+CHUNK = 64 * 1024  # bytes copied at once
+MAX_CONNECTIONS = 10_000  # forwarded at the same time
 
 
 @dataclass(frozen=True)
 class Listen:
-    """Where connections are taken, and which of the owner's ports they are for."""
+    """An address to listen on, and the role of the owner's port to forward to."""
 
     host: str
     port: int
-    role: str  # of the port: grpc, control, http
+    role: str  # grpc, control, http or association
 
 
 class Forwarder:
-    """Passes connections on to the owner. One that the owner does not answer is closed: its client dials again.
+    """Forwards connections to the owner. If the owner does not answer, a connection is closed: its client redials.
 
-    So are those beyond what `most` allows, and beyond half of that from one address: each takes two descriptors, and
-    what looks at the database, and answers probes, needs some as well.
+    Connections beyond `most`, or beyond half of it from one address, are closed too: each uses two descriptors, and
+    reading the database and answering probes needs some as well.
     """
 
-    def __init__(self, most: int = 0, absent: Mapping[str, int] | None = None) -> None:
-        """`most` is the number of connections in all, by default as many as leave half of the descriptors.
+    def __init__(self, most: int = 0, fallback: Mapping[str, int] | None = None) -> None:
+        """`most` limits the connections; by default they may use half of the process's descriptors.
 
-        `absent` has the ports of this machine that serve a role while no owner can be reached.
+        `fallback` maps a role to a port of this process that serves it while the owner cannot be reached.
         """
-        self._most = most or min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-        self._absent = {} if absent is None else absent
+        self._most = most or min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._fallback = {} if fallback is None else fallback
         self._owner: Owner | None = None
         self._open: set[asyncio.StreamWriter] = set()
-        self._without_owner: set[asyncio.StreamWriter] = set()  # those that `absent` serves
-        self._places: Counter[str] = Counter()  # that connections come from
+        self._on_fallback: set[asyncio.StreamWriter] = set()  # connections that `fallback` serves
+        self._clients: Counter[str] = Counter()  # open connections by client address
 
     @property
     def owner(self) -> Owner | None:
-        """Whom connections are passed on to; None: nobody is known."""
+        """The owner to which connections are forwarded; None if none is known."""
         return self._owner
 
     def follow(self, owner: Owner | None) -> None:
-        """Pass connections on to `owner` from now on, and end those that went elsewhere."""
+        """Forward new connections to `owner`, and close those to another one."""
         if owner == self._owner:
             return
         self._owner = owner
@@ -73,66 +76,66 @@ class Forwarder:
             writer.transport.abort()
 
     async def return_to_owner(self) -> None:
-        """End what `absent` serves as soon as the owner can be reached after all; until cancelled."""
+        """Close connections on `fallback` as soon as the owner can be reached again; until cancelled."""
         while True:
             await asyncio.sleep(RETURN_SECONDS)
-            if self._owner is None or not self._without_owner:
+            if self._owner is None or not self._on_fallback:
                 continue
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(DIAL_SECONDS):
                     _, probe = await asyncio.open_connection(self._owner.host, self._owner.ports["control"])
                 probe.transport.abort()
-                for writer in list(self._without_owner):
+                for writer in list(self._on_fallback):
                     writer.transport.abort()
 
     @contextlib.asynccontextmanager
-    async def listening(self, places: Sequence[Listen]) -> AsyncIterator[None]:
-        """Take connections at `places` while this is entered; OSError where one cannot be had."""
+    async def listening(self, listens: Sequence[Listen]) -> AsyncIterator[None]:
+        """Accept connections at `listens` inside the block; OSError if an address cannot be used."""
         async with contextlib.AsyncExitStack() as stack:
-            for place in places:
-                take = partial(self._pass_on, place.role)
-                server = await asyncio.start_server(take, all_interfaces(place.host), place.port)
+            for listen in listens:
+                forward = partial(self._forward, listen.role)
+                server = await asyncio.start_server(forward, all_interfaces(listen.host), listen.port)
                 stack.callback(server.close)
             try:
                 yield
             finally:
                 self.follow(None)
 
-    async def _pass_on(self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        owner, ends = self._owner, [writer]
-        place = place_of((writer.get_extra_info("peername") or ("",))[0])
+    async def _forward(self, role: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        owner, writers = self._owner, [writer]
+        client = place_of((writer.get_extra_info("peername") or ("",))[0])
         self._open.add(writer)
-        self._places[place] += 1
+        self._clients[client] += 1
         try:
-            if self._places.total() > self._most or self._places[place] > self._most // 2:
+            if self._clients.total() > self._most or self._clients[client] > self._most // 2:
                 return
-            ways = [(owner.host, owner.ports[role])] if owner else []
-            if role in self._absent:
-                ways.append((LOOPBACK, self._absent[role]))
-            for number, way in enumerate(ways):
+            targets = [(owner.host, owner.ports[role])] if owner else []
+            if role in self._fallback:
+                targets.append((LOOPBACK, self._fallback[role]))
+            for number, target in enumerate(targets):
                 with contextlib.suppress(OSError, TimeoutError):
-                    async with asyncio.timeout(DIAL_SECONDS / len(ways)):
-                        answers, requests = await asyncio.open_connection(*way)
-                    ends.append(requests)
+                    async with asyncio.timeout(DIAL_SECONDS / len(targets)):
+                        answers, requests = await asyncio.open_connection(*target)
+                    writers.append(requests)
                     self._open.add(requests)
                     if owner is None or number:
-                        self._without_owner.add(writer)
+                        self._on_fallback.add(writer)
                     async with beside(_copy(reader, requests), name=f"to-owner-{role}"):
                         await _copy(answers, writer)
                     return
         finally:
-            self._without_owner.discard(writer)
-            self._places[place] -= 1
-            if not self._places[place]:
-                del self._places[place]
-            for end in ends:
-                self._open.discard(end)
-                end.close()
+            self._on_fallback.discard(writer)
+            self._clients[client] -= 1
+            if not self._clients[client]:
+                del self._clients[client]
+            for opened in writers:
+                self._open.discard(opened)
+                opened.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on what comes until it ends or breaks; then `writer`'s other end is told so."""
-    # uvloop says RuntimeError of a connection that was aborted meanwhile.
+    """Copy bytes until the input ends or breaks, then end the output."""
+    # uvloop raises RuntimeError for a connection that was aborted meanwhile.
     with contextlib.suppress(OSError, RuntimeError):
         while data := await reader.read(CHUNK):
             writer.write(data)
@@ -141,42 +144,42 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def stand_by(
-    address: Callable[[], str], places: Sequence[Listen], forwarder: Forwarder, stop: asyncio.Event
+    address: Callable[[], str], listens: Sequence[Listen], forwarder: Forwarder, stop: asyncio.Event
 ) -> bool:
-    """Pass connections on until nobody owns the database at `address`; False where `stop` was set first.
+    """Forward connections until the database at `address` has no owner; False if `stop` was set first.
 
-    While the database cannot be asked, everything goes on as it was.
+    While the database cannot be read, forwarding continues unchanged.
     """
     loop, executor = asyncio.get_running_loop(), ThreadPoolExecutor(1, thread_name_prefix="hub-owner")
     watch = OwnerWatch(address)
     failing = ""
     try:
         async with (
-            forwarder.listening(places),
+            forwarder.listening(listens),
             beside(forwarder.return_to_owner(), name="return-to-owner"),
         ):
             while not stop.is_set():
-                looking = loop.run_in_executor(executor, watch.read_owner)
-                await _first(looking, stop)
-                while not looking.done():  # a server that is frozen keeps its connections, and answers nobody
+                reading = loop.run_in_executor(executor, watch.read_owner)
+                await _wait_for_either(reading, stop)
+                while not reading.done():  # a frozen server leaves its connections open and answers nothing
                     watch.interrupt()
-                    await asyncio.wait({looking}, timeout=INTERRUPT_SECONDS)
+                    await asyncio.wait({reading}, timeout=INTERRUPT_SECONDS)
                 try:
-                    owner = await looking
+                    owner = await reading
                 except StoreError as error:
                     if not failing:
-                        logger.error("standing by, without knowing for whom: %s", error)  # noqa: TRY400
+                        logger.error("standing by: the database's owner cannot be read (%s)", error)  # noqa: TRY400
                     failing = str(error)
                 else:
                     failing = ""
                     if owner is None:
-                        logger.info("nobody owns the hub's database: taking over")
+                        logger.info("the hub's database has no owner: taking over")
                         return True
                     if owner != forwarder.owner:
                         logger.info("standing by for the hub at %s", owner.host)
                     forwarder.follow(owner)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
+                    async with asyncio.timeout(POLL_SECONDS):
                         await stop.wait()
         return False
     finally:
@@ -185,7 +188,7 @@ async def stand_by(
         executor.shutdown(wait=False)
 
 
-async def _first(looking: "asyncio.Future[Owner | None]", stop: asyncio.Event) -> None:
+async def _wait_for_either(reading: "asyncio.Future[Owner | None]", stop: asyncio.Event) -> None:
     async with beside(stop.wait(), name="standby-stop") as stopping:
-        either = set[asyncio.Future[Any]]({looking, stopping})
+        either = set[asyncio.Future[Any]]({reading, stopping})
         await asyncio.wait(either, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)

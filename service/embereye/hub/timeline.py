@@ -1,17 +1,17 @@
-"""Shards' times on the hub's timeline: what is compared is the age of what was seen, whatever anybody's clock says."""
+"""Conversion of shards' times to the hub's timeline, by the age of a sighting: clocks may differ, ages do not."""
 
 from embereye.units import DAY, SECOND
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem
 
-OLDEST_NS = 7 * DAY  # that a report may have waited for the hub
+OLDEST_NS = 7 * DAY  # longest time that a report may have waited for the hub
 
 
 def put_on_timeline(item: EvidenceItem, sent_ns: int, now_ns: int) -> None:
-    """Put the times of a report that came at `now_ns` on the hub's timeline, by how old they were when it was sent.
+    """Move the times of a report that arrived at `now_ns` to the hub's timeline, by their age when it was sent.
 
-    `sent_ns` is when that was on the clock of the report, 0: unknown. Nothing was seen later than now, and what claims
-    to be older than OLDEST_NS, or to be from before it, is by a clock that cannot be believed: it counts as seen now.
-    A canary that is older counts as that old: it is late.
+    `sent_ns` is the sending time on the report's own clock, 0: unknown. A time later than now, or earlier than
+    OLDEST_NS ago, comes from a wrong clock and counts as now. A canary that is older than OLDEST_NS counts as exactly
+    that old, therefore late.
     """
     ahead = now_ns - sent_ns if sent_ns else 0
     item.until_ns = _believable(item.until_ns + ahead, now_ns)
@@ -21,7 +21,7 @@ def put_on_timeline(item: EvidenceItem, sent_ns: int, now_ns: int) -> None:
 
 
 def put_statuses_on_timeline(coverage: Coverage, now_ns: int) -> None:
-    """Put when devices were heard and analysed on the hub's timeline, where the shard's is another one."""
+    """Move the times at which devices were heard and analysed to the hub's timeline, if the shard's differs."""
     ahead = now_ns - coverage.time_ns
     if abs(ahead) < SECOND:
         return

@@ -1,4 +1,4 @@
-"""The hub's part of an alarm's trace: committed, and published to those who are subscribed."""
+"""The hub's spans of an alarm's trace: commit, and publish to subscribers."""
 
 from embereye.process.telemetry.tracing import OpenSpan, Tracer
 from embereye.process.timing.clock import now_ns
@@ -6,30 +6,30 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 
 
 class EvidenceTraces:
-    """Goes on with the traces that reports carry."""
+    """Continues the traces that reports carry: one commit span and one publish span for each report."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._open: dict[str, tuple[int, OpenSpan]] = {}  # commits under way and since when, by the report's id
-        self._published = (0, 0)  # when the latest batch of events was begun to be published, and when it was
+        self._open: dict[str, tuple[int, OpenSpan]] = {}  # start and span of each running commit, by the report's id
+        self._published = (0, 0)  # start and end of publishing the latest batch of events
 
     def admit(self, item: EvidenceItem) -> None:
-        """`item` begins to wait for its transaction."""
+        """Open the commit span of `item`, which now waits for its transaction."""
         if item.traceparent and item.id not in self._open:
             now = now_ns()
             self._open[item.id] = now, self._tracer.begin("commit", now, parent=item.traceparent)
 
     def note_published(self, begin_ns: int, end_ns: int) -> None:
-        """The events of the transaction whose reports finish next were published in this time (Unix epoch)."""
+        """Note when the events of a transaction were published (Unix epoch); its reports finish next."""
         self._published = (begin_ns, end_ns)
 
     def finish(self, item: EvidenceItem) -> None:
-        """`item` is durable, and its events are published."""
+        """Close the spans of `item`, which is durable and whose events are published."""
         if item.id not in self._open:
             return
         since_ns, span = self._open.pop(item.id)
         begin_ns, end_ns = self._published
-        if begin_ns < since_ns:  # it was known already: there was nothing to publish
+        if begin_ns < since_ns:  # a duplicate: it published nothing
             span.end(now_ns())
             return
         self._tracer.record("publish", begin_ns, end_ns, parent=span.end(begin_ns))

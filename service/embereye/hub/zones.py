@@ -1,4 +1,9 @@
-"""The zones' alarm state machines: every step of one becomes part of a transaction."""
+"""All zones: their alarm state machines, and the numbers of their events.
+
+A `ZoneMachine` (see `embereye.zone.state`) is stepped inside a transaction's `Draft`: `touch` returns it and notes its
+revision, the step returns events, and `add_events` numbers them. `store_changes` then writes each touched machine
+whose revision changed. Times are on the hub's timeline; `label` moves them to the wall clock in messages for people.
+"""
 
 import logging
 from collections import Counter, defaultdict
@@ -18,11 +23,11 @@ from embereye.zone.state import ZoneMachine
 
 logger = logging.getLogger(__name__)
 VERSION = version("embereye")
-RESET_MEMORY_NS = DAY  # a reset keeps reports from before it away for so long
+RESET_MEMORY_NS = DAY  # how long after a reset reports from before it are ignored
 
 
 class Zones:
-    """Holds all zones and numbers their events. They live on `timeline`; what people are told is the wall clock's."""
+    """Every zone's state machine, by namespace and name."""
 
     def __init__(self, book: CoverageBook, *, timeline: Timeline, steady: Callable[[], int]) -> None:
         self._book = book
@@ -30,35 +35,35 @@ class Zones:
         self._steady = steady
         self._machines: dict[ZoneKey, ZoneMachine] = {}
         self.marks: defaultdict[ZoneKey, dict[str, FalseAlarm]] = defaultdict(dict)  # by zone and alarm
-        self.silences: dict[ZoneKey, dict[str, Silence]] = {}  # by zone and id; the owner keeps them
-        self.unreadable = 0  # zones that begin anew because what was stored of them cannot be read
+        self.silences: dict[ZoneKey, dict[str, Silence]] = {}  # by zone and id; `Silences` maintains them
+        self.unreadable = 0  # zones that start empty because their stored state cannot be read
         self._cursor = 0  # of the newest event, durable or not
         self.events: Counter[str] = Counter()  # by type, since the start
 
     def restore(self, zones: Iterable[bytes], cursor: int) -> None:
-        """Go on from what was stored; a zone that cannot be read begins anew, and the others are not kept waiting."""
+        """Restore the stored zones; a zone that cannot be read starts empty and does not delay the others."""
         for data in zones:
             try:
                 machine = ZoneMachine.load(data, self._timeline.now_ns())
             except (ValueError, KeyError, TypeError, AttributeError, DecodeError) as error:
                 self.unreadable += 1
-                logger.error("a stored zone cannot be read and begins anew: %s: %.200r", error, data)  # noqa: TRY400
+                logger.error("stored zone: %.200r: cannot be read, it starts empty (%s)", data, error)  # noqa: TRY400
                 continue
             machine.marks = self.marks[machine.namespace, machine.name]
             self._machines[machine.namespace, machine.name] = machine
         self._cursor = cursor
 
-    # What others see
+    # Queries
 
     def has_zone(self, namespace: str, name: str) -> bool:
-        """Whether the zone has devices, or a history that is not over."""
+        """True if the zone has devices or is in a state other than idle."""
         machine = self._machines.get((namespace, name))
         if machine is not None and not machine.is_idle:
             return True
         return (namespace, name) in self._book.counts(self._steady())
 
     def messages(self) -> list[Zone]:
-        """Every zone as it is told to clients, the most urgent first."""
+        """Every zone as a message for clients, the most urgent first."""
         now_ns, counts = self._timeline.now_ns(), self._book.counts(self._steady())
         stepped_ns = self._timeline.stepped_ns()
         messages = []
@@ -77,7 +82,7 @@ class Zones:
         return messages
 
     def states(self) -> dict[ZoneKey, ZoneState]:
-        """The state of every zone that anything happened in."""
+        """The state of every zone that has a state machine."""
         return {key: machine.state for key, machine in self._machines.items()}
 
     def worst(self) -> ZoneState:
@@ -90,13 +95,13 @@ class Zones:
         return [(key, *fault) for key, machine in self._machines.items() for fault in machine.faults]
 
     def dark(self) -> dict[tuple[str, str], str]:
-        """Why devices are dark, by fleet and device: their open faults."""
+        """The reasons of all open faults, by fleet and device."""
         return {key: fault.reason for machine in self._machines.values() for key, fault in machine.faults.items()}
 
-    # How they step
+    # Steps
 
     def touch(self, draft: Draft, key: ZoneKey) -> ZoneMachine:
-        """The zone, which is about to step within `draft`; made where there is none."""
+        """Return the zone's machine to be stepped within `draft`; creates it if there is none."""
         machine = self._machines.get(key)
         if machine is None:
             machine = self._machines[key] = ZoneMachine(*key, marks=self.marks[key])
@@ -118,29 +123,29 @@ class Zones:
             self.events[AlarmEvent.Type.Name(event.type).removeprefix("TYPE_").lower()] += 1
 
     def open_fault(self, draft: Draft, key: ZoneKey, fleet: str, device: str, reason: str) -> None:
-        """`device` is not watched. A known fault only gets its new reason, which need not be stored."""
+        """Open the fault of `device`, which is not watched; an open fault only gets the new reason, not stored."""
         machine = self._machines.get(key)
         if machine is None or (fleet, device) not in machine.faults:
             machine = self.touch(draft, key)
         self.add_events(draft, machine.open_fault(fleet, device, reason, draft.now_ns))
 
     def clear_fault(self, draft: Draft, key: ZoneKey, fleet: str, device: str, why: str) -> None:
-        """`device` is watched again, or need not be: `why` says which."""
+        """Clear the fault of `device`: it is watched again, or need not be watched; `why` says which."""
         machine = self.touch(draft, key)
         self.add_events(draft, machine.clear_fault(fleet, device, why, draft.now_ns))
 
     def note_unheard(self, unheard_ns: int) -> None:
-        """Nobody could be heard for so long: no sign has ended of that."""
+        """Extend every sign by `unheard_ns`, in which the hub could not hear any shard."""
         for machine in self._machines.values():
             machine.note_unheard(unheard_ns)
 
-    def note_suspended(self, slept_ns: int) -> None:
-        """The machine was suspended for so long: tests end by people's time."""
+    def note_suspended(self, suspended_ns: int) -> None:
+        """Shorten running tests by `suspended_ns`, in which this computer was suspended: people's time went on."""
         for machine in self._machines.values():
-            machine.note_suspended(slept_ns)
+            machine.note_suspended(suspended_ns)
 
     def pass_time(self, draft: Draft) -> None:
-        """End signs that are not renewed, and tests that nobody ended."""
+        """End signs that are not renewed, and tests that are due."""
         for key, machine in list(self._machines.items()):
             if machine.is_time_dependent:
                 revision = machine.revision
@@ -150,17 +155,17 @@ class Zones:
                 self.add_events(draft, events)
 
     def drop_idle(self, draft: Draft) -> None:
-        """Have `store_changes` look at idle zones too, and forget those that nothing would be lost with."""
+        """Mark idle zones as touched, so that `store_changes` drops those that can go without losing state."""
         for key, machine in self._machines.items():
             if machine.is_idle:
                 draft.touched.setdefault(key, machine.revision)
 
-    def dumped(self) -> dict[ZoneKey, bytes | None]:
-        """Every zone, as it is stored."""
+    def stored_zones(self) -> dict[ZoneKey, bytes | None]:
+        """Every zone in its stored form."""
         return {key: machine.dump(self._timeline.now_ns()) for key, machine in self._machines.items()}
 
     def store_changes(self, draft: Draft) -> None:
-        """Put the zones that changed into the transaction; what is idle need not be kept."""
+        """Add the changed zones to the transaction, and remove those that have been idle for long enough."""
         for key, revision in draft.touched.items():
             machine = self._machines.get(key)
             if machine is None:
@@ -175,7 +180,7 @@ class Zones:
 
 
 def label(message: Zone | AlarmEvent, stepped_ns: int) -> None:
-    """Put the times in `message`, which are on the hub's timeline, on the wall clock, which is so far ahead of it."""
+    """Move the times in `message` from the hub's timeline to the wall clock, which is `stepped_ns` ahead of it."""
     if not stepped_ns:
         return
     if isinstance(message, Zone):

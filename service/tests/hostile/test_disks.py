@@ -188,7 +188,7 @@ async def test_a_hub_whose_database_is_removed_under_it_begins_anew_and_acknowle
     first.line = SMOKE
 
     async def anew() -> bool:
-        return "beginning anew" in site.log("hub") and await _spooled(site) == 0
+        return "reloading: " in site.log("hub") and await _spooled(site) == 0
 
     await until(anew, "it begins anew, and has what the shard saw")
     site.end("shard-0", signal.SIGKILL)

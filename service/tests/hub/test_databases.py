@@ -76,7 +76,7 @@ def test_what_is_written_again_replaces_what_was_there(stored: Stored) -> None:
     assert loaded.canaries == [("f", "s", 2, 2)]
     assert [token.digest for token in loaded.access.tokens] == [b"\2"]
     assert store.picture("a", "s", 1) == b"\2"
-    assert store.known(["one", "two"]) == {"one"}
+    assert store.committed_ids(["one", "two"]) == {"one"}
     assert store.episodes("a") == ["e"]
     store.close()
 
@@ -96,8 +96,8 @@ def test_however_many_reports_come_at_once_few_statements_ask_which_are_known(
 
     monkeypatch.setattr(store._db, "rows", recorded)
     for count in (0, *range(1, 130), 255, 256, 257, 500, 511, 512, 513, 1_000, 1_025):
-        assert store.known([*names[:count], "new"]) == set(names[:count])
-    assert store.known([]) == set()
+        assert store.committed_ids([*names[:count], "new"]) == set(names[:count])
+    assert store.committed_ids([]) == set()
     # The database keeps each statement prepared: of hundreds of marks it takes some hundred kilobytes.
     assert len(statements) <= 10
     store.close()
@@ -106,7 +106,7 @@ def test_however_many_reports_come_at_once_few_statements_ask_which_are_known(
 def test_a_name_with_a_character_that_no_text_may_have_stops_nothing(stored: Stored) -> None:
     store = stored.open()
     store.commit(Transaction(evidence=[("nul\0", 1)], episodes={("a", "e\0"): 1}))
-    assert store.known(["nul\0"])
+    assert store.committed_ids(["nul\0"])
     assert len(store.episodes("a")) == 1
     store.close()
 
@@ -142,7 +142,7 @@ def test_a_database_of_an_older_version_is_migrated_and_one_of_a_newer_version_r
             store.close()
         assert stored.query("SELECT alarm, episode, time_ns, place FROM episodes") == [("a", "e", 7, None)]
     monkeypatch.undo()
-    remedy = "restore a backup of this version's into another" if stored.address else "move the file away and restore"
+    remedy = "restore a backup from this version into another" if stored.address else "move the file away and restore"
     with pytest.raises(UserError, match=rf"written by a newer version of the hub \(format 2, not 1\): .*{remedy}"):
         stored.open()
     if not stored.address:
@@ -272,7 +272,7 @@ def test_a_row_that_cannot_be_read_is_told_once_however_often_it_is_asked_for(
     store._db.execute(f"UPDATE events SET event = {garbage} WHERE cursor = 2")
     for _ in range(5):
         assert [event.cursor for event in store.events(0, 10)] == [1, 3]
-    assert caplog.text.count("a row cannot be read and is passed over") == 1
+    assert caplog.text.count("a row cannot be read and is skipped") == 1
     assert store.unreadable == 5
     store.close()
 
@@ -349,7 +349,7 @@ async def test_a_hub_begins_with_all_that_is_stored_or_not_at_all(
     failures.append(StoreError("disk I/O error"))
     with pytest.raises(StoreError, match="disk I/O error"):
         await threads.write(lambda store: store.commit(Transaction()))
-    with pytest.raises(ReloadRequiredError, match="holds what could not be read before"):
+    with pytest.raises(ReloadRequiredError, match="can be read again"):
         await threads.write(Store.reconnect)
     await threads.close()
 
@@ -363,7 +363,7 @@ def test_what_other_tools_do_to_a_file_that_is_open_is_no_removal(tmp_path: Path
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.commit(Transaction(evidence=[("last", 1)]))
     store.check()
-    assert store.known(["report-7", "last"]) == {"report-7", "last"}
+    assert store.committed_ids(["report-7", "last"]) == {"report-7", "last"}
     store.close()
 
 
@@ -405,7 +405,7 @@ def test_a_second_hub_is_told_that_the_database_is_in_use(
 
     monkeypatch.setattr(module, "OWNER_SECONDS", 0.2)
     first = stored_in_postgres.open()
-    with pytest.raises(UserError, match="is in use by another hub: stop that one, or name another database"):
+    with pytest.raises(UserError, match=r"is in use by another hub\. Stop it, or name another database"):
         stored_in_postgres.open()
     first.close()
     stored_in_postgres.open().close()
@@ -520,7 +520,7 @@ async def test_after_a_failover_that_lost_commits_the_database_holds_again_what_
         statement = f"BEGIN; TRUNCATE {table}; INSERT INTO {table} SELECT * FROM replica_{table}; COMMIT"
         postgres.execute(statement, database)
     postgres.break_connections(database)
-    await until(lambda: "that it had acknowledged" in caplog.text and not hub.committer.failing)
+    await until(lambda: "which it had acknowledged" in caplog.text and not hub.committer.failing)
     hub.inbox.admit(report("after", "attic"), durable.append)  # again: its acknowledgement was lost
     await until(lambda: durable == ["before", "after", "after"])
     assert hub.inbox.counters.duplicate == 1
@@ -557,11 +557,11 @@ async def test_a_hub_that_starts_without_its_database_begins_anew_once_it_turns_
         assert "cannot be reached" in hub.committer.failing
     finally:
         await asyncio.to_thread(own_postgres.start)
-    with pytest.raises(ReloadRequiredError, match="begin anew"):
+    with pytest.raises(ReloadRequiredError, match="can be read again"):
         await asyncio.wait_for(running, 60)
     await threads.close()
     store = stored_apart.open()
-    assert store.known(["seen"]) == set(), "what was not acknowledged is the shard's to send again"
+    assert store.committed_ids(["seen"]) == set(), "what was not acknowledged is the shard's to send again"
     store.close()
 
 

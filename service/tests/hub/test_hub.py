@@ -269,7 +269,7 @@ async def test_an_outdated_roster_is_refused(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
         await hub.coverage.set_roster(roster("s-01", epoch=5))
-        with pytest.raises(OutdatedError, match="epoch 4 is older than 5"):
+        with pytest.raises(OutdatedError, match="epoch 4 is older than the current epoch 5"):
             await hub.coverage.set_roster(roster("s-01", epoch=4))
 
 
@@ -457,10 +457,10 @@ async def test_reports_are_known_for_a_day_and_their_alarm_for_as_long_as_histor
         assert await hub.committer.flush(5)
         clock.now += DAY - SECOND
         await asyncio.sleep(0.2)
-        assert await hub._store.read(lambda store: store.known(["one"]))
+        assert await hub._store.read(lambda store: store.committed_ids(["one"]))
         clock.now += 2 * SECOND
         async with asyncio.timeout(20):
-            while await hub._store.read(lambda store: store.known(["one"])):
+            while await hub._store.read(lambda store: store.committed_ids(["one"])):
                 await asyncio.sleep(0.01)
         hub.inbox.admit(seen, lambda _: None)
         assert await hub.committer.flush(5)
@@ -493,7 +493,7 @@ def test_a_transaction_that_fails_leaves_nothing_behind(stored: Stored) -> None:
     clash = Transaction(evidence=[("new", 1)], events=[AlarmEvent(cursor=1, zone="z")])
     with pytest.raises(StoreError):
         store.commit(clash)
-    assert store.known(["new"]) == set()
+    assert store.committed_ids(["new"]) == set()
     store.close()
 
 
@@ -526,11 +526,11 @@ def test_history_is_found_by_a_zones_name_with_and_without_its_namespace(stored:
 async def test_a_sign_of_life_is_made_once_for_all_who_were_told_as_much(stored: Stored) -> None:
     clock = Clock()
     async with running(stored, clock) as hub:
-        sign = hub.alive(1)
+        sign = hub.sign_of_life(1)
         assert sign.event == AlarmEvent(type=AlarmEvent.TYPE_ALIVE, cursor=1, time_ns=clock.wall())
-        assert hub.alive(1) is sign
-        assert hub.alive(2).event.cursor == 2
+        assert hub.sign_of_life(1) is sign
+        assert hub.sign_of_life(2).event.cursor == 2
         clock.now += SECOND
-        assert hub.alive(2).event.time_ns == sign.event.time_ns + SECOND
+        assert hub.sign_of_life(2).event.time_ns == sign.event.time_ns + SECOND
         hub.committer.failing = "the hub cannot write its database: disk full"
-        assert hub.alive(2).event.why == hub.committer.failing
+        assert hub.sign_of_life(2).event.why == hub.committer.failing

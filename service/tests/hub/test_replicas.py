@@ -185,7 +185,7 @@ def test_the_loss_of_the_owners_node_is_over_within_ten_seconds() -> None:
     told = json.loads(done.stdout)
     assert told["owner's connections"] == 1
     assert told["seconds"] < 10
-    assert "beginning anew: another hub owned" in told["log"]
+    assert "reloading: another hub owned" in told["log"]
 
 
 async def test_an_owner_whose_database_another_one_took_over_acknowledges_nothing_and_stands_by(
@@ -207,7 +207,7 @@ async def test_an_owner_whose_database_another_one_took_over_acknowledges_nothin
     async with asyncio.timeout(60):
         while owns(first):
             await asyncio.sleep(0.05)
-    assert "beginning anew" in first.log()
+    assert "reloading: " in first.log()
     await first.ready()
     await asyncio.wait_for(report(first, [evidence("again")], acknowledged), 60)
     async with asyncio.timeout(60):

@@ -73,7 +73,7 @@ async def test_shards_return_to_an_owner_that_was_only_out_of_reach() -> None:
         return await asyncio.start_server(greet, HOST, port)
 
     own, owners, absent = free_ports(3)
-    forwarder = Forwarder(absent={"control": absent})
+    forwarder = Forwarder(fallback={"control": absent})
     forwarder.follow(Owner(HOST, {"control": owners}))
     aside = await serve("absent", absent)
     async with (
@@ -111,7 +111,9 @@ async def test_a_database_that_freezes_is_dialled_anew_and_taken_over_once_nobod
     frozen_while: str,
 ) -> None:
     monkeypatch.setattr(standby, "PATIENCE_SECONDS", 0.2)
-    owner = PostgresDatabase(lambda: stored_in_postgres.address, place=json.dumps({"host": HOST, "ports": {"http": 1}}))
+    owner = PostgresDatabase(
+        lambda: stored_in_postgres.address, advertisement=json.dumps({"host": HOST, "ports": {"http": 1}})
+    )
     frozen, connections = asyncio.Event(), list[asyncio.StreamWriter]()
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -143,7 +145,7 @@ async def test_a_database_that_freezes_is_dialled_anew_and_taken_over_once_nobod
             frozen.set()
             await asyncio.to_thread(owner.close)
             assert await standing
-    assert "standing by, without knowing for whom" in caplog.text
+    assert "owner cannot be read" in caplog.text
     proxy.close()
     for writer in connections:
         writer.close()

@@ -1,7 +1,20 @@
-"""Whether everything that ought to be watched is watched: rosters held against what shards report.
+"""The coverage book: compares rosters (the declared devices) with shards' coverage reports.
 
-Times named `now` are nanoseconds of a steady clock, which no time server sets: a step of the wall clock must not
-darken anything.
+Each `Watched` device collects a `Sighting` from every shard that reports it. A device's coverage is:
+
+| coverage | condition |
+| --- | --- |
+| covered | a shard of the current epoch reported it as covered within the last `FRESH` |
+| not covered | otherwise; `reason` says why |
+| dark | not covered since its deadline and `MARGIN`, and past `grace_until`; its zone gets a fault |
+
+The book also watches the hub itself. If it was suspended or starved (`check_listening`), reports that arrived
+meanwhile are still unread, so no device is judged until `RESTART_GRACE` has passed. The time in which nobody could be
+heard adds up in `unheard`; callers subtract it from their clock.
+
+A fleet without a roster is derived: its devices are those that its shards list.
+
+Times named `now` are nanoseconds of a steady clock, so that a step of the wall clock cannot make a device dark.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,19 +25,19 @@ from embereye.v1.evidence_pb2 import Coverage, DeviceStatus, ThermalPicture
 from embereye.v1.roster_pb2 import FleetRoster
 from embereye.v1.types_pb2 import Device
 
-MARGIN = 2 * SECOND  # past a device's deadline: two coverage reports
-RESTART_GRACE = 3 * SECOND  # past the deadline after the hub started: shards redial with back-off
-STALL = 1 * SECOND  # between two looks, after which it was the hub that did not listen
-FRESH = 3 * SECOND  # a shard reports every second; what it said longer ago may no longer be so
-FORGET = 60 * SECOND  # what a vanished shard said
-MAX_UNDECLARED = 256  # devices kept per fleet that nobody declared
-DERIVED_DEADLINE = 5 * SECOND  # of a fleet for which nobody sent a roster: its shards do not tell theirs
+MARGIN = 2 * SECOND  # added to a device's deadline: two coverage reports
+RESTART_GRACE = 3 * SECOND  # added to the deadline after the hub starts: shards redial with back-off
+STALL = 1 * SECOND  # gap between two checks that means the hub itself was not listening
+FRESH = 3 * SECOND  # how long a sighting counts; a shard reports every second
+FORGET = 60 * SECOND  # how long the reports of a vanished shard are retained
+MAX_UNDECLARED = 256  # undeclared devices listed for each fleet
+DERIVED_DEADLINE = 5 * SECOND  # deadline of a fleet without a roster: shards do not report theirs
 NOBODY = "no shard reports it"
 
 
 @dataclass(slots=True)
 class Sighting:
-    """What one shard last said of one device."""
+    """One shard's latest report of one device."""
 
     status: DeviceStatus  # without pictures
     epoch: int
@@ -33,39 +46,39 @@ class Sighting:
 
 @dataclass(slots=True)
 class Watched:
-    """One device that ought to be watched."""
+    """One device and all that shards report of it."""
 
     device: Device
-    patience: int  # no fault before this time, whatever is reported
-    awaited: bool = False  # a shard has said, in time, that it waits for a first word
-    covered: int = 0  # when it last was; 0: never
+    grace_until: int  # no fault before this time
+    awaited: bool = False  # True once a shard reported, in time, that it waits for the device's first message
+    covered: int = 0  # when it was covered last; 0: never
     sightings: dict[str, Sighting] = field(default_factory=dict)  # by shard
     picture: bytes = b""  # JPEG
-    picture_ns: int = 0  # when it came, on the hub's timeline
+    picture_ns: int = 0  # time of arrival on the hub's timeline
     thermal: ThermalPicture | None = None
-    thermal_ns: int = 0
+    thermal_ns: int = 0  # time of arrival on the hub's timeline
 
 
 @dataclass(slots=True)
 class Fleet:
-    """What ought to be watched of one fleet."""
+    """One fleet: its roster and its devices."""
 
     name: str  # "namespace/kind/name"
     epoch: int = 0
     deadline: int = DERIVED_DEADLINE  # nanoseconds
-    open: bool = False  # anybody may speak for its devices
-    derived: bool = False  # nobody sent a roster: the devices are those that shards report
+    open: bool = False  # any client is allowed to send data for its devices
+    derived: bool = False  # there is no roster: the devices are those that shards list
     devices: dict[str, Watched] = field(default_factory=dict)
-    # Devices that talk although nobody declared them: people see them, but nothing is expected of them.
+    # Devices that send data but are not declared: people see them, but they cannot become dark.
     undeclared: dict[str, Watched] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
-        """The fleet's namespace, which is also its zones'."""
+        """The namespace of the fleet and its zones."""
         return namespace_of(self.name)
 
     def roster(self) -> FleetRoster:
-        """The fleet as it is stored."""
+        """The fleet's roster, to be stored."""
         devices = [watched.device for watched in self.devices.values()]
         return FleetRoster(
             fleet=self.name, epoch=self.epoch, deadline_ns=self.deadline, devices=devices, open=self.open
@@ -78,7 +91,7 @@ class _Shard:
     time_ns: int
     epoch: int
     devices: frozenset[str]
-    parts: frozenset[str] = frozenset()  # those of a report that is not complete
+    parts: frozenset[str] = frozenset()  # devices in the parts so far of an incomplete report
 
 
 def namespace_of(fleet: str) -> str:
@@ -88,26 +101,26 @@ def namespace_of(fleet: str) -> str:
 
 
 class CoverageBook:
-    """Holds rosters against reports. One owner, one thread."""
+    """All fleets' rosters and their shards' reports. For one thread."""
 
     def __init__(self, now: int) -> None:
         self._started = now
-        self._looked = now
-        self._excused = now - RESTART_GRACE  # until then nothing is judged
-        self.unheard = 0  # time in which nobody could be heard; it does not pass for whoever passes `now`
+        self._checked = now
+        self._excused_until = now - RESTART_GRACE  # no device is judged before this time
+        self.unheard = 0  # nanoseconds in which the hub could hear nobody; callers subtract it from `now`
         self.fleets: dict[str, Fleet] = {}
-        self.forgotten: set[str] = set()  # fleets that are gone, although a shard of theirs may still speak
+        self.forgotten: set[str] = set()  # removed fleets whose shards may still report
         self._shards: dict[tuple[str, str], _Shard] = {}
 
-    # What ought to be watched
+    # Rosters
 
     def restore(self, roster: FleetRoster, *, derived: bool) -> None:
-        """Go on with a roster from before a restart; shards get time to come back."""
+        """Restore a stored roster; shards get RESTART_GRACE to come back."""
         fleet = self._replace_roster(roster, self._started + RESTART_GRACE)
         fleet.derived = derived
 
     def set_roster(self, roster: FleetRoster, now: int) -> None:
-        """Replace what ought to be watched of one fleet; the caller has refused older epochs."""
+        """Replace one fleet's roster; the caller has refused older epochs."""
         self.forgotten.discard(roster.fleet)
         self._replace_roster(roster, now + MARGIN)
 
@@ -125,23 +138,23 @@ class CoverageBook:
         return fleet
 
     def forget(self, name: str) -> None:
-        """The fleet is gone; what its shards still say founds no new one."""
+        """Remove a fleet; further reports of its shards are ignored."""
         if self.fleets.pop(name, None) is not None:
             self.forgotten.add(name)
 
-    # What shards report
+    # Shards' reports
 
     def report(self, coverage: Coverage, now: int, time_ns: int = 0) -> Fleet | None:
-        """Take a shard's report; returns the fleet where its derived roster changed by it, and has to be stored.
+        """Apply a shard's report; returns the fleet if its derived roster changed and has to be stored.
 
-        `time_ns` is when it came, on the hub's timeline, which pictures are labelled with.
+        `time_ns` is the time of arrival on the hub's timeline, which labels pictures.
         """
         if not coverage.fleet or coverage.fleet in self.forgotten:
             return None
         key = coverage.fleet, coverage.shard
         last = self._shards.get(key)
         if last and coverage.time_ns < last.time_ns and coverage.epoch <= last.epoch and now - last.heard < FRESH:
-            return None  # from an older stream of the same shard
+            return None  # a late report from the shard's previous stream
         names = frozenset(status.id for status in coverage.devices)
         if last and last.parts and coverage.time_ns == last.time_ns:
             names |= last.parts
@@ -160,19 +173,22 @@ class CoverageBook:
             if gone in fleet.undeclared:
                 del fleet.undeclared[gone]
         for status in coverage.devices:
-            watched = fleet.devices.get(status.id) or self._stranger(fleet, status)
+            watched = fleet.devices.get(status.id) or self._add_undeclared(fleet, status)
             if watched is not None:
-                self._sight(fleet, watched, coverage, status, now, time_ns or coverage.time_ns)
+                self._note_sighting(fleet, watched, coverage, status, now, time_ns or coverage.time_ns)
         return fleet if changed else None
 
     @staticmethod
-    def _stranger(fleet: Fleet, status: DeviceStatus) -> Watched | None:
+    def _add_undeclared(fleet: Fleet, status: DeviceStatus) -> Watched | None:
         if status.zone or (status.id not in fleet.undeclared and len(fleet.undeclared) >= MAX_UNDECLARED):
             return None
         return fleet.undeclared.setdefault(status.id, Watched(Device(id=status.id), 0))
 
     def _derive(self, fleet: Fleet, coverage: Coverage, now: int) -> bool:
-        """Make the roster of an undeclared fleet what its shards list; a device that none lists stays, and is dark."""
+        """Add the devices that a shard lists to its fleet's derived roster; True if it changed.
+
+        A device that no shard lists any more stays in the roster, and becomes dark.
+        """
         changed = False
         for status in coverage.devices:
             known = fleet.devices.get(status.id)
@@ -187,7 +203,7 @@ class CoverageBook:
         return changed
 
     @staticmethod
-    def _sight(
+    def _note_sighting(
         fleet: Fleet, watched: Watched, coverage: Coverage, status: DeviceStatus, now: int, time_ns: int
     ) -> None:
         if status.picture:
@@ -203,93 +219,93 @@ class CoverageBook:
             return
         if status.covered:
             watched.covered = now
-        elif not (watched.covered or watched.awaited or status.heard_ns) and now <= watched.patience:
-            # Until now its shard was only starting: nobody could have heard it. Once, and never for what is dark.
+        elif not (watched.covered or watched.awaited or status.heard_ns) and now <= watched.grace_until:
+            # Its shard has just started and could not hear the device before. Extend the grace once.
             watched.awaited = True
-            watched.patience = max(watched.patience, now + fleet.deadline + MARGIN)
+            watched.grace_until = max(watched.grace_until, now + fleet.deadline + MARGIN)
 
     def store_picture(self, fleet: str, device: str, jpeg: bytes, time_ns: int) -> None:
-        """Keep a newer picture of a device, whoever brought it."""
-        found = self.find(fleet, device)
-        if found and time_ns > found[1].picture_ns:
-            found[1].picture, found[1].picture_ns = jpeg, time_ns
+        """Store the picture of a declared device if it is newer than the stored one."""
+        if (declared := self.find(fleet, device)) and time_ns > declared[1].picture_ns:
+            declared[1].picture, declared[1].picture_ns = jpeg, time_ns
 
-    # What follows
+    # Coverage
 
     def is_covered(self, fleet: Fleet, watched: Watched, now: int) -> bool:
-        """Whether any shard of the current epoch says, freshly, that the device is watched."""
+        """True if any shard of the current epoch has a fresh report that the device is covered."""
         return any(
             sighting.status.covered and sighting.epoch >= fleet.epoch and now - sighting.heard < FRESH
             for sighting in watched.sightings.values()
         )
 
     def reason(self, fleet: Fleet, watched: Watched, now: int) -> str:
-        """Why the device is not covered, as one clause; '' where it is."""
+        """Why the device is not covered, as one clause; '' if it is covered."""
         if self.is_covered(fleet, watched, now):
             return ""
         fresh = [(shard, s) for shard, s in watched.sightings.items() if now - s.heard < FRESH]
         current = [s.status.reason for _, s in fresh if s.epoch >= fleet.epoch and not s.status.covered]
         if current:
-            return current[0] or "its shard says it is not covered, and not why"
+            return current[0] or "its shard gives no reason"
         for shard, sighting in fresh:
-            return f"{shard} still works under assignment {sighting.epoch}, and {fleet.epoch} is in force"
+            return f"{shard} still works under assignment {sighting.epoch}, but {fleet.epoch} is in force"
         return NOBODY
 
     def check_listening(self, now: int, worked: int = 0) -> bool:
-        """To be asked often: False for a while after the hub itself was suspended or starved.
+        """Note that the hub runs; call it often. False for RESTART_GRACE after the hub was suspended or starved.
 
-        Reports that came meanwhile still wait to be read; what they say must not be taken for silence. Of the time
-        since it was asked last the hub worked for `worked` nanoseconds: work of its own is no excuse, or whoever gave
-        it enough to do would keep every device from being found dark. Nor is the next interruption, for as long again:
-        on a machine with many of them nothing would be judged any more.
+        Reports that arrived during such a gap are still unread and must not count as silence. `worked` is the CPU time
+        in nanoseconds that this thread used since the last call: being busy is no excuse, or overloading the hub would
+        prevent every device from becoming dark. After an excuse, another gap is no excuse for RESTART_GRACE; otherwise
+        no device would be judged on a machine that stops often.
         """
-        gap = now - self._looked
-        if gap - worked > STALL and now - self._excused >= RESTART_GRACE:
-            self._excused = now + RESTART_GRACE
+        gap = now - self._checked
+        if gap - worked > STALL and now - self._excused_until >= RESTART_GRACE:
+            self._excused_until = now + RESTART_GRACE
         self.unheard += max(0, gap - STALL)
-        self._looked = now
-        return now >= self._excused
+        self._checked = now
+        return now >= self._excused_until
 
     def is_dark(self, fleet: Fleet, watched: Watched, now: int) -> bool:
-        """Whether the device has not been covered for longer than its deadline and the margin allow.
+        """True if the device has not been covered for longer than its deadline plus MARGIN.
 
-        A shard that has heard the device and calls it dark has waited for the deadline already. One that never heard
-        it may have got it a moment ago, and a shard that says nothing may be on its way back.
+        If a fresh report shows that a shard has heard the device, that shard has waited for the deadline already, so
+        only MARGIN counts. A shard that never heard it may have taken over a moment ago, and a silent shard may be
+        restarting: they get the whole deadline.
         """
-        due = watched.patience
+        due = watched.grace_until
         if watched.covered:
-            waited = any(
+            deadline_passed = any(
                 sighting.status.heard_ns and sighting.epoch >= fleet.epoch and now - sighting.heard < FRESH
                 for sighting in watched.sightings.values()
             )
-            due = max(due, watched.covered + MARGIN + (0 if waited else fleet.deadline))
+            due = max(due, watched.covered + MARGIN + (0 if deadline_passed else fleet.deadline))
         return now > due and not self.is_covered(fleet, watched, now)
 
     def devices(self) -> Iterator[tuple[Fleet, Watched]]:
-        """Every device that ought to be watched."""
+        """Yield every declared device with its fleet."""
         for fleet in self.fleets.values():
             for watched in fleet.devices.values():
                 yield fleet, watched
 
     def find(self, fleet: str, device: str) -> tuple[Fleet, Watched] | None:
-        """The declared device of that name."""
+        """The declared device `device` with its fleet; None if it is not declared."""
         known = self.fleets.get(fleet)
         watched = known.devices.get(device) if known else None
         return (known, watched) if known and watched else None
 
     def undeclared_devices(self) -> Iterator[tuple[Fleet, Watched]]:
-        """Every device that talks although nobody declared it."""
+        """Yield every device that sends data but is not declared, with its fleet."""
         for fleet in self.fleets.values():
             for watched in fleet.undeclared.values():
                 yield fleet, watched
 
     def undeclared_device(self, fleet: str, device: str) -> Watched | None:
-        """The undeclared device of that name."""
+        """The undeclared device `device`; None if there is none."""
         known = self.fleets.get(fleet)
         return known.undeclared.get(device) if known else None
 
     def counts(self, now: int) -> dict[tuple[str, str], tuple[int, int]]:
-        """Devices declared and covered, by zone (namespace, name)."""
+        """The numbers of declared and of covered devices, by zone (namespace, name)."""
         counts: dict[tuple[str, str], tuple[int, int]] = {}
         for fleet, watched in self.devices():
             key = fleet.namespace, watched.device.zone
@@ -298,7 +314,7 @@ class CoverageBook:
         return counts
 
     def tidy(self, now: int) -> None:
-        """Drop what vanished shards said long ago."""
+        """Drop reports of shards that vanished long ago."""
         for key in [key for key, shard in self._shards.items() if now - shard.heard > FORGET]:
             del self._shards[key]
         for fleet in self.fleets.values():

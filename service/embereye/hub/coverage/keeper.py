@@ -1,4 +1,4 @@
-"""What ought to be watched and what is, kept and judged: rosters and shards' reports in, zone faults out."""
+"""The coverage keeper: stores rosters and ledgers durably, and turns uncovered devices into zone faults."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -12,22 +12,21 @@ from embereye.process.timing.clock import Timeline
 from embereye.v1.evidence_pb2 import Coverage
 from embereye.v1.roster_pb2 import FleetRoster
 
-# More changes at once than ever happen. An epoch near the end of its range would leave none for whoever comes next.
-EPOCH_STEP = 2**32
+EPOCH_STEP = 2**32  # largest plausible increase; an epoch near the end of its range would leave none for later rosters
 
 
 class OutdatedError(Exception):
-    """A roster is older than the one known, or of an epoch that nobody can have counted up to."""
+    """A roster is older than the current one, or its epoch is implausibly high."""
 
 
 class CoverageKeeper:
-    """The one owner of the books of coverage and ledgers."""
+    """Owns the coverage book and the ledger book."""
 
     def __init__(
         self, committer: Committer, zones: Zones, book: CoverageBook, *, retention_ns: int, timeline: Timeline,
         steady: Callable[[], int], work: Callable[[], int],
     ) -> None:  # fmt: skip
-        """`steady` is monotonic, `work` what this thread has worked, both in nanoseconds."""
+        """`steady` is a monotonic clock, `work` the CPU time of this thread, both in nanoseconds."""
         self._committer = committer
         self._zones = zones
         self._retention_ns = retention_ns
@@ -36,33 +35,33 @@ class CoverageKeeper:
         self._work = work
         self._worked = work()
         self._listening = True
-        self._durable: dict[str, bytes] = {}  # fleet → digest of its roster, where that is stored and in force
+        self._durable: dict[str, bytes] = {}  # fleet → digest of its roster, if it is stored and in force
         self.book = book
         self.ledgers = LedgerBook()
 
     def restore(self, stored: StoredState) -> None:
-        """Go on from what was stored."""
+        """Restore the stored rosters and ledgers."""
         for derived, roster in stored.rosters:
             self.book.restore(roster, derived=derived)
         self.book.forgotten.update(stored.forgotten)
         self.ledgers.restore(stored.ledgers)
 
-    # What arrives
+    # Rosters and reports
 
     async def set_roster(self, roster: FleetRoster) -> None:
-        """Replace what ought to be watched of one fleet. Raises OutdatedError, StoreFailingError."""
+        """Replace one fleet's roster, durably. Raises OutdatedError, StoreFailingError."""
         known = self.book.fleets.get(roster.fleet)
         if known and not known.derived and roster.epoch < known.epoch:
             raise OutdatedError(
-                f"roster of {roster.fleet}: epoch {roster.epoch} is older than {known.epoch}, which is in force"
+                f"roster of {roster.fleet}: epoch {roster.epoch} is older than the current epoch {known.epoch}"
             )
         if roster.epoch - (known.epoch if known else 0) > EPOCH_STEP:
             raise OutdatedError(
-                f"roster of {roster.fleet}: epoch {roster.epoch} is further from the one in force than anybody counts"
+                f"roster of {roster.fleet}: epoch {roster.epoch} is implausibly far ahead of the current epoch"
             )
         digest = hashlib.blake2b(roster.SerializeToString(deterministic=True)).digest()
         if self._durable.get(roster.fleet) == digest and not self._committer.failing:
-            return  # the operator tells it with every pass, and it may be of thousands of devices
+            return  # the operator sends it with every pass, and it may have thousands of devices
         self._durable.pop(roster.fleet, None)
         self.book.set_roster(roster, self._steady())
         fleet = self.book.fleets[roster.fleet]
@@ -74,52 +73,52 @@ class CoverageKeeper:
             self._judge(draft)
 
         await self._committer.commit(step)
-        if self.book.fleets.get(roster.fleet) is fleet:  # and no other one was told meanwhile
+        if self.book.fleets.get(roster.fleet) is fleet:  # no other roster arrived meanwhile
             self._durable[roster.fleet] = digest
 
     async def retain(self, fleets: Iterable[str]) -> None:
-        """Forget every fleet that is not named. Raises StoreFailingError."""
-        gone = set(self.book.fleets) - set(fleets)
-        for name in gone:
+        """Remove every fleet that is not in `fleets`. Raises StoreFailingError."""
+        removed = set(self.book.fleets) - set(fleets)
+        for name in removed:
             self._durable.pop(name, None)
             self.book.forget(name)
             self.ledgers.forget(name)
 
         def step(draft: Draft) -> None:
-            for name in gone - set(self.book.fleets):
+            for name in removed - set(self.book.fleets):
                 draft.transaction.rosters[name] = None
                 draft.transaction.forgotten[name] = True
-            self._store_ledgers(draft)
+            self._add_ledgers(draft)
             self._judge(draft)
 
         await self._committer.commit(step)
 
     def report(self, coverage: Coverage, on_durable: Callable[[int], None] | None = None) -> None:
-        """Learn what a shard says of its devices.
+        """Apply a shard's coverage report.
 
-        `on_durable(time_ns)` is called once the ledgers that it closes are durable, where it closes any.
+        `on_durable(time_ns)` is called once the ledgers that the report closes are durable, if it closes any.
         """
         now_ns = self._timeline.now_ns()
         if coverage.fleet and coverage.fleet not in self.book.forgotten:
             self.ledgers.report(coverage, now_ns)
         if on_durable is not None and not coverage.more and (coverage.closed or coverage.final):
-            time_ns, told = coverage.time_ns, on_durable
-            self._committer.enqueue(Step(self._store_ledgers, on_durable=lambda: told(time_ns)))
+            time_ns, callback = coverage.time_ns, on_durable
+            self._committer.enqueue(Step(self._add_ledgers, on_durable=lambda: callback(time_ns)))
         fleet = self.book.report(coverage, self._steady(), now_ns)
         if fleet is not None:
             self._committer.enqueue(Step(lambda draft: _store_roster(draft, fleet)))
 
-    # What follows
+    # Faults and time
 
     def darkness(self, fleet: Fleet, watched: Watched) -> str:
-        """Why a device is not covered right now; '' where it is."""
+        """Why a device is not covered right now; '' if it is covered."""
         return self.book.reason(fleet, watched, self._steady())
 
     def note_listening(self) -> None:
-        """Note whether the hub itself listens, so that its own absence is not taken for its shards' silence.
+        """Check that the hub itself was listening, so that its own stall does not count as its shards' silence.
 
-        To be called often, whatever the disk does: it delays transactions, but keeps nobody from being heard. And at
-        the beginning of each transaction: what came to be done before an absence may be done right after it.
+        Call it often, independently of the disk: a slow disk delays transactions but not reports. Call it also at the
+        start of each transaction, because a step queued before a stall may run right after it.
         """
         worked, unheard = self._work(), self.book.unheard
         self._listening = self.book.check_listening(self._monotonic(), worked - self._worked)
@@ -128,25 +127,25 @@ class CoverageKeeper:
             self._zones.note_unheard(self.book.unheard - unheard)
 
     def pass_time(self, draft: Draft) -> None:
-        """Let signs end and devices go dark or come back, unless the hub did not listen."""
+        """End signs, open and clear devices' faults, unless the hub itself was not listening."""
         if self._listening:
             self._zones.pass_time(draft)
             self._judge(draft)
 
-    def keep_ledgers(self) -> None:
-        """Store what is known of ledgers now: a shard's last word may have been its last."""
-        self._committer.enqueue(Step(self._store_ledgers))
+    def store_ledgers(self) -> None:
+        """Store the current ledgers: a shard may have sent its last report already."""
+        self._committer.enqueue(Step(self._add_ledgers))
 
     def _steady(self) -> int:
         return self._monotonic() - self.book.unheard
 
     def tidy(self) -> None:
-        """Drop what vanished shards said long ago, and ledgers that are past their retention."""
+        """Drop reports of shards that vanished long ago, and ledgers past their retention."""
         self.book.tidy(self._steady())
         self._committer.enqueue(Step(self._expire_ledgers))
 
     def _judge(self, draft: Draft) -> None:
-        """Open the faults of dark devices, clear those of devices that are watched or need not be."""
+        """Open the faults of dark devices; clear those of devices that are covered or no longer declared."""
         now = self._steady()
         for fleet, watched in self.book.devices():
             if self.book.is_dark(fleet, watched, now):
@@ -154,25 +153,25 @@ class CoverageKeeper:
                 reason = self.book.reason(fleet, watched, now) or NOBODY
                 self._zones.open_fault(draft, key, fleet.name, watched.device.id, reason)
         for key, fleet_name, device in self._zones.faults():
-            if why := self._watched_again(key, fleet_name, device, now):
+            if why := self._reason_to_clear(key, fleet_name, device, now):
                 self._zones.clear_fault(draft, key, fleet_name, device, why)
 
-    def _watched_again(self, key: ZoneKey, fleet_name: str, device: str, now: int) -> str:
-        """Why a known fault is over, or '' where it is not."""
-        found = self.book.find(fleet_name, device)
-        if found is None:
+    def _reason_to_clear(self, key: ZoneKey, fleet_name: str, device: str, now: int) -> str:
+        """Why the fault of `device` ends; '' if it remains open."""
+        declared = self.book.find(fleet_name, device)
+        if declared is None:
             return "is no longer declared"
-        fleet, watched = found
+        fleet, watched = declared
         if (fleet.namespace, watched.device.zone) != key:
             return f"belongs to zone {watched.device.zone} now"
         return "is watched again" if self.book.is_covered(fleet, watched, now) else ""
 
-    def _store_ledgers(self, draft: Draft) -> None:
+    def _add_ledgers(self, draft: Draft) -> None:
         draft.transaction.ledgers.update(self.ledgers.changes())
 
     def _expire_ledgers(self, draft: Draft) -> None:
         self.ledgers.expire(draft.now_ns - self._retention_ns)
-        self._store_ledgers(draft)
+        self._add_ledgers(draft)
 
 
 def _store_roster(draft: Draft, fleet: Fleet) -> None:

@@ -1,6 +1,7 @@
-"""What became of everything each device ever offered: the ledgers of its owners, past and present, and their sum.
+"""The ledgers of all devices: counts of a device's messages by outcome, for each shard that ever owned it.
 
-Pure: reports and times go in, what is to be stored comes out.
+A device has up to MAX_OWNERS ledgers; older ones are merged into one, under the name EARLIER. Totals for each fleet are
+updated when they are read. The module is pure: reports and times go in, and `changes` returns the ledgers to store.
 """
 
 import sys
@@ -11,81 +12,81 @@ from typing import NamedTuple
 from embereye.v1.evidence_pb2 import Coverage, Ledger
 from embereye.v1.roster_pb2 import FleetLedger
 
-KEPT = 8  # owners of a device that are told apart; older ones are added up
-EARLIER = "earlier"  # the shard that stands for those
+MAX_OWNERS = 8  # separate ledgers of one device; older ones are merged
+EARLIER = "earlier"  # the shard's name in a merged ledger
 OUTCOMES = ("offered", "analysed", "shed", "duplicate", "rejected")
-MOST = 2**64 - 1  # that a count can say
-PLAUSIBLE = 2**53  # of anything, by one owner of one device: nobody counts that far
+MAX_COUNT = 2**64 - 1  # of the wire's integers
+PLAUSIBLE = 2**53  # largest plausible count in one ledger
 
 
 class LedgerKey(NamedTuple):
-    """Whose ledger: a shard that gets a device back begins another one."""
+    """The identity of a ledger; a shard that owns a device again starts another one."""
 
     fleet: str
     device: str
     shard: str
-    since_ns: int  # when the shard began it, nanoseconds since the Unix epoch
+    since_ns: int  # when the shard started it, nanoseconds since the Unix epoch
 
 
 @dataclass(slots=True)
 class OwnerLedger:
-    """One owner's ledger of a device: there are KEPT of every device, and messages take seven times the memory."""
+    """One owner's ledger of a device, serialised: a protobuf message would take seven times the memory."""
 
     key: LedgerKey
-    until_ns: int  # when it was told last, on the hub's timeline
-    final: bool  # its owner's last word
-    data: bytes  # its ledger, serialised
-    counted: bytes = b""  # the ledger that is in the fleet's totals, likewise
+    until_ns: int  # time of its latest report, on the hub's timeline
+    final: bool  # True if the owner has closed it
+    data: bytes  # the ledger, serialised
+    counted: bytes = b""  # the ledger as included in the fleet's totals, serialised
 
     @classmethod
     def create(cls, key: LedgerKey, until_ns: int, final: bool, ledger: Ledger) -> "OwnerLedger":
-        """One that is in no totals yet."""
-        fleet, device, shard = map(sys.intern, key[:3])  # which other parts have already
+        """Create a ledger that is not included in totals yet."""
+        fleet, device, shard = map(sys.intern, key[:3])  # shared with the other ledgers
         return cls(LedgerKey(fleet, device, shard, key.since_ns), until_ns, final, ledger.SerializeToString())
 
     @property
     def ledger(self) -> Ledger:
-        """Its ledger, made anew."""
+        """The ledger, parsed."""
         return Ledger.FromString(self.data)
 
 
 def outcomes(ledger: Ledger) -> tuple[int, ...]:
-    """How many have each of OUTCOMES."""
+    """The count for each of OUTCOMES."""
     shed, rejected = sum(ledger.shed.values()), sum(ledger.rejected.values())
     return ledger.offered, ledger.analysed, shed, ledger.duplicate, rejected
 
 
 def add_up(ledgers: Iterable[Ledger]) -> Ledger:
-    """The sum of ledgers, since the first of them."""
+    """Add up ledgers; the sum starts with the earliest."""
     total = Ledger()
     for ledger in ledgers:
         for name in ("offered", "analysed", "duplicate", "waiting", "shared", "takeovers"):
-            setattr(total, name, min(getattr(total, name) + getattr(ledger, name), MOST))
+            setattr(total, name, min(getattr(total, name) + getattr(ledger, name), MAX_COUNT))
         for sums, counts in ((total.shed, ledger.shed), (total.rejected, ledger.rejected)):
             for reason, count in counts.items():
-                sums[reason] = min(sums[reason] + count, MOST)
+                sums[reason] = min(sums[reason] + count, MAX_COUNT)
         if not total.since_ns or ledger.since_ns < total.since_ns:
             total.since_ns = ledger.since_ns
     return total
 
 
 class LedgerBook:
-    """All parts. One owner, one thread."""
+    """The ledgers of every device. For one thread."""
 
     def __init__(self) -> None:
         self._fleets: dict[str, dict[str, list[OwnerLedger]]] = {}
-        self._changed: dict[LedgerKey, OwnerLedger | None] = {}  # not taken by `changes` yet; None: removed
-        self._totals: dict[str, tuple[int, ...]] = {}  # by fleet; they never fall
-        self._uncounted: dict[LedgerKey, OwnerLedger] = {}  # not in the totals yet
+        self._changed: dict[LedgerKey, OwnerLedger | None] = {}  # since the last `changes`; None: removed
+        self._totals: dict[str, tuple[int, ...]] = {}  # by fleet; they never decrease
+        self._uncounted: dict[LedgerKey, OwnerLedger] = {}  # changed since the totals were updated
 
     def restore(self, parts: Iterable[OwnerLedger]) -> None:
-        """Go on with what was stored."""
+        """Restore the stored ledgers."""
         for part in parts:
             self._parts(part.key.fleet, part.key.device).append(part)
             self._uncounted[part.key] = part
 
     def report(self, coverage: Coverage, now_ns: int) -> None:
-        """Take what a shard says, at `now_ns`, of its devices, and of those that it had."""
+        """Apply the ledgers of a shard's report: of its devices, and closed ones of devices that it has released."""
         for status in coverage.devices:
             if status.zone and status.HasField("ledger"):
                 self._note_ledger(coverage, status.id, status.ledger, now_ns, final=coverage.final)
@@ -93,37 +94,37 @@ class LedgerBook:
             self._note_ledger(coverage, closed.device, closed.ledger, now_ns, final=True)
 
     def parts(self, fleet: str, device: str) -> list[OwnerLedger]:
-        """The ledgers of a device's owners, by when they began."""
+        """The ledgers of a device's owners, oldest first."""
         return self._fleets.get(fleet, {}).get(device, [])
 
     def fleets(self) -> Iterator[tuple[str, dict[str, int]]]:
-        """Each fleet with how much had each outcome, over all its devices and their owners."""
+        """Yield each fleet with its totals by outcome, over all devices and owners."""
         self._count()
         for fleet, counts in self._totals.items():
             yield fleet, dict(zip(OUTCOMES, counts, strict=True))
 
     def totals(self, fleet: str, now_ns: int) -> FleetLedger | None:
-        """The same of one fleet; None where nothing is known of it."""
+        """The totals of one fleet; None if it has no ledgers."""
         self._count()
         counts = self._totals.get(fleet)
         return FleetLedger(**dict(zip(OUTCOMES, counts, strict=True)), time_ns=now_ns) if counts else None
 
     def forget(self, fleet: str) -> None:
-        """Drop a fleet that is gone."""
+        """Drop the ledgers of a removed fleet."""
         self._count()
         self._totals.pop(fleet, None)
         for parts in self._fleets.pop(fleet, {}).values():
             self._changed.update((part.key, None) for part in parts)
 
     def expire(self, before_ns: int) -> None:
-        """Drop devices of which nothing was told since `before_ns`."""
+        """Drop devices without a report since `before_ns`."""
         self._count()
         for devices in self._fleets.values():
             for name in [name for name, parts in devices.items() if max(p.until_ns for p in parts) < before_ns]:
                 self._changed.update((part.key, None) for part in devices.pop(name))
 
     def changes(self) -> dict[LedgerKey, OwnerLedger | None]:
-        """What is to be stored, None: removed; it counts as stored from now on."""
+        """Return the changes since the last call, to be stored; None: removed."""
         changed, self._changed = self._changed, {}
         return changed
 
@@ -131,7 +132,7 @@ class LedgerBook:
         return self._fleets.setdefault(fleet, {}).setdefault(device, [])
 
     def _count(self) -> None:
-        """Bring the totals up to date: when somebody asks, which is less often than shards report."""
+        """Update the totals. They are read less often than shards report, so this runs only when they are read."""
         for part in self._uncounted.values():
             now, before = outcomes(part.ledger), outcomes(Ledger.FromString(part.counted))
             known = self._totals.get(part.key.fleet, (0,) * len(OUTCOMES))
@@ -143,7 +144,7 @@ class LedgerBook:
 
     def _note_ledger(self, coverage: Coverage, device: str, ledger: Ledger, now_ns: int, *, final: bool) -> None:
         if max(*outcomes(ledger), ledger.waiting, ledger.shared, ledger.takeovers) > PLAUSIBLE or ledger.since_ns < 0:
-            return  # nobody counted it, and sums of it cannot be told
+            return  # not a real count, and its sums would overflow
         parts = self._parts(coverage.fleet, device)
         key = LedgerKey(coverage.fleet, device, coverage.shard, ledger.since_ns)
         part = next((part for part in reversed(parts) if part.key == key), None)
@@ -152,15 +153,15 @@ class LedgerBook:
             parts.append(part)
             parts.sort(key=lambda part: part.key.since_ns)
         elif part.final or ledger.offered < part.ledger.offered:
-            return  # from an older stream: what was offered only grows
+            return  # from an older stream: the offered count only grows
         else:
             part.until_ns, part.final, part.data = now_ns, final, ledger.SerializeToString()
         self._changed[part.key] = self._uncounted[part.key] = part
-        if len(parts) > KEPT:
+        if len(parts) > MAX_OWNERS:
             self._merge(parts)
 
     def _merge(self, parts: list[OwnerLedger]) -> None:
-        """Make one of the two that were told longest ago: by its own clock, one that goes on may be the oldest."""
+        """Merge the two ledgers with the oldest reports: a ledger in use may have the earliest start, by its clock."""
         self._count()
         first, second = sorted(parts, key=lambda part: part.until_ns)[:2]
         total = add_up((first.ledger, second.ledger))

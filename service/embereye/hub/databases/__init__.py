@@ -1,1 +1,1 @@
-"""The databases that the hub's store can keep its rows in."""
+"""The databases in which the hub can store its rows: SQLite and PostgreSQL."""

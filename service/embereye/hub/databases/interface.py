@@ -1,4 +1,4 @@
-"""What the hub's store asks of a database: SQL that every engine reads alike, and when it takes effect."""
+"""The interface of a database: SQL in the dialect that all engines share, transactions and recovery."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -10,15 +10,15 @@ Row = tuple[Any, ...]
 
 
 class StoreError(Exception):
-    """The database did not do what it was asked for, and may do it when it is asked again."""
+    """The database failed to do something; trying again may succeed."""
 
 
 class DamagedError(StoreError):
-    """What is stored cannot be read from here on, however often it is asked for."""
+    """The database is damaged at this row: trying again fails again."""
 
 
 class ReloadRequiredError(RuntimeError):
-    """What the hub knows is not what the database holds, which counts: it has to begin anew from that."""
+    """The database no longer matches the hub's state in memory: the hub has to be loaded from it again."""
 
 
 class OwnedError(UserError):
@@ -26,18 +26,18 @@ class OwnedError(UserError):
 
 
 class Database(Protocol):
-    """One connection, for one thread. Statements mark their arguments with "?"; where it fails it raises StoreError.
+    """One connection, for one thread. Statements mark their arguments with "?". Errors are StoreError.
 
-    Where it could not be reached or written when it was opened, or was lost since, `failing` says why, and `recover`
-    ends that.
+    If the database cannot be reached or written, when it is opened or later, `failing` says why until `recover`
+    succeeds.
     """
 
     name: str  # for people
-    failing: str
+    failing: str  # why it cannot be used; '' if it can
     lost_commits: int  # commits that took effect and are gone, as after a failover; set to 0 once rewritten
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
-        """What `query` finds."""
+        """Yield the rows that `query` selects."""
         ...
 
     def columns(self, table: str) -> list[str]:
@@ -45,53 +45,53 @@ class Database(Protocol):
         ...
 
     def execute(self, statement: str, arguments: Sequence[object] = ()) -> int:
-        """Do `statement`; returns how many rows it concerned, where that is known yet."""
+        """Execute `statement`; returns the number of affected rows, if it is known already."""
         ...
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        """Do `statement` for each of `rows`."""
+        """Execute `statement` for each of `rows`."""
         ...
 
     def empty(self, table: str) -> None:
-        """Remove every row of `table`, however many; nobody else is to be using it."""
+        """Remove all rows of `table`, which nothing else uses at the time."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]:
-        """What is done within it takes effect when it ends, or not at all."""
+        """Make the statements inside take effect together at its end, or not at all."""
         ...
 
     def owned_transaction(self, cursor: int) -> AbstractContextManager[bool]:
-        """The same for what only the hub that owns the database may do; `cursor` is that of its newest event, or 0.
+        """Open a transaction that only the database's owner can commit; `cursor` is that of its newest event, or 0.
 
-        Yields whether the owned transaction before it, which failed, took effect all the same: its end could not be
-        told. ReloadRequiredError where another hub owns the database by now.
+        Yields True if the previous owned transaction took effect although it seemed to fail: its connection broke
+        before the answer. ReloadRequiredError if another hub owns the database by now.
         """
         ...
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """What is read within it is of one moment."""
+        """Make all reads inside see the database at one moment."""
         ...
 
     def newest_cursor(self) -> int:
-        """The cursor of the newest event there ever was."""
+        """The cursor of the newest event ever stored."""
         ...
 
     def set_newest_cursor(self, cursor: int) -> None:
-        """Go on after `cursor`, and after the highest numbers of all rows that were given one; in a transaction."""
+        """Number new events after `cursor`, and other numbered rows after the highest number; in a transaction."""
         ...
 
     def check(self) -> None:
-        """Find out whether it can still be reached."""
+        """Raise an error if the database cannot be reached any more."""
         ...
 
     def interrupt(self) -> None:
-        """Have what is under way in its thread fail soon; to be called from another thread."""
+        """Make the running call fail soon; called from another thread."""
         ...
 
     def recover(self) -> None:
-        """End `failing`. ReloadRequiredError where it holds more than could be read before."""
+        """Connect again, which clears `failing`. ReloadRequiredError if it contains more than could be read before."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         ...

@@ -1,4 +1,13 @@
-"""The hub's database in PostgreSQL, by psycopg."""
+"""The hub's database in PostgreSQL, through psycopg.
+
+One hub at a time owns the database. The owner has a session-level advisory lock, which others wait for. It also has an
+epoch in the table `hub_owner`, which each new owner raises. Every owned transaction first checks the epoch and counts
+itself in `commits`. The epoch stops an owner that was cut off and does not know that another one has taken over.
+
+After a reconnect, the stored number of commits tells what happened to earlier transactions. If it is one more than
+known, the transaction with the unknown outcome took effect. If it is lower than known, as after a failover to a replica
+of the server that lagged behind, acknowledged commits were lost (`lost_commits`).
+"""
 
 import contextlib
 import functools
@@ -23,11 +32,11 @@ from embereye.units import counted
 logger = logging.getLogger(__name__)
 Connection = psycopg.Connection[Row]
 
-FEW = 16  # rows, which in a pipeline need no round trip of their own as `executemany` would
-RETRY_CAP_SECONDS = 3.0  # between two attempts to connect
-OWNER_SECONDS = 20.0  # to wait for another hub to let go of the database: a lost node's session takes about five
-RECLAIM_SECONDS = 0.5  # the same once this process has begun to serve; it asks again
-# Of both ends: whoever is gone is noticed within five seconds, not in the two hours that TCP takes by itself.
+FEW = 16  # rows up to which single statements in a pipeline are cheaper than `executemany` with its own round trip
+RETRY_CAP_SECONDS = 3.0  # longest pause between two attempts to connect
+OWNER_SECONDS = 20.0  # how long to wait for another owner to end; the session of a lost node takes about five
+RECLAIM_SECONDS = 0.5  # the same for a hub that already serves; it tries again later
+# For both ends: notice a lost peer within five seconds instead of TCP's two hours.
 CLIENT = {
     "connect_timeout": 3, "keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 3,
     "tcp_user_timeout": 5_000,
@@ -37,13 +46,13 @@ SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives
 SET tcp_user_timeout = 5000;
 SET statement_timeout = '15s'; SET lock_timeout = '5s'; SET client_min_messages = warning
 """
-# Who owns the database: a session lock says it to those who come, the epoch to one that was cut off and does not know.
+# The owner's lock: new hubs wait for it. Its epoch stops an owner that was cut off and does not know it.
 LOCK = "hashtext('embereye.hub'), hashtext(current_schema())"
 OWNER = """
 CREATE TABLE IF NOT EXISTS hub_owner (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL,
     epoch BIGINT NOT NULL, commits BIGINT NOT NULL, cursor BIGINT NOT NULL, place TEXT NOT NULL)
 """
-# A stale owner's epoch becomes NULL, which the column refuses: its transaction fails without being asked about.
+# For a stale owner, the epoch becomes NULL, which the column refuses: its transaction fails without an extra query.
 COMMIT = """
 UPDATE hub_owner SET epoch = CASE WHEN epoch = %s THEN epoch END, commits = %s, cursor = GREATEST(cursor, %s)
 """
@@ -54,45 +63,47 @@ class InUseError(StoreError):
 
 
 class PostgresDatabase:
-    """As `Database`. A connection that breaks is dialled again, with back-off, whenever it is needed.
+    """A `Database` in PostgreSQL. It reconnects, with back-off, whenever it is used after its connection broke.
 
-    A writer owns the database while it is connected: UserError where another hub does for OWNER_SECONDS.
+    A writer owns the database while it is connected. UserError if another hub owns it for OWNER_SECONDS.
     """
 
-    def __init__(self, address: Callable[[], str], *, writer: bool = True, place: str = "", dial: bool = True) -> None:
-        """`address` returns a connection string, as it is at that moment: passwords change.
+    def __init__(
+        self, address: Callable[[], str], *, writer: bool = True, advertisement: str = "", dial: bool = True
+    ) -> None:
+        """`address` returns the current connection string: passwords change.
 
-        `place` is what other replicas are told of the owner; '': there are none. Without `dial` it is `failing` until
-        `recover` connects.
+        `advertisement` is the owner's address for other replicas; '': there are none. Without `dial` the database is
+        `failing` until `recover` connects.
         """
         self._address = address
-        self._place = place
+        self._advertisement = advertisement
         self._writer = writer
         self._connection: Connection | None = None
-        self._opening: Connection | None = None  # which is not ready for use yet
+        self._opening: Connection | None = None  # a connection that is not ready for use yet
         self._backoff = Backoff(floor=0.1, cap=RETRY_CAP_SECONDS)
         self._retry_at = 0.0  # monotonic seconds
-        self._pid = 0  # of the server's process that served us last
-        self._epoch = 0  # that we own the database by; 0: never did
-        self._commits = 0  # of owned transactions that are known to have taken effect
-        self._untold = False  # whether one more may have
-        self._landed = False  # whether it had
+        self._pid = 0  # of the server process of the latest connection
+        self._epoch = 0  # of this hub's ownership; 0: it has not owned the database yet
+        self._commits = 0  # owned transactions that are known to have taken effect
+        self._unknown_outcome = False  # True if one more transaction may have taken effect
+        self._took_effect = False  # True if that transaction did
         self.lost_commits = 0
         self.name = _name(parse_address(address()))
-        self.failing = "" if dial else f"{self.name} was not dialled yet"
+        self.failing = "" if dial else f"{self.name}: not connected yet"
         if not dial:
             return
         try:
-            self._connect(RECLAIM_SECONDS if place else OWNER_SECONDS)
+            self._connect(RECLAIM_SECONDS if advertisement else OWNER_SECONDS)
         except InUseError as error:
-            raise OwnedError(f"{error}: stop that one, or name another database") from error
+            raise OwnedError(f"{error}. Stop it, or name another database.") from error
         except StoreError as error:
             self.failing = str(error)
 
     # Connecting
 
     def _connect(self, patience: float) -> Connection:
-        """A connection that is ready for use; StoreError where there is none to be had now."""
+        """Open a connection that is ready for use; StoreError if that fails."""
         if time.monotonic() < self._retry_at:
             raise StoreError(self.failing)
         try:
@@ -130,57 +141,57 @@ class PostgresDatabase:
 
         ReloadRequiredError if another hub has owned the database since this one did.
         """
-        # An acknowledgement promises that the report outlives a power cut of the server.
+        # An acknowledged report has to survive a power cut of the server.
         if _value(connection, "SHOW synchronous_commit") == "off":
             connection.execute("SET synchronous_commit = on")
-        self._check_epoch(connection)  # before the lock: whoever came after us holds it
+        self._check_epoch(connection)  # before the lock, which a newer owner has
         self._lock(connection, patience)
         with connection.transaction():
             self._prepare_tables(connection)
             self._check_epoch(connection)
             epoch, commits = connection.execute("SELECT epoch, commits FROM hub_owner").fetchone() or (0, 0)
             if self.failing and not self._epoch and commits:
-                raise ReloadRequiredError(f"{self.name} holds what could not be read before: begin anew from it")
+                raise ReloadRequiredError(f"{self.name}: can be read again, which was not possible at the start")
             if not self._epoch:
                 epoch += 1
-                connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._place))
+                connection.execute("UPDATE hub_owner SET epoch = %s, place = %s", (epoch, self._advertisement))
         if lost := max(self._commits - commits, 0):
             logger.error(
-                "%s came back without the newest %s that it had acknowledged: what the hub knows is written anew, the "
-                "history of that time is incomplete", self.name, counted(lost, "transaction"),
+                "%s: lost its newest %s, which it had acknowledged. The hub writes its state again; the history of "
+                "that time is incomplete.", self.name, counted(lost, "transaction"),
             )  # fmt: skip
             self.lost_commits += lost
-        if self._untold:
-            self._landed, self._untold = commits > self._commits, False
+        if self._unknown_outcome:
+            self._took_effect, self._unknown_outcome = commits > self._commits, False
         self._epoch, self._commits = epoch, commits
 
     def _lock(self, connection: Connection, patience: float) -> None:
-        # The server may not know yet that the connection before this one is gone.
+        # End our previous session: the server may not know yet that its connection is gone.
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND granted",
             (self._pid,),
         )
-        deadline, told = time.monotonic() + patience, False
+        deadline, warned = time.monotonic() + patience, False
         while not _value(connection, f"SELECT pg_try_advisory_lock({LOCK})"):
             if time.monotonic() > deadline:
                 raise InUseError(f"{self.name} is in use by another hub")
-            if not told and patience > RECLAIM_SECONDS:
+            if not warned and patience > RECLAIM_SECONDS:
                 logger.warning("%s is in use by another hub: waiting for it to end", self.name)
-                told = True
+                warned = True
             time.sleep(0.1)
 
     def _check_epoch(self, connection: Connection) -> None:
-        """ReloadRequiredError where this hub owned the database, and another one has since."""
+        """Raise ReloadRequiredError if another hub has owned the database since this one did."""
         if self._epoch and _value(connection, "SELECT epoch FROM hub_owner") != self._epoch:
-            raise ReloadRequiredError(f"another hub owned {self.name} meanwhile: begin anew from what it holds")
+            raise ReloadRequiredError(f"another hub owned {self.name} meanwhile: its state has to be read again")
 
     def _prepare_tables(self, connection: Connection) -> None:
         connection.execute(OWNER)
         row = connection.execute("SELECT version FROM hub_owner").fetchone()
         if row and row[0] > schema.VERSION:
             raise UserError(
-                f"{self.name} was written by a newer version of the hub (format {row[0]}, not {schema.VERSION}): "
-                "start that one, or restore a backup of this version's into another database"
+                f"{self.name} was written by a newer version of the hub (format {row[0]}, not {schema.VERSION}). "
+                "Start that version, or restore a backup from this version into another database."
             )
         for statement in schema.migrations(row[0]) if row else []:
             connection.execute(_dialect(statement))
@@ -197,13 +208,13 @@ class PostgresDatabase:
             return self._connection
         try:
             return self._connect(RECLAIM_SECONDS)
-        except UserError as error:  # an address that cannot be read now, for one, may be mended while the hub runs
+        except UserError as error:  # for example an unreadable address file, which may be repaired while the hub runs
             self.failing = str(error)
             raise StoreError(self.failing) from error
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
-        """Make psycopg's errors StoreError, and a connection that is lost one to be dialled anew."""
+        """Turn psycopg's errors into StoreError, and drop a lost connection so that the next call reconnects."""
         try:
             yield
         except (psycopg.Error, OSError) as error:
@@ -220,34 +231,34 @@ class PostgresDatabase:
             self._connection = None
 
     def recover(self) -> None:
-        """As `Database.recover`."""
+        """Connect again if necessary; see `Database.recover`."""
         self._connected()
 
     def check(self) -> None:
-        """As `Database.check`."""
+        """Ask the server for a constant; see `Database.check`."""
         self.execute("SELECT 1")
 
     def interrupt(self) -> None:
-        """As `Database.interrupt`. A server that is frozen keeps its connections, and a client would wait for ever."""
+        """Shut the socket down; see `Database.interrupt`. A client of a frozen server would otherwise wait forever."""
         connection = self._connection or self._opening
         if connection is not None and not connection.closed:
             with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
                 ours.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End the session, and with it the ownership."""
+        """End the session and thereby the ownership."""
         self._drop()
 
     # Reading and writing
 
     def newest_cursor(self) -> int:
-        """As `Database.newest_cursor`; 0 while it cannot be reached."""
+        """The cursor of the newest event ever stored; 0 while the server cannot be reached."""
         if self.failing:
             return 0
         return next((int(row[0]) for row in self.rows("SELECT cursor FROM hub_owner")), 0)
 
     def set_newest_cursor(self, cursor: int) -> None:
-        """As `Database.set_newest_cursor`."""
+        """Set the cursor after which events are numbered; see `Database.set_newest_cursor`."""
         self.execute("UPDATE hub_owner SET cursor = ?, commits = commits + 1", (cursor,))
         self._commits += 1
         for table, column in schema.numbered_tables():
@@ -257,7 +268,7 @@ class PostgresDatabase:
                 )
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
-        """As `Database.rows`. All of them are fetched at once, but within a snapshot."""
+        """Yield the rows of `query`, fetched at once or, within a transaction, in parts; see `Database.rows`."""
         connection = self._connected()
         with self._translated():
             if connection.info.transaction_status == TransactionStatus.IDLE:
@@ -267,20 +278,20 @@ class PostgresDatabase:
                 yield from cursor.execute(_dialect(query), _storable(arguments))
 
     def columns(self, table: str) -> list[str]:
-        """As `Database.columns`."""
+        """The names of the columns of `table`."""
         connection = self._connected()
         with self._translated():
-            found = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or []
-        return [column.name for column in found]
+            columns = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or []
+        return [column.name for column in columns]
 
     def execute(self, statement: str, arguments: Sequence[object] = ()) -> int:
-        """As `Database.execute`."""
+        """Execute `statement`; see `Database.execute`."""
         connection = self._connected()
         with self._translated():
             return connection.execute(_dialect(statement), _storable(arguments)).rowcount
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        """As `Database.execute_many`."""
+        """Execute `statement` for each of `rows`."""
         if len(rows) <= FEW:
             for row in rows:
                 self.execute(statement, row)
@@ -290,37 +301,40 @@ class PostgresDatabase:
             cursor.executemany(_dialect(statement), [_storable(row) for row in rows])
 
     def empty(self, table: str) -> None:
-        """As `Database.empty`. DELETE takes longer than any statement may where there are millions of rows."""
+        """Truncate `table`: deleting millions of rows would take longer than the statement timeout."""
         self.execute(f"TRUNCATE {table}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """As `Database.transaction`."""
+        """Open a transaction; see `Database.transaction`."""
         connection = self._connected()
         with self._translated(), connection.transaction():
             yield
 
     @contextlib.contextmanager
     def owned_transaction(self, cursor: int) -> Iterator[bool]:
-        """As `Database.owned_transaction`. Its statements go out together: one round trip, however many there are."""
+        """Open a transaction as the owner, in one round trip; see `Database.owned_transaction`."""
         connection = self._connected()
-        landed = self._landed
+        took_effect = self._took_effect
         try:
             with self._translated(), connection.pipeline(), connection.transaction():
                 connection.execute(COMMIT, (self._epoch, self._commits + 1, cursor))
-                self._landed, self._untold = False, True
-                yield landed
+                self._took_effect, self._unknown_outcome = False, True
+                yield took_effect
         except BaseException as error:
-            self._untold = self._untold and self._connection is None  # what was rolled back took no effect
+            # If the connection is intact, the transaction was rolled back: its outcome is known.
+            self._unknown_outcome = self._unknown_outcome and self._connection is None
             if isinstance(error.__cause__, psycopg.errors.NotNullViolation):
-                raise ReloadRequiredError(f"another hub owns {self.name} now: begin anew from what it holds") from error
+                raise ReloadRequiredError(
+                    f"another hub owns {self.name} now: its state has to be read again"
+                ) from error
             raise
-        self._untold = False
+        self._unknown_outcome = False
         self._commits += 1
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """As `Database.snapshot`."""
+        """Open a read-only transaction that sees one moment; see `Database.snapshot`."""
         connection = self._connected()
         with self._translated(), connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -328,7 +342,7 @@ class PostgresDatabase:
 
 
 def parse_address(text: str) -> dict[str, Any]:
-    """The parts of a connection string. UserError where it is none; its password is not repeated."""
+    """The parts of a connection string. UserError if it is invalid, without its text, which has the password."""
     try:
         return dict(conninfo.conninfo_to_dict(text))
     except psycopg.Error as error:
@@ -354,24 +368,24 @@ def _lost(connection: Connection) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """What PostgreSQL says, in one line."""
+    """PostgreSQL's error text on one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 @functools.cache
 def _dialect(statement: str) -> str:
-    """What SQLite reads, for PostgreSQL."""
-    for found, ours in (
+    """Translate `statement` from SQLite's dialect to PostgreSQL's."""
+    for pattern, replacement in (
         (r"INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY"),
         (r"\bINTEGER\b", "BIGINT"),
         (r"\bBLOB\b", "BYTEA"),
         (r"\)\s*WITHOUT ROWID", ")"),
         (r"\?", "%s"),
     ):
-        statement = re.sub(found, ours, statement)
+        statement = re.sub(pattern, replacement, statement)
     return statement
 
 
 def _storable(row: Sequence[object]) -> tuple[object, ...]:
-    """Without the one character that PostgreSQL's texts cannot have: a device may name itself as it likes."""
-    return tuple(one.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(one, str) else one for one in row)
+    """Replace the null character, which PostgreSQL cannot store in texts: devices choose their names freely."""
+    return tuple(value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value for value in row)

@@ -1,4 +1,4 @@
-"""The tables of the hub's database, written as SQLite reads them, and how older ones become these."""
+"""The tables of the hub's database, in SQLite's dialect, and the migrations from older versions."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from embereye.hub.overlays import records as overlays
 from embereye.hub.plans import records as plans
 from embereye.hub.webhooks import records as webhooks
 
-VERSION = 1  # of the tables below; grows when one that exists is altered, and MIGRATIONS says how
+VERSION = 1  # of the tables below; raise it when an existing table is altered, and add to MIGRATIONS
 
 TABLES = (
     """
@@ -50,26 +50,30 @@ CREATE TABLE IF NOT EXISTS canaries (fleet TEXT NOT NULL, shard TEXT NOT NULL, a
     + bus.TABLES
 )
 
-# Version → the statements that make the tables of the version before into its own. A table that is new needs none:
-# those that are missing are made whenever a database is opened.
+# Version → the statements that alter the previous version's tables. A new table needs none: missing tables are created
+# whenever a database is opened.
 MIGRATIONS: Mapping[int, str] = {}
 
 
 def statements(script: str) -> list[str]:
-    """Each statement of `script`."""
+    """The statements of `script`."""
     return [statement for part in script.split(";") if (statement := part.strip())]
 
 
-def migrations(found: int) -> list[str]:
-    """The statements that make tables of version `found` into those of VERSION."""
-    return [one for version in range(found + 1, VERSION + 1) for one in statements(MIGRATIONS.get(version, ""))]
+def migrations(old_version: int) -> list[str]:
+    """The statements that migrate tables from `old_version` to VERSION."""
+    return [
+        statement
+        for version in range(old_version + 1, VERSION + 1)
+        for statement in statements(MIGRATIONS.get(version, ""))
+    ]
 
 
 def table_names() -> list[str]:
-    """Every table."""
+    """The names of all tables."""
     return re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", TABLES)
 
 
 def numbered_tables() -> list[tuple[str, str]]:
-    """Every table whose rows the database numbers, and the column of the number."""
+    """The tables whose rows the database numbers, with the name of the numbered column."""
     return re.findall(r"CREATE TABLE IF NOT EXISTS (\w+) \((\w+) INTEGER PRIMARY KEY AUTOINCREMENT", TABLES)

@@ -1,4 +1,8 @@
-"""The hub's database in one file, by SQLite."""
+"""The hub's database in one file, with SQLite.
+
+If the file cannot be written when it is opened (a full or read-only disk), what can be read is served, and `recover`
+tries to open it for writing. The hub owns the file because it has locked its folder.
+"""
 
 import contextlib
 import sqlite3
@@ -11,20 +15,20 @@ from embereye.hub.databases.interface import DamagedError, ReloadRequiredError, 
 from embereye.process.lifecycle import UserError
 from embereye.process.sqlite_files import SqliteFiles
 
-BUSY_SECONDS = 1.0  # to wait for a lock that somebody else's tool holds on the file
+BUSY_SECONDS = 1.0  # how long to wait for another program's lock on the file
 
 
 class SqliteDatabase:
-    """As `Database`. It serves what can be read where it cannot be written."""
+    """A `Database` in a file. If it cannot be written, it can still be read."""
 
     def __init__(self, path: Path, *, only_read: bool = False) -> None:
-        """With `only_read` it is left as it is, beside the hub whose it is. UserError where it cannot be used."""
+        """With `only_read`, the file is only read, while its hub may be running. UserError if it cannot be used."""
         self.name = str(path)
         self.failing = ""
         self.lost_commits = 0  # a file loses none
         self._path = path
         self._files = SqliteFiles(path)
-        self._known = 0  # cursor of the newest event that could be read when it was opened
+        self._read_cursor = 0  # of the newest event that could be read when it was opened
         if only_read:
             self._db = self._open_beside()
             return
@@ -34,14 +38,14 @@ class SqliteDatabase:
             self.failing = str(error)
             self._db = self._open_readable()
             with contextlib.suppress(StoreError):
-                self._known = self.newest_cursor()
+                self._read_cursor = self.newest_cursor()
 
     def _open(self) -> sqlite3.Connection:
-        """A connection that can write; sqlite3.OperationalError where there is none to be had now."""
+        """Open a connection that can write; sqlite3.OperationalError if that fails now."""
         db = sqlite3.connect(self._path, isolation_level=None, timeout=BUSY_SECONDS)
         try:
             version = self._check_version(db)
-            # FULL: an acknowledgement promises that the report outlives a power cut.
+            # FULL: an acknowledged report has to survive a power cut.
             db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL")
             _migrate(db, version)
             db.executescript(schema.TABLES)
@@ -54,8 +58,9 @@ class SqliteDatabase:
         return db
 
     def _open_readable(self) -> sqlite3.Connection:
-        """A connection that reads what there is, whatever it takes; an empty database where nothing can be read."""
-        # Without room for the file that readers share, one alone can read. The last one misses what is in the log.
+        """Open a connection that reads as much as possible; an empty database if nothing can be read."""
+        # Without disk space for the file that readers share, only one connection can read, in exclusive mode.
+        # The last mode, immutable, ignores the write-ahead log.
         for options, mode in (("mode=rw", "EXCLUSIVE"), ("mode=ro", "NORMAL"), ("immutable=1", "NORMAL")):
             uri = f"file:{quote(str(self._path))}?{options}"
             with contextlib.suppress(sqlite3.OperationalError):
@@ -84,8 +89,8 @@ class SqliteDatabase:
         if version != schema.VERSION:
             db.close()
             raise UserError(
-                f"{self._path} is of an older version of the hub (format {version}, not {schema.VERSION}): "
-                "start this version's hub once, which brings it up to date"
+                f"{self._path} was written by an older version of the hub (format {version}, not {schema.VERSION}). "
+                "Start this version's hub once, which migrates it."
             )
         return db
 
@@ -93,14 +98,14 @@ class SqliteDatabase:
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         if version > schema.VERSION:
             raise UserError(
-                f"{self._path} was written by a newer version of the hub (format {version}, not {schema.VERSION}): "
-                "start that one, or move the file away and restore a backup of this version's"
+                f"{self._path} was written by a newer version of the hub (format {version}, not {schema.VERSION}). "
+                "Start that version, or move the file away and restore a backup from this version."
             )
         return version
 
     def recover(self) -> None:
-        """As `Database.recover`."""
-        # As it is the only one allowed, the one that reads has to go first.
+        """Open the file for writing; see `Database.recover`."""
+        # Close the reading connection first: it may have the file in exclusive mode.
         self._db.close()
         try:
             self._db = self._open()
@@ -108,14 +113,14 @@ class SqliteDatabase:
             self._db = self._open_readable()
             raise StoreError(str(error)) from error
         newest = self.newest_cursor()
-        if newest > self._known:
+        if newest > self._read_cursor:
             raise ReloadRequiredError(
-                f"{self._path} holds events up to {newest}, of which {self._known} could be read before"
+                f"{self._path}: contains events up to {newest}, but only {self._read_cursor} could be read before"
             )
         self.failing = ""
 
     def newest_cursor(self) -> int:
-        """As `Database.newest_cursor`; what is damaged does not count."""
+        """The cursor of the newest event ever stored; damaged tables are ignored."""
         newest = 0
         for query in ("SELECT seq FROM sqlite_sequence WHERE name = 'events'", "SELECT MAX(cursor) FROM events"):
             with contextlib.suppress(DamagedError):
@@ -124,69 +129,71 @@ class SqliteDatabase:
         return newest
 
     def set_newest_cursor(self, cursor: int) -> None:
-        """As `Database.set_newest_cursor`; the other numbers SQLite goes on with by itself."""
+        """Set the cursor after which events are numbered; SQLite continues all other numbers itself."""
         self.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
         self.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (cursor,))
 
     def rows(self, query: str, arguments: Sequence[object] = ()) -> Iterator[Row]:
-        """As `Database.rows`; DamagedError where the file hands back garbage."""
+        """Yield the rows of `query`; DamagedError if the file is damaged there."""
         try:
             yield from self._db.execute(query, arguments)
         except sqlite3.DatabaseError as error:
             raise (DamagedError if _is_damage(error) else StoreError)(str(error)) from error
 
     def columns(self, table: str) -> list[str]:
-        """As `Database.columns`."""
+        """The names of the columns of `table`."""
         try:
             return [column[0] for column in self._db.execute(f"SELECT * FROM {table} LIMIT 0").description]
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
 
     def execute(self, statement: str, arguments: Sequence[object] = ()) -> int:
-        """As `Database.execute`."""
+        """Execute `statement`; see `Database.execute`."""
         try:
             return self._db.execute(statement, arguments).rowcount
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[object]]) -> None:
-        """As `Database.execute_many`."""
+        """Execute `statement` for each of `rows`."""
         try:
             self._db.executemany(statement, rows)
         except sqlite3.Error as error:
             raise StoreError(str(error)) from error
 
     def empty(self, table: str) -> None:
-        """As `Database.empty`."""
+        """Remove all rows of `table`."""
         self.execute(f"DELETE FROM {table}")
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """As `Database.transaction`."""
+        """Open a transaction; see `Database.transaction`."""
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
             self.execute("COMMIT")
         except BaseException:
-            # A full disk rolls back by itself, and then there is nothing left to roll back.
+            # On a full disk SQLite has rolled back already, and ROLLBACK fails.
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             raise
 
     @contextlib.contextmanager
     def owned_transaction(self, cursor: int) -> Iterator[bool]:
-        """As `Database.owned_transaction`: whoever has locked the folder owns the file, and a failure is told."""
+        """Open a transaction; the folder's lock proves ownership, and a commit's outcome is always known."""
         with self.transaction():
             yield False
-        self._check_files()  # what goes to a file that is gone is not stored
+        self._check_files()  # a commit to a file that was removed is not stored
 
     def _check_files(self) -> None:
         if why := self._files.replaced():
-            raise ReloadRequiredError(f"{why} in {self._path.parent} while it was open: begin anew from what is there")
+            raise ReloadRequiredError(
+                f"{why} in {self._path.parent} while it was open: the database has to be read again"
+            )
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """As `Database.snapshot`."""
+        """Open a transaction for reading; see `Database.snapshot`."""
         self.execute("BEGIN")
         try:
             yield
@@ -195,11 +202,11 @@ class SqliteDatabase:
                 self._db.execute("ROLLBACK")
 
     def check(self) -> None:
-        """As `Database.check`. ReloadRequiredError where the file is no longer where it was."""
+        """Raise ReloadRequiredError if the file was removed or replaced."""
         self._check_files()
 
     def interrupt(self) -> None:
-        """As `Database.interrupt`: a disk that does not answer is waited for, there is no other."""
+        """Do nothing: a call that waits for the disk cannot be interrupted."""
 
     def close(self) -> None:
         """Close the file."""
@@ -207,19 +214,19 @@ class SqliteDatabase:
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    """Whether it is of what the file holds, not of a disk or a lock that may do better when it is asked again."""
-    # A text that is none is told as an operational error as well, but not by SQLite.
+    """True if `error` means a damaged file, not a disk or lock that may work at the next attempt."""
+    # Invalid UTF-8 is reported as an OperationalError too, but by Python, without an error code from SQLite.
     return not isinstance(error, sqlite3.OperationalError) or getattr(error, "sqlite_errorcode", None) is None
 
 
-def _migrate(db: sqlite3.Connection, found: int) -> None:
-    """Alter the tables of version `found`, all or none; a file without any gets new ones.
+def _migrate(db: sqlite3.Connection, old_version: int) -> None:
+    """Migrate all tables from `old_version`, or none; 0 means a new file.
 
-    The version is written in any case: it shows whether the file can be.
+    The version is always written, which also tests that the file can be written.
     """
     db.execute("BEGIN IMMEDIATE")
     try:
-        for statement in schema.migrations(found) if found else []:
+        for statement in schema.migrations(old_version) if old_version else []:
             db.execute(statement)
         db.execute(f"PRAGMA user_version = {schema.VERSION}")
         db.execute("COMMIT")

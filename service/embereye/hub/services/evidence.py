@@ -36,7 +36,7 @@ class EvidenceService(ReportServicer):
 
     async def ended(self, stream: Stream) -> None:
         """As `ReportServicer.ended`."""
-        self._hub.coverage.keep_ledgers()
+        self._hub.coverage.store_ledgers()
         if self._closing.is_set() and await self._hub.committer.flush(FLUSH_SECONDS):
             # What was taken is stored by now; a shard that is told so need not send it again.
             await asyncio.sleep(0.02)

@@ -121,7 +121,7 @@ class FeedCalls(AlarmsServicer):
         async def say_so() -> None:
             while alive:
                 async with writing:  # what waited before is told by now, and counts
-                    await context.write(payload(self._hub.alive(subscription.position)))
+                    await context.write(payload(self._hub.sign_of_life(subscription.position)))
                 await asyncio.sleep(alive)
 
         async with beside(say_so(), name="feed-alive"):

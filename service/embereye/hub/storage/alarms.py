@@ -1,4 +1,8 @@
-"""What the hub's database holds of alarms as a whole: when each was, how bad, why, and which were marked as false."""
+"""The database's tables of whole alarms, of marks as false alarm, and of silences.
+
+The `alarms` table has one row for each alarm: begin, end, worst state, reason, first and last event. It is updated from
+the events of each transaction, so that listing alarms does not read all events.
+"""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +13,10 @@ from embereye.levels import ZoneState
 from embereye.v1.alarms_pb2 import AlarmEvent, FalseAlarm, Silence
 from embereye.zone.timeline import PastAlarm
 
-ABOUT = {AlarmEvent.TYPE_FALSE_ALARM, AlarmEvent.TYPE_SILENCE}  # which may come long after the alarm was forgotten
+# Events about an alarm that may come long after it ended, even after its row was removed.
+LATE_TYPES = {AlarmEvent.TYPE_FALSE_ALARM, AlarmEvent.TYPE_SILENCE}
 RAISED = {ZoneState.PRE_ALARM, ZoneState.ALARM}
-# What `AlarmQuery.category` may say, as conditions.
+# The values of `AlarmQuery.category`, each with its SQL condition.
 CATEGORIES: Mapping[str, str] = {
     "": "",
     "alarm": f"worst >= {ZoneState.ALARM.wire}",
@@ -24,32 +29,32 @@ CATEGORIES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class AlarmQuery:
-    """Which alarms are meant: all conditions hold together."""
+    """A search for alarms that meet all of these conditions."""
 
     limit: int
-    before: int = 0  # only those that began before the event of this cursor; 0: all
-    from_ns: int = 0  # that ended later, or not yet
-    until_ns: int = 0  # that began earlier; 0: all
+    before: int = 0  # cursor: alarms whose first event is before it; 0: all
+    from_ns: int = 0  # alarms that ended later, or are open
+    until_ns: int = 0  # alarms that began earlier; 0: all
     zone: str = ""  # "name" or "namespace/name"
     category: str = ""  # a key of CATEGORIES
     alarm: str = ""  # its id; empty: any
 
 
 def write_events(db: Database, events: Sequence[AlarmEvent]) -> None:
-    """Keep what `events` say of their alarms, in the transaction that is open."""
-    found: dict[str, tuple[PastAlarm, int]] = {}
+    """Update the rows of the alarms that `events` belong to, in the open transaction."""
+    changed: dict[str, tuple[PastAlarm, int]] = {}  # with the cursor of its last event
     first: dict[str, int] = {}
-    about: dict[str, int] = {}
+    late: dict[str, int] = {}
     for event in events:
         if not event.alarm:
             continue
-        if event.type in ABOUT:
-            about[event.alarm] = event.cursor
+        if event.type in LATE_TYPES:
+            late[event.alarm] = event.cursor
             continue
         first.setdefault(event.alarm, event.cursor)
-        known = found.get(event.alarm)
-        entry = known[0] if known else _begun(event)
-        found[event.alarm] = (_gone_on(entry, event), event.cursor)
+        known = changed.get(event.alarm)
+        alarm = known[0] if known else _new_alarm(event)
+        changed[event.alarm] = (_updated_alarm(alarm, event), event.cursor)
     db.execute_many(
         """INSERT INTO alarms VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (alarm) DO UPDATE SET
             last_cursor = excluded.last_cursor,
@@ -61,25 +66,25 @@ def write_events(db: Database, events: Sequence[AlarmEvent]) -> None:
                 name, alarm.namespace, alarm.zone, first[name], cursor, alarm.began_ns, alarm.ended_ns,
                 alarm.worst.wire, alarm.why,
             )
-            for name, (alarm, cursor) in found.items()
+            for name, (alarm, cursor) in changed.items()
         ],
     )  # fmt: skip
     db.execute_many(
         "UPDATE alarms SET last_cursor = ? WHERE alarm = ? AND last_cursor < ?",
-        [(cursor, alarm, cursor) for alarm, cursor in about.items()],
+        [(cursor, name, cursor) for name, cursor in late.items()],
     )
 
 
-def _begun(event: AlarmEvent) -> PastAlarm:
+def _new_alarm(event: AlarmEvent) -> PastAlarm:
     return PastAlarm(
         event.alarm, event.namespace, event.zone, event.time_ns, 0, ZoneState.PRE_ALARM, "", first=event.cursor
     )
 
 
-def _gone_on(alarm: PastAlarm, event: AlarmEvent) -> PastAlarm:
+def _updated_alarm(alarm: PastAlarm, event: AlarmEvent) -> PastAlarm:
     state = ZoneState(event.state)
     worst = ZoneState.PRE_ALARM if state in {ZoneState.NORMAL, ZoneState.PRE_ALARM} else ZoneState.ALARM
-    alarm = replace(alarm, worst=max(alarm.worst, worst, key=lambda one: one.wire))
+    alarm = replace(alarm, worst=max(alarm.worst, worst, key=lambda state: state.wire))
     if event.type == AlarmEvent.TYPE_STATE:
         if state in RAISED:
             alarm = replace(alarm, why=event.why)
@@ -89,7 +94,7 @@ def _gone_on(alarm: PastAlarm, event: AlarmEvent) -> PastAlarm:
 
 
 def write_marks(db: Database, marks: Mapping[str, FalseAlarm | None]) -> None:
-    """Keep `marks`, or remove them (None), in the transaction that is open."""
+    """Write `marks` as false alarm in the open transaction; None removes a mark."""
     for alarm, mark in marks.items():
         if mark is None:
             db.execute("DELETE FROM false_alarms WHERE alarm = ?", (alarm,))
@@ -99,33 +104,36 @@ def write_marks(db: Database, marks: Mapping[str, FalseAlarm | None]) -> None:
 
 
 def write_silences(db: Database, silences: Mapping[str, Silence | None]) -> None:
-    """Keep `silences`, or remove them (None), in the transaction that is open."""
-    for name, silence in silences.items():
+    """Write `silences` in the open transaction; None removes a silence."""
+    for silence_id, silence in silences.items():
         if silence is None:
-            db.execute("DELETE FROM silences WHERE id = ?", (name,))
+            db.execute("DELETE FROM silences WHERE id = ?", (silence_id,))
         else:
             upsert = "INSERT INTO silences VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET silence = excluded.silence"
-            db.execute(upsert, (name, silence.SerializeToString()))
+            db.execute(upsert, (silence_id, silence.SerializeToString()))
 
 
 def prune(db: Database) -> int:
-    """Forget alarms of which no event is kept, in the transaction that is open; returns how many. Marks stay."""
+    """Remove ended alarms whose events are all removed, in the open transaction; returns their number. Marks stay."""
     statement = "DELETE FROM alarms WHERE ended_ns > 0 AND last_cursor < (SELECT MIN(cursor) FROM events)"
     return db.execute(statement)
 
 
 def forget_phantoms(db: Database, still_open: Container[str]) -> int:
-    """Forget what a version before took for open alarms: what was said of alarms that were forgotten. How many."""
-    found = [row[0] for row in db.rows("SELECT alarm FROM alarms WHERE ended_ns = 0 AND why = ''")]
-    gone = [(alarm,) for alarm in found if alarm not in still_open]
-    if gone:
+    """Remove alarms that are listed as open but are not in `still_open`; returns their number.
+
+    Such rows come from late events (see LATE_TYPES) of alarms that had been removed before.
+    """
+    listed = [row[0] for row in db.rows("SELECT alarm FROM alarms WHERE ended_ns = 0 AND why = ''")]
+    phantoms = [(alarm,) for alarm in listed if alarm not in still_open]
+    if phantoms:
         with db.transaction():
-            db.execute_many("DELETE FROM alarms WHERE alarm = ?", gone)
-    return len(gone)
+            db.execute_many("DELETE FROM alarms WHERE alarm = ?", phantoms)
+    return len(phantoms)
 
 
 def zone_condition(zones: Sequence[str]) -> tuple[str, list[str]]:
-    """The condition that a row is of one of `zones` ("zone" or "namespace/zone"), and its arguments."""
+    """The SQL condition that selects rows of `zones` ("zone" or "namespace/zone"), and its arguments."""
     arguments = list[str]()
     for zone in zones:
         namespace, _, name = zone.partition("/")  # a zone's own name may contain a slash, a namespace's may not
@@ -133,30 +141,30 @@ def zone_condition(zones: Sequence[str]) -> tuple[str, list[str]]:
     return f"({' OR '.join(['zone = ? OR (zone = ? AND namespace = ?)'] * len(zones))})", arguments
 
 
-def query(wanted: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], Sequence[object]]:
-    """The statement that finds the alarms that are `wanted`, what reads a row of it, and its arguments."""
+def select_alarms(query: AlarmQuery) -> tuple[str, Callable[[Any], PastAlarm], Sequence[object]]:
+    """The SQL statement for `query`, the function that reads one of its rows, and its arguments."""
     where, arguments = ["began_ns IS NOT NULL"], list[object]()
-    if wanted.before:
+    if query.before:
         where.append("first_cursor < ?")
-        arguments.append(wanted.before)
-    if wanted.from_ns:
+        arguments.append(query.before)
+    if query.from_ns:
         where.append("(ended_ns = 0 OR ended_ns > ?)")
-        arguments.append(wanted.from_ns)
-    if wanted.until_ns:
+        arguments.append(query.from_ns)
+    if query.until_ns:
         where.append("began_ns < ?")
-        arguments.append(wanted.until_ns)
-    if wanted.zone:
-        condition, names = zone_condition([wanted.zone])
+        arguments.append(query.until_ns)
+    if query.zone:
+        condition, names = zone_condition([query.zone])
         where.append(condition)
         arguments += names
-    if wanted.alarm:
+    if query.alarm:
         where.append("alarm = ?")
-        arguments.append(wanted.alarm)
-    if sort := CATEGORIES[wanted.category]:
-        where.append(sort)
+        arguments.append(query.alarm)
+    if condition := CATEGORIES[query.category]:
+        where.append(condition)
     statement = f"""SELECT alarm, namespace, zone, began_ns, ended_ns, worst, why, first_cursor FROM alarms
         WHERE {" AND ".join(where)} ORDER BY first_cursor DESC LIMIT ?"""
-    return statement, _read, (*arguments, wanted.limit)
+    return statement, _read, (*arguments, query.limit)
 
 
 def _read(row: Any) -> PastAlarm:

@@ -1,8 +1,14 @@
-"""The only writer of the hub's store, and the boundary of its transactions.
+"""The committer: the only writer of the hub's store.
 
-What is to change waits in one queue. A batch of it becomes one transaction: evidence, the steps that it causes in its
-zones, and the events of those steps are durable together or not at all. Only then is evidence acknowledged, are calls
-of people answered and events published. The next batch gathers while this one is being written.
+Every change is an `Operation` in one queue: a report, a person's action, the passing of time. `run` applies a batch of
+operations in memory and writes the result as one transaction. Evidence, the zones' steps and the events of those steps
+thus become durable together or not at all. Only then are operations finished (evidence acknowledged, people's calls
+answered) and events published. The next batch gathers while the previous one is being written.
+
+If a write fails, the hub continues in memory: batches are applied to the same open transaction, and their events are
+published as unstored. The committer tries to reconnect every `RETRY_SECONDS` and then writes everything at once. If
+the database comes back without commits that it had acknowledged, the transaction also carries the hub's full state,
+which replaces what the database contains.
 """
 
 import asyncio
@@ -34,34 +40,34 @@ class StoreFailingError(Exception):
 
 @dataclass
 class Draft:
-    """A transaction in the making, which operations add to."""
+    """The open transaction, to which operations add."""
 
-    known: set[str]  # ids of reports that were committed before, or are in the transaction
+    known: set[str]  # ids of reports that are committed already, or part of the transaction
     now_ns: int  # on the hub's timeline, nanoseconds since the Unix epoch
     transaction: Transaction
-    stepped_ns: int = 0  # to be added to times for people: how far ahead the wall clock is
+    stepped_ns: int = 0  # how far the wall clock is ahead; add it to times for people
     touched: dict[ZoneKey, int] = field(default_factory=dict)  # zones' revisions before the transaction
 
 
 class Operation(Protocol):
-    """Something that changes what the hub knows."""
+    """A change of the hub's state."""
 
     @property
     def evidence_id(self) -> str:
-        """Id of the report that it brings; '' where it brings none."""
+        """The id of its report; '' if it brings none."""
         ...
 
     @property
     def awaited(self) -> bool:
-        """Whether anybody is to be told of its end."""
+        """True if `finish` has to be called."""
         ...
 
     def apply(self, draft: Draft) -> None:
-        """Change what is in memory and add to `draft` what has to be stored."""
+        """Change the state in memory and add to `draft` what has to be stored."""
         ...
 
     def finish(self, error: Exception | None) -> None:
-        """Learn that it is durable, or the `error` that `apply` raised."""
+        """Note that the operation is durable, or that `apply` raised `error`."""
         ...
 
 
@@ -70,22 +76,22 @@ class Step:
     """An operation that brings no report: a person's action, a roster, a fault, the passing of time."""
 
     action: Callable[[Draft], None]
-    future: "asyncio.Future[None] | None" = None  # of who waits for it; where that is over it is not done any more
+    future: "asyncio.Future[None] | None" = None  # of its caller; a step whose caller has left is not applied
     on_durable: Callable[[], None] | None = None
     evidence_id: str = field(default="", init=False)
 
     @property
     def awaited(self) -> bool:
-        """Whether anybody is to be told of its end."""
+        """True if there is a caller or a callback."""
         return self.future is not None or self.on_durable is not None
 
     def apply(self, draft: Draft) -> None:
-        """Do it, unless whoever waited has given up."""
+        """Run the action, unless its caller has left."""
         if self.future is None or not self.future.done():
             self.action(draft)
 
     def finish(self, error: Exception | None) -> None:
-        """Answer whoever waits."""
+        """Run the callback and answer the caller."""
         if self.on_durable is not None and error is None:
             self.on_durable()
         if self.future is None or self.future.done():
@@ -98,7 +104,7 @@ class Step:
 
 @dataclass
 class CommitCounters:
-    """Plain slots, read when metrics are scraped."""
+    """Counters since the start, read when metrics are scraped."""
 
     commits: int = 0
     commit_seconds: float = 0.0
@@ -109,12 +115,17 @@ _Applied = tuple[Operation, Exception | None]
 
 
 class Committer:
-    """Applies operations in the order they came and commits them in batches.
+    """Applies operations in order of arrival and commits them in batches.
 
-    `begin()` is called once per batch, before its operations, and `seal(draft)` after them, before it is written;
-    `publish(events)` once it is durable, and before that, where it cannot be written for now,
-    `publish_unstored(events)` with what came since. `hold()` returns all that the hub goes on from, for a database that
-    lost some of it. Everything but the writing happens on the event loop's thread.
+    | callback | called |
+    | --- | --- |
+    | `begin()` | before the operations of a batch |
+    | `seal(draft)` | after the operations of a batch, before it is written |
+    | `publish(events)` | once a transaction is durable |
+    | `publish_unstored(events)` | while the store fails, with the new events |
+    | `full_state()` | after the database lost commits; returns the hub's complete state |
+
+    Everything but the writing happens on the event loop's thread.
     """
 
     def __init__(
@@ -126,17 +137,17 @@ class Committer:
         publish: Callable[[list[AlarmEvent]], None],
         publish_unstored: Callable[[list[AlarmEvent]], None] = lambda _: None,
         begin: Callable[[], None] = lambda: None,
-        hold: Callable[[], Transaction] = Transaction,
+        full_state: Callable[[], Transaction] = Transaction,
     ) -> None:
         self._store = store
         self._timeline = timeline
         self._seal = seal
         self._publish = publish
         self._publish_unstored = publish_unstored
-        self._held: set[str] = set()  # ids of reports that the present transaction need not have, or has
-        self._told = 0  # events of the present transaction that were told although they are not stored
+        self._known_ids: set[str] = set()  # ids of reports that are committed already, or in the open transaction
+        self._published_unstored = 0  # events of the open transaction that were published although not stored
         self._begin = begin
-        self._hold = hold
+        self._full_state = full_state
         self._pending: list[Operation] = []
         self._waiting: set[asyncio.Future[None]] = set()
         self._arrived = asyncio.Event()
@@ -144,25 +155,25 @@ class Committer:
         self._idle = asyncio.Event()
         self._idle.set()
         self.counters = CommitCounters()
-        self._recent: OrderedDict[str, None] = OrderedDict()  # ids of reports that were committed, newest last
-        self.failing = ""  # why the store cannot be written; empty: it can
+        self._recent: OrderedDict[str, None] = OrderedDict()  # ids of committed reports, newest last
+        self.failing = ""  # why the store cannot be written; '' while it can
 
     def enqueue(self, operation: Operation) -> None:
-        """Have `operation` done in the next transaction. Unbounded: who brings much asks for room first."""
+        """Queue `operation` for the next transaction. The queue is unbounded: callers with many limit themselves."""
         self._pending.append(operation)
         self._idle.clear()
         self._arrived.set()
 
     @property
-    def held(self) -> int:
-        """How many reports the transaction in the making has, or need not have."""
-        return len(self._held)
+    def open_reports(self) -> int:
+        """The number of reports of the open transaction, duplicates included."""
+        return len(self._known_ids)
 
     async def commit(self, action: Callable[[Draft], None]) -> None:
-        """Do `action` in the next transaction and wait until it is durable.
+        """Run `action` in the next transaction and wait until it is durable.
 
-        Raises what `action` raises, and StoreFailingError where nothing can be written. A call that is cancelled, or
-        that gets StoreFailingError, leaves an action undone that was not begun; one that was begun may become durable.
+        Raises the errors of `action`, and StoreFailingError if nothing can be written. If the call is cancelled or
+        raises StoreFailingError, an action that has not run yet will not run; one that has run may become durable.
         """
         if self.failing:
             raise StoreFailingError(self.failing)
@@ -175,7 +186,7 @@ class Committer:
             self._waiting.discard(future)
 
     async def batch_written(self) -> None:
-        """Wait until the batch that is being written is durable, or is found not to be for now."""
+        """Wait until the current batch is durable, or its write has failed."""
         await self._written.wait()
 
     async def flush(self, timeout: float) -> bool:
@@ -190,8 +201,8 @@ class Committer:
     async def run(self) -> None:
         """Write batch after batch until cancelled.
 
-        While the store fails the zones go on in memory, ahead of the disk, and all that is not stored yet becomes one
-        transaction: a fire that cannot be written down is seen all the same.
+        While the store fails, operations are applied in memory and collect in one transaction, so that people see a
+        fire that cannot be stored.
         """
         transaction, applied = Transaction(), list[_Applied]()
         while True:
@@ -201,47 +212,47 @@ class Committer:
                 batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
                 started = time.perf_counter()
                 try:
-                    known = await self._known(batch)
+                    known = await self._committed_ids(batch)
                     applied += self._apply(batch, known, transaction)
                     batch = []
-                    self._tell_unstored(transaction)
-                    if self._store.lost_commits and transaction.held is None:
-                        transaction.held = self._all_held()
+                    self._publish_unstored_events(transaction)
+                    if self._store.lost_commits and transaction.full_state is None:
+                        transaction.full_state = self._full_state_with_reports()
                     if transaction or self._store.failing or self.failing:
                         await self._store.write(partial(_write, transaction))
                 except StoreError as error:
                     self._pending[:0] = batch
                     self.counters.failures += 1
                     self.note_failing(str(error))
-                    self._tell_unstored(transaction)
-                    await self._go_on(transaction, applied)
+                    self._publish_unstored_events(transaction)
+                    await self._continue_in_memory(transaction, applied)
                     continue
                 self._set_failing("")
-                self._told = 0
+                self._published_unstored = 0
                 if transaction:
                     self.counters.commits += 1
                     self.counters.commit_seconds += time.perf_counter() - started
-                    for name, _ in transaction.evidence:
-                        self._remember(name)
+                    for report_id, _ in transaction.evidence:
+                        self._remember(report_id)
                     self._publish(transaction.events)
                 self._finish(applied)
-                transaction, applied, self._held = Transaction(), [], set()
+                transaction, applied, self._known_ids = Transaction(), [], set()
             self._idle.set()
 
-    async def _go_on(self, transaction: Transaction, applied: list[_Applied]) -> None:
-        """Until the store can be reached again: what comes happens in memory, and is told, as soon as it comes."""
-        async with beside(self._reach(), name="hub-reach") as reaching:
-            while not reaching.done():
+    async def _continue_in_memory(self, transaction: Transaction, applied: list[_Applied]) -> None:
+        """Apply operations in memory and publish their events at once, until the store can be reached again."""
+        async with beside(self._reconnect(), name="hub-reconnect") as reconnecting:
+            while not reconnecting.done():
                 while self._pending:
                     batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
                     applied += self._apply(batch, self._remembered(batch), transaction)
-                    self._tell_unstored(transaction)
+                    self._publish_unstored_events(transaction)
                 self._arrived.clear()
                 async with beside(self._arrived.wait(), name="hub-arrived") as arriving:
-                    await asyncio.wait({reaching, arriving}, return_when=asyncio.FIRST_COMPLETED)
-            reaching.result()
+                    await asyncio.wait({reconnecting, arriving}, return_when=asyncio.FIRST_COMPLETED)
+            reconnecting.result()
 
-    async def _reach(self) -> None:
+    async def _reconnect(self) -> None:
         while True:
             await asyncio.sleep(RETRY_SECONDS)
             try:
@@ -252,25 +263,25 @@ class Committer:
             else:
                 return
 
-    def _all_held(self) -> Transaction:
-        held = self._hold()
+    def _full_state_with_reports(self) -> Transaction:
+        state = self._full_state()
         now_ns = self._timeline.now_ns()
-        held.evidence = [(name, now_ns) for name in self._recent]
-        return held
+        state.evidence = [(report_id, now_ns) for report_id in self._recent]
+        return state
 
-    def _tell_unstored(self, transaction: Transaction) -> None:
+    def _publish_unstored_events(self, transaction: Transaction) -> None:
         if self.failing:
-            events = transaction.events[self._told :]
-            self._told += len(events)
+            events = transaction.events[self._published_unstored :]
+            self._published_unstored += len(events)
             self._publish_unstored(events)
 
-    async def _known(self, batch: list[Operation]) -> set[str]:
-        """Which reports of `batch` were committed before; of the newest alone where the store cannot be asked."""
+    async def _committed_ids(self, batch: list[Operation]) -> set[str]:
+        """The ids of the reports in `batch` that are committed already; only recent ones while the store fails."""
         ids = [operation.evidence_id for operation in batch if operation.evidence_id]
         if not ids:
             return set()
         try:
-            return await self._store.write(lambda store: store.known(ids))
+            return await self._store.write(lambda store: store.committed_ids(ids))
         except StoreError as error:
             self.note_failing(str(error))
             return self._remembered(batch)
@@ -279,20 +290,20 @@ class Committer:
         return {operation.evidence_id for operation in batch if operation.evidence_id in self._recent}
 
     def restore(self, recent: Iterable[str]) -> None:
-        """Go on from the ids of the newest reports, oldest first."""
-        for name in recent:
-            self._remember(name)
+        """Restore the ids of the newest committed reports, oldest first."""
+        for report_id in recent:
+            self._remember(report_id)
 
-    def _remember(self, name: str) -> None:
-        self._recent[name] = None
+    def _remember(self, report_id: str) -> None:
+        self._recent[report_id] = None
         if len(self._recent) > RECENT:
             self._recent.popitem(last=False)
 
     def _apply(self, batch: list[Operation], known: set[str], transaction: Transaction) -> list[_Applied]:
-        """Do the operations of `batch` in memory; returns those that somebody waits for, with their errors."""
+        """Apply the operations of `batch` in memory; returns the awaited ones with their errors."""
         self._begin()
-        self._held |= known
-        draft = Draft(self._held, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
+        self._known_ids |= known
+        draft = Draft(self._known_ids, self._timeline.now_ns(), transaction, self._timeline.stepped_ns())
         transaction.recorded_ns = draft.now_ns
         awaited: list[_Applied] = []
         for operation in batch:
@@ -302,14 +313,14 @@ class Committer:
             except Exception as error:
                 failure = error
                 if not isinstance(operation, Step) or operation.future is None:
-                    logger.exception("could not be processed, and is not acknowledged: %.300s", operation)
+                    logger.exception("operation: %.300s: failed, its report is not acknowledged", operation)
             if operation.awaited:
                 awaited.append((operation, failure))
         self._seal(draft)
         return awaited
 
     def _finish(self, applied: list[_Applied]) -> None:
-        """Tell everybody who waits that it is durable."""
+        """Finish the awaited operations of a durable transaction."""
         for operation, failure in applied:
             operation.finish(failure)
         self._wake()
@@ -319,17 +330,17 @@ class Committer:
         written.set()
 
     def note_failing(self, why: str) -> None:
-        """The database cannot be written, for this reason."""
+        """Note that the database cannot be written, and why."""
         self._set_failing(f"the hub cannot write its database: {why}")
 
     def _set_failing(self, why: str) -> None:
         if why == self.failing:
             return
         if why:
-            logger.error("%s; evidence is not acknowledged until this is mended", why)
+            logger.error("%s; evidence is not acknowledged until it can be written again", why)
             for future in self._waiting:
                 if not future.done():
-                    sentence = f"{why}; what was asked for may be stored once this is mended"
+                    sentence = f"{why}; the request may be stored once it can be written again"
                     future.set_exception(StoreFailingError(sentence))
             self._wake()
         else:

@@ -1,4 +1,4 @@
-"""What was stored of the past: events, the pictures and signs of an alarm; and how the oldest of it goes."""
+"""The hub's history: searches stored events, alarms and pictures, and prunes the oldest of them."""
 
 import asyncio
 import logging
@@ -19,41 +19,41 @@ from embereye.v1.alarms_pb2 import AlarmEvent
 from embereye.zone.timeline import PastAlarm
 
 logger = logging.getLogger(__name__)
-DEFAULT_EVENTS = 100  # in one answer, where a request names no number
+DEFAULT_EVENTS = 100  # in one answer, if the request sets no limit
 MAX_EVENTS = 1_000  # in one answer
-PART = 500  # events read at once
-FEW_ZONES = 20  # that the database looks for by itself
-MAX_EVENTS_READ = 5_000  # events, for one answer
-PRUNE_SECONDS = 60.0  # between two rounds
-# For which it is known which reports were taken: what burns is reported every second, 30 MB in a day. One that comes
-# again later is of a sign that its zone knows.
+PART = 500  # events read from the database at once
+FEW_ZONES = 20  # most zones that the database selects; more are selected here
+MAX_EVENTS_READ = 5_000  # from the database for one answer
+PRUNE_SECONDS = 60.0  # between two rounds of pruning
+# How long ids of reports are retained. A fire is reported every second, which takes 30 MB a day. A copy that arrives
+# later belongs to a sign that its zone knows already.
 REPORTS_NS = DAY
-PAUSE_SECONDS = 0.05  # within one, so that pruning never delays an alarm
+PAUSE_SECONDS = 0.05  # between two steps of pruning, so that it never delays an alarm
 
 
 @dataclass(frozen=True)
 class EventQuery:
-    """Which events of the past somebody asks for."""
+    """A search for past events."""
 
     selection: Selection = EVERYTHING
     after: int = 0  # cursor, exclusive
     before: int = 0  # cursor, exclusive; 0: up to the newest
     since_ns: int = 0  # nanoseconds since the Unix epoch; 0: from the oldest
     until_ns: int = 0  # nanoseconds since the Unix epoch, exclusive; 0: to the newest
-    newest: bool = False  # the newest of them, not the oldest
+    newest: bool = False  # return the newest matches instead of the oldest
     limit: int = DEFAULT_EVENTS
 
 
 @dataclass(frozen=True)
 class EventPage:
-    """What was found."""
+    """One page of matches."""
 
     events: list[AlarmEvent]  # ascending
-    next: int  # `after` of the next page, with `newest` its `before`; 0: there is none
+    next: int  # `after` of the next page, or its `before` with `newest`; 0: this is the last page
 
 
 class History:
-    """Reads and prunes the store. Only events that `feed` has published are told."""
+    """Reads and prunes the store. It returns only events that `feed` has published."""
 
     def __init__(self, store: StoreThreads, feed: Feed, timeline: Timeline) -> None:
         self._store = store
@@ -65,43 +65,43 @@ class History:
         return (await self.search(EventQuery(after=after, limit=limit))).events
 
     async def search(self, query: EventQuery) -> EventPage:
-        """A page of durable events. One that few events are wanted of may have none and go on all the same."""
-        latest, found, looked_at = self._feed.latest, list[AlarmEvent](), 0
+        """A page of durable events. A page of a narrow selection may be empty although there are further pages."""
+        latest, matches, read = self._feed.latest, list[AlarmEvent](), 0
         before = min(query.before or latest + 1, latest + 1)
         zones = query.selection.zones if len(query.selection.zones) <= FEW_ZONES else ()
-        since_ns, until_ns = self._recorded(query.since_ns), self._recorded(query.until_ns) or ENDLESS
+        since_ns, until_ns = self._recorded_ns(query.since_ns), self._recorded_ns(query.until_ns) or ENDLESS
         bounds = EventBounds(min(query.after, latest), before, since_ns, until_ns, tuple(zones))
-        while looked_at < MAX_EVENTS_READ and len(found) < query.limit:
+        while read < MAX_EVENTS_READ and len(matches) < query.limit:
             events = await self._store.read(partial(Store.search, bounds=bounds, limit=PART, newest=query.newest))
             if not events:
-                return EventPage(found[::-1] if query.newest else found, 0)
-            looked_at += len(events)
+                return EventPage(matches[::-1] if query.newest else matches, 0)
+            read += len(events)
             for event in events:
-                at = event.cursor
-                bounds = replace(bounds, before=at) if query.newest else replace(bounds, after=at)
+                cursor = event.cursor
+                bounds = replace(bounds, before=cursor) if query.newest else replace(bounds, after=cursor)
                 if query.selection.wants(event):
-                    found.append(event)
-                    if len(found) == query.limit:
+                    matches.append(event)
+                    if len(matches) == query.limit:
                         break
         following = bounds.before if query.newest else bounds.after
         if (query.newest and following <= query.after + 1) or (not query.newest and following + 1 >= bounds.before):
             following = 0
-        return EventPage(found[::-1] if query.newest else found, following)
+        return EventPage(matches[::-1] if query.newest else matches, following)
 
     async def events_between(self, from_ns: int, until_ns: int, limit: int) -> list[AlarmEvent]:
-        """Up to `limit` durable events that were recorded from `from_ns` to before `until_ns`, ascending."""
-        bounds = EventBounds(since_ns=self._recorded(from_ns), until_ns=self._recorded(until_ns))
+        """Up to `limit` durable events recorded from `from_ns` to before `until_ns`, ascending."""
+        bounds = EventBounds(since_ns=self._recorded_ns(from_ns), until_ns=self._recorded_ns(until_ns))
         latest = self._feed.latest
         events = await self._store.read(partial(Store.search, bounds=bounds, limit=limit))
         return [event for event in events if event.cursor <= latest]
 
-    def _recorded(self, told_ns: int) -> int:
-        """By what events are recorded, where people say `told_ns`: the wall clock may have been set. 0 stays 0."""
-        return min(max(told_ns - self._timeline.stepped_ns(), 1), ENDLESS) if told_ns else 0
+    def _recorded_ns(self, wall_ns: int) -> int:
+        """Convert a wall-clock time to the hub's timeline, on which events are recorded. 0 stays 0."""
+        return min(max(wall_ns - self._timeline.stepped_ns(), 1), ENDLESS) if wall_ns else 0
 
-    async def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
-        """The alarms that `wanted` names, newest first."""
-        return await self._store.read(lambda store: store.alarms(wanted))
+    async def alarms(self, query: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that match `query`, newest first."""
+        return await self._store.read(lambda store: store.alarms(query))
 
     async def alarm_events(self, alarm: str) -> list[AlarmEvent]:
         """Every durable event of `alarm`, ascending."""
@@ -110,31 +110,31 @@ class History:
         return [event for event in events if event.cursor <= latest]
 
     async def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
-        """What `device` saw when its sign joined `alarm`: a JPEG."""
+        """The JPEG that `device` sent when its sign joined `alarm`; None if there is none."""
         return await self._store.read(lambda store: store.picture(alarm, device, kind))
 
     async def episodes(self, alarm: str) -> list[str]:
-        """The signs that contributed to `alarm`."""
+        """The ids of the episodes that contributed to `alarm`."""
         return await self._store.read(lambda store: store.episodes(alarm))
 
     async def audit(self, before: int, limit: int) -> list[AuditEntry]:
-        """Up to `limit` entries of the audit trail, newest first; only those before number `before` if it is not 0."""
+        """Up to `limit` entries of the audit trail, newest first; `before` is the number to start below, 0: none."""
         return await self._store.read(lambda store: store.audit(before, min(limit or DEFAULT_EVENTS, MAX_EVENTS)))
 
     async def prune(self, committer: Committer, retention_ns: int, clock: Callable[[], int]) -> None:
-        """Forget what is older than `retention_ns`, until cancelled; not while the store fails."""
+        """Remove rows older than `retention_ns` until cancelled, except while the store fails."""
         while True:
             await asyncio.sleep(PRUNE_SECONDS)
             try:
                 while not committer.failing and await self._prune_some(clock(), retention_ns):
                     await asyncio.sleep(PAUSE_SECONDS)
             except StoreError as error:
-                logger.warning("old history could not be removed: %s", error)
+                logger.warning("old history: cannot be removed now (%s)", error)
 
     async def _prune_some(self, now_ns: int, retention_ns: int) -> int:
         return await self._store.write(lambda store: store.prune(now_ns - retention_ns, now_ns - REPORTS_NS))
 
 
 def history_limit(limit: int) -> int:
-    """How many events a request for `limit` gets."""
+    """The number of events for a request with `limit`, 0: not set."""
     return min(limit or DEFAULT_EVENTS, MAX_EVENTS)

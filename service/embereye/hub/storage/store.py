@@ -1,4 +1,15 @@
-"""What the hub must not forget: evidence ids, zones, events, rosters."""
+"""The hub's store: reads and writes its complete durable state in a database.
+
+`Store` is for one thread. `commit` writes a `Transaction`, `load` reads the `StoredState` from which a hub starts, and
+the other methods search and prune. Rows that cannot be read are skipped, counted and logged once.
+
+`StoreThreads` makes two stores available to the event loop: one thread writes, another reads, so that a long search
+never delays an alarm. A call that takes too long is interrupted: a database that does not answer counts as failing.
+
+If the outcome of a commit is unknown (the connection broke), the next transaction starts with everything from the
+failed one. `owned_transaction` reports whether the failed one took effect. Events and audit entries, the only rows that
+cannot be written twice, are then skipped (`_tried`, `_stored`).
+"""
 
 import asyncio
 import contextlib
@@ -43,25 +54,27 @@ from embereye.zone.timeline import PastAlarm
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-PRUNE_ROWS = 5_000  # at once, so that pruning never delays an alarm
-ASKED = 512  # ids in one question, a power of two
-TOLD = 100  # rows that cannot be read are logged at most
-RECENT = 20_000  # ids of reports that the hub knows without asking; what is sent again is sent soon
-PATIENCE_SECONDS = 4.0  # with a database that does not answer, before fires are shown without it
+PRUNE_ROWS = 5_000  # removed at once, so that pruning never delays an alarm
+IDS_PER_QUERY = 512  # a power of two
+MAX_ROW_ERRORS = 100  # unreadable rows that are logged at most
+RECENT = 20_000  # newest report ids that the hub remembers in memory; a copy of a report usually comes soon
+PATIENCE_SECONDS = 4.0  # how long a database may take to answer, before alarms are shown without it
 MOST_PATIENCE_SECONDS = 60.0
-FOLDER_SECONDS = 5.0
-LOAD_SECONDS = 5.0  # to try to read what the hub goes on from, before it begins without
+FOLDER_SECONDS = 5.0  # how long to wait for the folder's lock, which another replica may be about to release
+LOAD_SECONDS = 5.0  # how long to try to read the stored state, before the hub starts without it
 LOAD_RETRY_SECONDS = 0.25
-ENDLESS = 2**63 - 1  # nanoseconds, or a cursor: the most that a database holds
-# What is replaced by what the hub knows where the database lost some of it. All of these are small.
-HELD = ("zones", "silences", "false_alarms", "tokens", "sessions", "rosters", "forgotten", "subscriptions", "overlays")
+ENDLESS = 2**63 - 1  # nanoseconds, or a cursor: the largest number that a database can store
+# Small tables that are rewritten from the hub's memory after the database lost commits.
+REWRITTEN_TABLES = (
+    "zones", "silences", "false_alarms", "tokens", "sessions", "rosters", "forgotten", "subscriptions", "overlays",
+)  # fmt: skip
 EVENTS = "SELECT event FROM events WHERE cursor > ? ORDER BY cursor LIMIT ?"
-KEPT_PICTURES = 2_000  # of past alarms; about 100 MB
+MAX_PICTURES = 2_000  # retained pictures of past alarms; about 100 MB
 
 
 @dataclass(frozen=True)
 class StoredPicture:
-    """What a device saw when its sign joined an alarm."""
+    """The picture that a device sent when its sign joined an alarm."""
 
     alarm: str
     device: str
@@ -72,69 +85,69 @@ class StoredPicture:
 
 @dataclass(frozen=True)
 class EventBounds:
-    """Where events are looked for."""
+    """The range in which events are searched."""
 
     after: int = 0  # cursor, exclusive
     before: int = ENDLESS  # cursor, exclusive
-    since_ns: int = 0  # when they were recorded
-    until_ns: int = ENDLESS  # exclusive
+    since_ns: int = 0  # time of recording, inclusive
+    until_ns: int = ENDLESS  # time of recording, exclusive
     zones: tuple[str, ...] = ()  # "name" or "namespace/name"; none: all
 
 
 @dataclass
 class Transaction:
-    """Everything that takes effect together, or not at all."""
+    """Changes that take effect together or not at all. In mappings, None removes the entry."""
 
-    evidence: list[tuple[str, int]] = field(default_factory=list)  # id, received
+    evidence: list[tuple[str, int]] = field(default_factory=list)  # id, time of receipt
     zones: dict[tuple[str, str], bytes | None] = field(default_factory=dict)  # None: removed
     events: list[AlarmEvent] = field(default_factory=list)  # ascending cursor
     rosters: dict[str, tuple[bool, FleetRoster] | None] = field(default_factory=dict)  # derived?, None: removed
-    forgotten: dict[str, bool] = field(default_factory=dict)  # fleet → forgotten from now on, or no longer
+    forgotten: dict[str, bool] = field(default_factory=dict)  # by fleet; True: ignore its shards, False: it is back
     pictures: list[StoredPicture] = field(default_factory=list)
     ledgers: dict[LedgerKey, OwnerLedger | None] = field(default_factory=dict)  # None: removed
-    episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # alarm, episode: until
-    # fleet, shard: when its latest canary was an alarm, after how many nanoseconds; None: removed
+    episodes: dict[tuple[str, str], int] = field(default_factory=dict)  # (alarm, episode) → time of its last report
+    # (fleet, shard) → time at which its latest canary became an alarm, delay in nanoseconds; None: removed
     canaries: dict[tuple[str, str], tuple[int, int] | None] = field(default_factory=dict)
     access: AccessChanges = field(default_factory=AccessChanges)
     subscriptions: dict[str, StoredSubscription | None] = field(default_factory=dict)  # None: removed
     webhooks: WebhookChanges = field(default_factory=WebhookChanges)
-    false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: it was none after all
-    silences: dict[str, Silence | None] = field(default_factory=dict)  # by id; None: over
+    false_alarms: dict[str, FalseAlarm | None] = field(default_factory=dict)  # by alarm; None: mark removed
+    silences: dict[str, Silence | None] = field(default_factory=dict)  # by id; None: ended
     plans: PlanChanges = field(default_factory=PlanChanges)
     overlays: dict[CameraKey, Overlay | None] = field(default_factory=dict)  # None: removed
-    consumed: Position | None = None  # of the stream that reports came by; None: no further than before
-    newest: int = 0  # cursor of the newest event there ever was; 0: that of `events`
-    held: "Transaction | None" = None  # all that the hub goes on from, where the database has lost some of it
-    recorded_ns: int = 0  # when, on the hub's timeline, which retention goes by; an event's own time is for people
+    consumed: Position | None = None  # how far the stream of reports was read; None: unchanged
+    newest: int = 0  # cursor of the newest event ever; 0: the last of `events`
+    full_state: "Transaction | None" = None  # the hub's complete state, rewritten after the database lost commits
+    recorded_ns: int = 0  # on the hub's timeline, for retention; an event's own time is for people
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self) if each.name != "recorded_ns")
+        return any(getattr(self, change.name) for change in fields(self) if change.name != "recorded_ns")
 
 
 @dataclass(frozen=True)
 class StoredState:
-    """What was stored when the hub last ended, however it ended."""
+    """The state that the hub had stored when it last ended."""
 
     zones: list[bytes] = field(default_factory=list)
     rosters: list[tuple[bool, FleetRoster]] = field(default_factory=list)  # derived?
     forgotten: list[str] = field(default_factory=list)
     ledgers: list[OwnerLedger] = field(default_factory=list)
-    cursor: int = 0  # of the newest event there ever was
+    cursor: int = 0  # of the newest event ever
     recent: list[str] = field(default_factory=list)  # ids of the newest reports, oldest first
     access: StoredAccess = field(default_factory=StoredAccess)
-    latest_ns: int = 0  # the newest time on the hub's timeline; 0: nothing was stored yet
-    canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, when alarmed, delay
+    latest_ns: int = 0  # the newest stored time on the hub's timeline; 0: nothing is stored yet
+    canaries: list[tuple[str, str, int, int]] = field(default_factory=list)  # fleet, shard, time of alarm, delay
     subscriptions: list[StoredSubscription] = field(default_factory=list)
-    webhooks: dict[str, tuple[int, int]] = field(default_factory=dict)  # how far it has come, its dead letters
+    webhooks: dict[str, tuple[int, int]] = field(default_factory=dict)  # position, number of dead letters
     false_alarms: list[FalseAlarm] = field(default_factory=list)
     silences: list[Silence] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)  # without their images
     overlays: dict[CameraKey, Overlay] = field(default_factory=dict)
-    consumed: list[Position] = field(default_factory=list)  # of each stream that reports ever came by
+    consumed: list[Position] = field(default_factory=list)  # for each stream that ever carried reports
 
 
 def lock_folder(folder: Path) -> int:
-    """Make `folder` this process's own for as long as the returned descriptor is open."""
+    """Lock `folder` for this process, for as long as the returned descriptor is open."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = _open_lock(folder)
@@ -144,48 +157,47 @@ def lock_folder(folder: Path) -> int:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
-        raise UserError(f"--data {folder} is in use by another hub: stop that one, or name another folder") from error
+        raise UserError(f"--data {folder}: is in use by another hub. Stop it, or name another folder.") from error
     return descriptor
 
 
 def _open_lock(folder: Path) -> int:
     file = folder / "hub.lock"
-    # On a full disk, or one that cannot be written, what it holds can be served all the same.
+    # On a full or read-only disk, the hub can still serve what is stored there.
     with contextlib.suppress(OSError):
         return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    # The same file where it is there: others may have it, or come once the disk can be written.
+    # Lock the same file if it exists: another hub may have it locked, or may start once the disk can be written.
     with contextlib.suppress(OSError):
         return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class Store:
-    """What the hub keeps, in a database. Not to be shared between threads; everything may raise StoreError.
+    """The hub's durable state in a database, for one thread. Every method may raise StoreError.
 
-    Where the database cannot be written when it is opened, `failing` says why, and what can be read is served until a
-    `commit` succeeds.
+    If the database cannot be written when it is opened, `failing` says why; reading works until a `commit` succeeds.
     """
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.unreadable = 0  # rows that were passed over, each time
-        self._told = set[tuple[str, str]]()  # queries and errors
-        # Events and entries of the audit trail in the commits that failed: tried last, and known to be stored.
+        self.unreadable = 0  # rows skipped because they cannot be read, counted at each reading
+        self._logged_errors = set[tuple[str, str]]()  # query and error
+        # Numbers of events and audit entries in failed commits: in the latest attempt, and known to be stored.
         self._tried = self._stored = (0, 0)
-        self.unloaded = ""  # why what the hub was to go on from could not be read; '': it could
+        self.unloaded = ""  # why the stored state could not be read at the start; '' if it could
 
     @property
     def failing(self) -> str:
-        """Why nothing is written to the database; '' where it can be, or where that is not known yet."""
+        """Why the database cannot be written; '' if it can, or if that is not known yet."""
         return self._db.failing or self.unloaded
 
     @property
     def lost_commits(self) -> int:
-        """As `Database.lost_commits`: the next transaction needs `held`."""
+        """As `Database.lost_commits`. If not 0, the next transaction needs `full_state`."""
         return self._db.lost_commits
 
     def load(self) -> StoredState:
-        """All that the hub goes on from; what cannot be read is passed over, counted and logged."""
+        """Read the hub's stored state; rows that cannot be read are skipped, counted and logged."""
         return StoredState(
             zones=list(self._rows("SELECT state FROM zones", lambda row: bytes(row[0]))),
             rosters=list(
@@ -240,7 +252,7 @@ class Store:
         return max((time for query in newest for time in self._rows(query, lambda row: int(row[0] or 0))), default=0)
 
     def _rows(self, query: str, read: Callable[[Any], R], arguments: Sequence[object] = ()) -> Iterator[R]:
-        """What `read` makes of each row of `query`; a row that it cannot read is passed over."""
+        """Yield `read(row)` for each row of `query`; skips rows that `read` fails on."""
         rows = self._db.rows(query, arguments)
         while True:
             try:
@@ -248,52 +260,52 @@ class Store:
                 if row is None:
                     return
                 yield read(row)
-            except DamagedError as error:  # there is no way past this place
-                self._pass_over(query, error)
+            except DamagedError as error:  # the database cannot read past this row
+                self._skip_row(query, error)
                 return
             except (DecodeError, ValueError, TypeError) as error:
-                self._pass_over(query, error)
+                self._skip_row(query, error)
 
-    def _pass_over(self, query: str, error: Exception) -> None:
+    def _skip_row(self, query: str, error: Exception) -> None:
         self.unreadable += 1
-        if (query, str(error)) in self._told or len(self._told) >= TOLD:
-            return  # a client that asks again, and again, would fill the log
-        self._told.add((query, str(error)))
-        logger.error("%s: a row cannot be read and is passed over: %s (%s)", self._db.name, error, query)
+        if (query, str(error)) in self._logged_errors or len(self._logged_errors) >= MAX_ROW_ERRORS:
+            return  # a client that repeats its request would fill the log
+        self._logged_errors.add((query, str(error)))
+        logger.error("%s: a row cannot be read and is skipped: %s (%s)", self._db.name, error, query)
 
-    def known(self, ids: Iterable[str]) -> set[str]:
-        """Which of `ids` were committed before."""
+    def committed_ids(self, ids: Iterable[str]) -> set[str]:
+        """The report ids among `ids` that are committed already."""
         wanted = list(ids)
-        found: set[str] = set()
-        for start in range(0, len(wanted), ASKED):
-            part = wanted[start : start + ASKED]
-            # The database keeps each statement prepared, in proportion to its marks: there are to be few of them.
+        committed: set[str] = set()
+        for start in range(0, len(wanted), IDS_PER_QUERY):
+            part = wanted[start : start + IDS_PER_QUERY]
+            # Pad to a power of two: the database caches each prepared statement, so that few sizes save memory.
             size = 1 << (len(part) - 1).bit_length()
             part += part[-1:] * (size - len(part))
             marks = ",".join("?" * size)
-            found.update(row[0] for row in self._db.rows(f"SELECT id FROM evidence WHERE id IN ({marks})", part))
-        return found
+            committed.update(row[0] for row in self._db.rows(f"SELECT id FROM evidence WHERE id IN ({marks})", part))
+        return committed
 
     def commit(self, transaction: Transaction) -> None:
-        """Make `transaction` durable. StoreError: it is not, as far as can be told.
+        """Make `transaction` durable. StoreError: it is not durable, or its outcome is unknown.
 
-        After that the next one has to begin with all that this one had: it may turn out to be stored already.
-        ReloadRequiredError where what was known of the database before is no longer true.
+        After an error, the next transaction has to start with everything from this one, which may turn out to be
+        stored. ReloadRequiredError if the database no longer matches the hub's state.
         """
         self.reconnect()
-        held = transaction.held
-        if self._db.lost_commits and held is None:
+        full_state = transaction.full_state
+        if self._db.lost_commits and full_state is None:
             raise StoreError(f"{self._db.name} lost {counted(self._db.lost_commits, 'transaction')}")
         if self._db.lost_commits:
             self._stored = (0, 0)
-        newest = max(transaction.events[-1].cursor if transaction.events else 0, held.newest if held else 0)
-        with self._db.owned_transaction(newest) as landed:
-            if landed:
+        newest = max(transaction.events[-1].cursor if transaction.events else 0, full_state.newest if full_state else 0)
+        with self._db.owned_transaction(newest) as took_effect:
+            if took_effect:
                 self._stored = self._tried
             events, entries = self._stored
             self._tried = len(transaction.events), len(transaction.access.audit)
-            if held:
-                self._write_held(held)
+            if full_state:
+                self._rewrite(full_state)
             self._write_evidence(transaction, transaction.events[events:])
             self._write_coverage(transaction)
             records.write(self._db, transaction.access, entries)
@@ -303,21 +315,21 @@ class Store:
             overlay_records.write(self._db, transaction.overlays)
             bus_records.write(self._db, transaction.consumed)
         self._tried = self._stored = (0, 0)
-        if held:
+        if full_state:
             self._db.lost_commits = 0
 
-    def _write_held(self, held: Transaction) -> None:
-        """In place of what is there: what was removed may be there again."""
-        for table in HELD:
+    def _rewrite(self, full_state: Transaction) -> None:
+        """Replace the stored state by `full_state`: rows that were removed may have come back."""
+        for table in REWRITTEN_TABLES:
             self._db.execute(f"DELETE FROM {table}")
-        cursors = [(event.cursor,) for event in held.events]
+        cursors = [(event.cursor,) for event in full_state.events]
         self._db.execute_many("DELETE FROM events WHERE cursor = ?", cursors)
-        self._write_evidence(held, held.events)
-        self._write_coverage(held)
-        records.write(self._db, held.access)
-        subscription_records.write(self._db, held.subscriptions)
-        webhook_records.write(self._db, held.webhooks)
-        overlay_records.write(self._db, held.overlays)
+        self._write_evidence(full_state, full_state.events)
+        self._write_coverage(full_state)
+        records.write(self._db, full_state.access)
+        subscription_records.write(self._db, full_state.subscriptions)
+        webhook_records.write(self._db, full_state.webhooks)
+        overlay_records.write(self._db, full_state.overlays)
 
     def _write_evidence(self, transaction: Transaction, events: Sequence[AlarmEvent]) -> None:
         db = self._db
@@ -387,63 +399,63 @@ class Store:
                 db.execute(upsert, (fleet, shard, *alarmed))
 
     def prune(self, before_ns: int, reports_ns: int = 0) -> int:
-        """Forget some of what is older than `before_ns`; returns how many rows went, 0 when there are no more.
+        """Remove some rows older than `before_ns`; returns their number, 0 when none are left.
 
-        Which reports were taken is forgotten before `reports_ns`, too.
+        Ids of reports are removed if they are older than `reports_ns` as well.
         """
-        db, before_ns = self._db, max(0, before_ns)  # SQLite takes no number below -2**63
+        db, before_ns = self._db, max(0, before_ns)  # SQLite accepts no number below -2**63
         with db.transaction():
-            gone = db.execute(
+            removed = db.execute(
                 "DELETE FROM evidence WHERE id IN (SELECT id FROM evidence WHERE received_ns < ? LIMIT ?)",
                 (max(before_ns, reports_ns), PRUNE_ROWS),
             )
-            # Events are old at the front: looking at all of them once a minute would not do.
-            gone += db.execute(
+            # The oldest events come first; searching all of them once a minute would be too slow.
+            removed += db.execute(
                 """DELETE FROM events WHERE time_ns < ?
                     AND cursor IN (SELECT cursor FROM events ORDER BY cursor LIMIT ?)""",
                 (before_ns, PRUNE_ROWS),
             )
-            gone += records.prune(db, before_ns)
-            gone += webhook_records.prune(db, before_ns)
-            gone += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,))
-            gone += alarms.prune(db)
-            gone += db.execute(
+            removed += records.prune(db, before_ns)
+            removed += webhook_records.prune(db, before_ns)
+            removed += db.execute("DELETE FROM episodes WHERE time_ns < ?", (before_ns,))
+            removed += alarms.prune(db)
+            removed += db.execute(
                 "DELETE FROM pictures WHERE time_ns < ? OR number <= (SELECT MAX(number) FROM pictures) - ?",
-                (before_ns, KEPT_PICTURES),
+                (before_ns, MAX_PICTURES),
             )
-        return gone
+        return removed
 
     def forget_phantoms(self, still_open: Container[str]) -> int:
-        """As `alarms.forget_phantoms`."""
+        """Remove phantoms of open alarms; see `alarms.forget_phantoms`."""
         return alarms.forget_phantoms(self._db, still_open)
 
     def check(self) -> None:
-        """Find out whether the database can still be reached."""
+        """Raise StoreError if the database cannot be reached any more."""
         if not self.failing:
             self._db.check()
 
     def reconnect(self) -> None:
-        """Connect with a database that failed; StoreError where that fails still.
+        """Connect again to a database that failed; StoreError if it still fails.
 
-        ReloadRequiredError where what the hub was to go on from can be read now.
+        ReloadRequiredError if the stored state, which could not be read at the start, can be read now.
         """
         if self.unloaded:
             self.load()
-            raise ReloadRequiredError(f"{self._db.name} holds what could not be read before: begin anew from it")
+            raise ReloadRequiredError(f"{self._db.name}: can be read again, which was not possible at the start")
         if self._db.failing:
             self._db.recover()
 
     def events(self, after: int, limit: int) -> list[AlarmEvent]:
-        """Up to `limit` events past cursor `after`, ascending; none only where none is there that can be read."""
+        """Up to `limit` events past cursor `after`, ascending; empty only if no later event can be read."""
         while True:
             unreadable = self.unreadable
-            found = list(self._rows(EVENTS, _event, (after, limit)))
-            if found or self.unreadable == unreadable or (past := self._past_damage(after)) <= after:
-                return found
+            events = list(self._rows(EVENTS, _event, (after, limit)))
+            if events or self.unreadable == unreadable or (past := self._past_damage(after)) <= after:
+                return events
             after = past
 
     def _past_damage(self, after: int) -> int:
-        """The first cursor past `after` that an event which can be read follows; `after` where there is none."""
+        """The cursor just before the first readable event past `after`, found by bisection; `after` if none."""
 
         def readable(cursor: int) -> bool:
             try:
@@ -462,8 +474,8 @@ class Store:
         return high
 
     def search(self, bounds: EventBounds, limit: int, *, newest: bool = False) -> list[AlarmEvent]:
-        """Up to `limit` events within `bounds`, ascending; the last of them where `newest`, descending."""
-        # Only what bounds anything: a span of time is looked for by its index unless a condition on cursors is there.
+        """Up to `limit` events within `bounds`, ascending; with `newest` the last ones, descending."""
+        # Leave out open bounds: the database uses the index on time only if there is no condition on cursors.
         conditions = (
             ("cursor > ?", bounds.after, bounds.after > 0),
             ("cursor < ?", bounds.before, bounds.before < ENDLESS),
@@ -476,40 +488,40 @@ class Store:
             condition, names = alarms.zone_condition(bounds.zones)
             where.append(condition)
             arguments += names
-        wanted = f"WHERE {' AND '.join(where)}" if where else ""
-        query = f"SELECT event FROM events {wanted} ORDER BY cursor {'DESC' * newest} LIMIT ?"
+        condition = f"WHERE {' AND '.join(where)}" if where else ""
+        query = f"SELECT event FROM events {condition} ORDER BY cursor {'DESC' * newest} LIMIT ?"
         return list(self._rows(query, _event, (*arguments, limit)))
 
     def recorded_ns(self, cursor: int) -> int:
-        """When the event of `cursor` was recorded; 0 where it is kept no more."""
+        """The time at which the event of `cursor` was recorded; 0 if it has been removed."""
         rows = self._db.rows("SELECT time_ns FROM events WHERE cursor = ?", (cursor,))
         return next((int(row[0]) for row in rows), 0)
 
-    def alarms(self, wanted: AlarmQuery) -> list[PastAlarm]:
-        """The alarms that `wanted` names, newest first."""
-        return list(self._rows(*alarms.query(wanted)))
+    def alarms(self, query: AlarmQuery) -> list[PastAlarm]:
+        """The alarms that match `query`, newest first."""
+        return list(self._rows(*alarms.select_alarms(query)))
 
     def alarm_events(self, alarm: str) -> list[AlarmEvent]:
-        """Every event of `alarm`, ascending; of one that a version before began, those that this version wrote."""
+        """Every event of `alarm`, ascending; an alarm begun by an older version lacks the events it wrote."""
         query = """SELECT event FROM events, alarms WHERE alarms.alarm = ? AND events.zone = alarms.zone
             AND events.cursor >= first_cursor AND events.cursor <= last_cursor ORDER BY cursor"""
         return [event for event in self._rows(query, _event, (alarm,)) if event.alarm == alarm]
 
     def picture(self, alarm: str, device: str, kind: int) -> bytes | None:
-        """The JPEG that was kept of `device` for `alarm`."""
+        """The JPEG of `device` that is stored for `alarm`; None if there is none."""
         query = "SELECT jpeg FROM pictures WHERE alarm = ? AND device = ? AND kind = ?"
         return next((row[0] for row in self._db.rows(query, (alarm, device, kind))), None)
 
     def episodes(self, alarm: str) -> list[str]:
-        """The signs that contributed to `alarm`."""
+        """The ids of the episodes that contributed to `alarm`."""
         return [row[0] for row in self._db.rows("SELECT episode FROM episodes WHERE alarm = ?", (alarm,))]
 
     def plan_image(self, name: str) -> bytes:
-        """The picture of the plan `name`; empty where there is none."""
+        """The picture of the plan `name`; empty if there is none."""
         return plan_records.image(self._db, name)
 
     def webhooks(self) -> dict[str, tuple[int, int]]:
-        """How far each webhook has come, and how many dead letters it has."""
+        """Each webhook's position and number of dead letters, by its name."""
         return dict(self._rows(webhook_records.QUERY, webhook_records.read))
 
     def dead_letters(self, webhook: str, after: int, limit: int) -> list[DeadLetter]:
@@ -519,15 +531,15 @@ class Store:
         )
 
     def audit(self, before: int, limit: int) -> list[AuditEntry]:
-        """As `records.audit`."""
+        """Entries of the audit trail; see `records.audit`."""
         return records.audit(self._db, before, limit)
 
     def interrupt(self) -> None:
-        """As `Database.interrupt`."""
+        """Interrupt the current call; see `Database.interrupt`."""
         self._db.interrupt()
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._db.close()
 
 
@@ -536,9 +548,9 @@ def _event(row: tuple[bytes]) -> AlarmEvent:
 
 
 async def _await_patiently(running: "asyncio.Future[R]", store: Store, seconds: float) -> bool:
-    """Wait until `running`, which uses `store`, is done, and interrupt it after `seconds`; whether these sufficed.
+    """Wait until `running`, which uses `store`, is done; interrupt it after `seconds`. True if it was done in time.
 
-    They begin anew, once, where this process stood still: so did `running`, or nobody has heard yet that it is done.
+    If this process itself was stopped meanwhile, `running` gets the same time once more.
     """
     loop = asyncio.get_running_loop()
     due = loop.time() + seconds
@@ -552,10 +564,11 @@ async def _await_patiently(running: "asyncio.Future[R]", store: Store, seconds: 
     return patient
 
 
-def open_database(folder: Path, address: str = "", *, writer: bool = True, place: str = "") -> Database:
-    """The database at `address`, a connection string of PostgreSQL or "@FILE" with one in it; '': SQLite's in `folder`.
+def open_database(folder: Path, address: str = "", *, writer: bool = True, advertisement: str = "") -> Database:
+    """Open the database at `address`: a PostgreSQL connection string, or "@FILE" that contains one; '': SQLite.
 
-    `place` is where other replicas reach this one. UserError where that cannot be; OwnedError where another hub has it.
+    SQLite's file is in `folder`. `advertisement` is this replica's address for the others. UserError if the database
+    cannot be used; OwnedError if another hub owns it.
     """
     if not address:
         return SqliteDatabase(folder / "hub.sqlite")
@@ -563,28 +576,28 @@ def open_database(folder: Path, address: str = "", *, writer: bool = True, place
         from embereye.hub.databases.postgres import PostgresDatabase
     except ImportError as error:
         raise UserError(
-            f"a database in PostgreSQL takes psycopg: pip install 'embereye[postgres]' ({error})"
+            f"a database in PostgreSQL needs psycopg: pip install 'embereye[postgres]' ({error})"
         ) from error
-    return PostgresDatabase(lambda: read_address(address), writer=writer, place=place)
+    return PostgresDatabase(lambda: read_address(address), writer=writer, advertisement=advertisement)
 
 
 def read_address(address: str) -> str:
-    """The connection string that `address` is or, as "@FILE", names the file of."""
+    """The connection string in `address`, or in the file that it names as "@FILE"."""
     if not address.startswith("@"):
         return address
     try:
         return Path(address[1:]).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", "") or error
-        raise UserError(f"the database's address in {address[1:]} cannot be read: {reason}") from error
+        raise UserError(f"{address[1:]}: the database's address cannot be read from this file ({reason})") from error
 
 
 class StoreThreads:
-    """The store for the event loop: one thread writes, another reads, so that a long history delays no alarm."""
+    """The store for the event loop: one thread writes, another reads, so that a long search delays no alarm."""
 
-    def __init__(self, folder: Path, address: str = "", place: str = "") -> None:
-        """`address` and `place` as in `open_database`."""
-        self._place = place
+    def __init__(self, folder: Path, address: str = "", advertisement: str = "") -> None:
+        """`address` and `advertisement` as in `open_database`."""
+        self._advertisement = advertisement
         self._folder = folder
         self._address = address
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="hub-store")
@@ -593,18 +606,18 @@ class StoreThreads:
         self._patience = PATIENCE_SECONDS
 
     def _open(self, *, writer: bool = True) -> Store:
-        return Store(open_database(self._folder, self._address, writer=writer, place=self._place))
+        return Store(open_database(self._folder, self._address, writer=writer, advertisement=self._advertisement))
 
     async def open(self) -> StoredState:
-        """Lock the folder, open the database, and return what it holds."""
+        """Lock the folder, open the database, and return the stored state."""
         loop = asyncio.get_running_loop()
         self._lock = await self._lock_folder()
         self._store = await loop.run_in_executor(self._writer, self._open)
-        if self._store.failing and self._place:
-            # Another replica may own it, or have owned it a moment ago: only one that does may serve.
+        if self._store.failing and self._advertisement:
+            # Another replica may own it, or may have owned it a moment ago: only the owner is allowed to serve.
             raise OwnedError(self._store.failing)
         if self._store.failing:
-            logger.error("the database cannot be written: %s; what it holds is served", self._store.failing)
+            logger.error("the database cannot be written: %s; the hub serves what is stored", self._store.failing)
         if self._address or not self._store.failing:
             self._history = await loop.run_in_executor(self._reader, partial(self._open, writer=False))
         if self._address and self._store.failing:
@@ -621,14 +634,14 @@ class StoreThreads:
             else:
                 self._store.unloaded = ""
                 return state
-        if self._place:
+        if self._advertisement:
             raise OwnedError(self._store.unloaded)
-        logger.error("what the hub stored cannot be read: %s; it goes on without, until it can", self._store.failing)
+        logger.error("the database cannot be read: %s; the hub starts empty until it can", self._store.failing)
         return StoredState()
 
     async def _lock_folder(self) -> int:
-        """Lock the folder, which a replica that has just let go of the database may be about to let go of as well."""
-        deadline = time.monotonic() + (FOLDER_SECONDS if self._place else 0)
+        """Lock the folder; waits for a replica that has just released the database and may still have the lock."""
+        deadline = time.monotonic() + (FOLDER_SECONDS if self._advertisement else 0)
         while True:
             try:
                 return lock_folder(self._folder)
@@ -639,7 +652,7 @@ class StoreThreads:
 
     @property
     def failing(self) -> str:
-        """Why the database cannot be written, as far as is known; '' where it can."""
+        """Why the database cannot be written; '' if it can, as far as is known."""
         return self._store.failing
 
     @property
@@ -649,14 +662,14 @@ class StoreThreads:
 
     @property
     def unreadable(self) -> int:
-        """Rows that were passed over because they cannot be read."""
+        """The number of rows that were skipped because they cannot be read."""
         return self._store.unreadable + (self._history.unreadable if hasattr(self, "_history") else 0)
 
     async def write(self, method: "Callable[[Store], R]") -> R:
         """Run `method(store)` in the writing thread.
 
-        What takes longer than the present patience fails; the next one is given twice as much, as there may just be
-        much to write.
+        A call that takes longer than `_patience` is interrupted and fails. The next one gets twice as long, because
+        there may only be much to write.
         """
         running = asyncio.get_running_loop().run_in_executor(self._writer, lambda: method(self._store))
         patient = await _await_patiently(running, self._store, self._patience)
@@ -664,7 +677,7 @@ class StoreThreads:
         return await running
 
     async def read(self, method: "Callable[[Store], R]") -> R:
-        """Run `method(store)` in the reading thread; in the writing one where there was no room for two."""
+        """Run `method(store)` in the reading thread, or in the writing one if only that could be opened."""
         if not hasattr(self, "_history"):
             return await self.write(method)
 
@@ -672,7 +685,7 @@ class StoreThreads:
             try:
                 return method(self._history)
             except StoreError:
-                # A connection that broke while nobody read is noticed only now, and may well be had again.
+                # A connection that broke while unused is noticed only now; the second attempt connects again.
                 return method(self._history)
 
         running = asyncio.get_running_loop().run_in_executor(self._reader, attempt)
@@ -680,7 +693,7 @@ class StoreThreads:
         return await running
 
     async def close(self) -> None:
-        """Finish what is under way and let go of the folder."""
+        """Finish the running calls, close both stores and unlock the folder."""
         loop = asyncio.get_running_loop()
         for executor, name in ((self._reader, "_history"), (self._writer, "_store")):
             if hasattr(self, name):

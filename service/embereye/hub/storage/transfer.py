@@ -1,4 +1,4 @@
-"""A hub's whole history and state, copied from one database into another and compared."""
+"""Copy of a hub's whole history and state from one database into another, verified by comparing both."""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,26 +10,26 @@ from embereye.hub.databases.interface import Database, Row
 from embereye.process.lifecycle import UserError
 
 ROWS = 500  # written at once
-AHEAD = 1_000_000_000  # cursors, more than are given between a backup and the day on which it is needed
+AHEAD = 1_000_000_000  # cursors, more than a hub uses between a backup and the day it is restored
 MODULUS = 2**256
 
 
 @dataclass(frozen=True)
 class CopiedTable:
-    """What was copied of one table."""
+    """A table that was copied, with its number of rows."""
 
     name: str
     rows: int
 
 
 def copy_history(source: Database, target: Database, *, replace: bool = False, ahead: int = 0) -> list[CopiedTable]:
-    """Make `target` hold exactly what `source` holds at this moment, or leave it as it is.
+    """Make `target` an exact copy of `source` at this moment, or leave it unchanged.
 
-    Its events are numbered on from `ahead` cursors later: what has been told since a backup has cursors of its own, and
-    who remembers one of those is told all that comes after.
+    New events in `target` get cursors from `ahead` later on. Clients that read events after the backup was made
+    remember cursors past its end; with the gap, they still receive every new event.
 
-    UserError where it holds something already and `replace` does not say that this may go; StoreError; RuntimeError
-    where the copy turned out to differ.
+    UserError if `target` contains rows already and `replace` is not set; StoreError; RuntimeError if the copy differs
+    from `source`.
     """
     names = schema.table_names()
     with source.snapshot(), target.transaction():
@@ -37,12 +37,14 @@ def copy_history(source: Database, target: Database, *, replace: bool = False, a
             if replace:
                 target.empty(name)
             elif list(target.rows(f"SELECT 1 FROM {name} LIMIT 1")):
-                raise UserError(f"{target.name} holds a history already: name another, or say --replace to lose it")
+                raise UserError(
+                    f"{target.name}: contains a history already. Name another one, or add --replace to overwrite it."
+                )
         copied = [CopiedTable(name, _copy(source, target, name)) for name in names]
         target.set_newest_cursor(source.newest_cursor() + ahead)
         for name in names:
             if _fingerprint(source, name) != _fingerprint(target, name):
-                raise RuntimeError(f"the copy of {name} in {target.name} is not what {source.name} holds")
+                raise RuntimeError(f"{target.name}: the copy of table {name} differs from the one in {source.name}")
     return copied
 
 
@@ -61,7 +63,7 @@ def _query(database: Database, table: str) -> str:
 
 
 def _fingerprint(database: Database, table: str) -> tuple[int, int]:
-    """How many rows, and the sum of their digests: databases sort texts by rules of their own."""
+    """The number of rows and the sum of their digests, which does not depend on the database's sort order."""
     count = total = 0
     for row in database.rows(_query(database, table)):
         count += 1

@@ -96,7 +96,7 @@ def test_a_shard_that_works_under_an_outdated_assignment_does_not_cover() -> Non
     book.set_roster(roster(2), START)
     book.report(report("cam-1", epoch=1), START)
     assert not book.is_covered(*one(book), START)
-    assert book.reason(*one(book), START) == "yard-0 still works under assignment 1, and 2 is in force"
+    assert book.reason(*one(book), START) == "yard-0 still works under assignment 1, but 2 is in force"
     book.report(report("cam-1", epoch=3, time=1), START)
     assert book.is_covered(*one(book), START)
 

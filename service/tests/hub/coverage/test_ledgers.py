@@ -4,7 +4,7 @@ import os
 
 from harness.stored import Stored
 
-from embereye.hub.coverage.ledgers import EARLIER, KEPT, LedgerBook, OwnerLedger, add_up
+from embereye.hub.coverage.ledgers import EARLIER, MAX_OWNERS, LedgerBook, OwnerLedger, add_up
 from embereye.hub.storage.store import Transaction
 from embereye.process.telemetry.usage import resident_mb
 from embereye.v1.evidence_pb2 import ClosedLedger, Coverage, DeviceStatus, Ledger
@@ -55,37 +55,37 @@ def test_a_report_that_comes_late_or_after_the_last_word_changes_nothing() -> No
 
 def test_owners_of_long_ago_are_added_up() -> None:
     book = LedgerBook()
-    for number in range(1, KEPT + 4):
+    for number in range(1, MAX_OWNERS + 4):
         report(book, told(f"shard-{number}", number, 10, since=number))
     parts = owners(book)
-    assert len(parts) == KEPT
+    assert len(parts) == MAX_OWNERS
     assert parts[0] == (EARLIER, 40, False)
-    assert sum(analysed for _, analysed, _ in parts) == 10 * (KEPT + 3)
+    assert sum(analysed for _, analysed, _ in parts) == 10 * (MAX_OWNERS + 3)
 
 
 def test_an_owner_whose_clock_is_behind_that_of_those_before_it_counts_once() -> None:
     book = LedgerBook()
-    for number in range(1, KEPT + 1):
+    for number in range(1, MAX_OWNERS + 1):
         report(book, told(f"shard-{number}", 100 + number, 10, since=100 + number))
     for time_ns in (201, 202, 203):
         book.report(told("late", time_ns, 10, since=1), time_ns)
-    assert dict(book.fleets())[FLEET]["analysed"] == 10 * (KEPT + 1)
+    assert dict(book.fleets())[FLEET]["analysed"] == 10 * (MAX_OWNERS + 1)
     assert ("late", 10, False) in owners(book)
-    assert len(owners(book)) == KEPT
+    assert len(owners(book)) == MAX_OWNERS
 
 
 def test_what_is_told_apart_of_a_devices_owners_takes_less_than_a_kilobyte_each() -> None:
     book, devices = LedgerBook(), 2_000
     before = resident_mb(os.getpid())
-    for number in range(KEPT):
+    for number in range(MAX_OWNERS):
         coverage = told(f"shard-{number}", number + 1, 10, since=number + 1)
         for device in range(1, devices):
             coverage.devices.add(id=f"s-{device}", zone="hall", ledger=coverage.devices[0].ledger)
         report(book, Coverage.FromString(coverage.SerializeToString()))
         book.changes()
         list(book.fleets())
-    assert len(book.parts(FLEET, "s-1")) == KEPT
-    assert resident_mb(os.getpid()) - before < devices * KEPT / 1024
+    assert len(book.parts(FLEET, "s-1")) == MAX_OWNERS
+    assert resident_mb(os.getpid()) - before < devices * MAX_OWNERS / 1024
 
 
 def test_the_totals_of_a_fleet_are_those_of_all_owners_and_never_fall() -> None:
@@ -122,11 +122,11 @@ def test_ledgers_outlive_the_hub_and_go_with_their_fleet(stored: Stored) -> None
         return again
 
     book = LedgerBook()
-    for number in range(1, KEPT + 4):
+    for number in range(1, MAX_OWNERS + 4):
         report(book, told(f"shard-{number}", number, 10, since=number, final=number % 2 == 0))
     again = stored_anew(book)
     assert owners(again) == owners(book)
-    again.expire(KEPT + 3)
+    again.expire(MAX_OWNERS + 3)
     assert owners(again) == owners(book)
     again.forget(FLEET)
     assert not owners(stored_anew(again))

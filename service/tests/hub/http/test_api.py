@@ -96,7 +96,7 @@ async def test_people_act_over_http(served: Served) -> None:
         ("hall/acknowledge", {"who": 7}, {}, (400, "who: 7 is not a string")),
         ("hall/acknowledge", ["Ada"], {}, (400, "not a JSON object")),
         ("hall/acknowledge", {"who": "x" * 201}, {}, (400, "at most 200")),
-        ("hall/acknowledge", {"note": "x" * 2001}, {}, (400, "note has 2001 characters: at most 2000")),
+        ("hall/acknowledge", {"note": "x" * 2001}, {}, (400, "note: 2001 characters, at most 2000")),
         ("hall/silences", {"reason": "x" * 2001, "minutes": 5}, {}, (400, "reason has 2001 characters")),
         ("hall/acknowledge", {"who": "Ada"}, {"Content-Type": "text/plain"}, (415, "application/json")),
         ("attic/reset", {"who": "Ada"}, {}, (404, "no zone default/attic")),

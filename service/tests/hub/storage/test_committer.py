@@ -129,7 +129,7 @@ async def test_an_alarm_is_told_where_pictures_of_others_take_all_room_while_not
             for number in range(2, 5):  # the fire goes on
                 await service.admit_report(stream, report(hub, 2, number), 0)
                 await asyncio.sleep(0.02)
-            assert hub.committer.held == 2
+            assert hub.committer.open_reports == 2
     assert stream.owed, "it is to be sent again"
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(20)
@@ -163,7 +163,7 @@ async def test_what_comes_while_nothing_can_be_written_is_told_as_it_comes_and_e
 
     with monkeypatch.context() as fault:
         fault.setattr(Store, "commit", fails)
-        fault.setattr(Store, "reach", dials)
+        fault.setattr(Store, "reconnect", dials)
         async with beside(listen(), name="listen"), asyncio.timeout(20):
             hub.inbox.admit(report(hub, 1, 1), acknowledged.append)
             while not dialling.is_set():

@@ -141,7 +141,7 @@ async def test_a_database_that_holds_something_is_not_overwritten_unasked(
     assert main(["hub", "backup", *place(stored), str(file)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["hub", "restore", *place(other), str(file)]) == 2
-    assert "holds a history already" in capsys.readouterr().err
+    assert "contains a history already" in capsys.readouterr().err
     assert await everything(other) == was
     assert main(["hub", "restore", *place(other), str(file), "--replace"]) == 0
     assert await everything(other) == {**before, "latest": before["latest"] + AHEAD}

@@ -139,7 +139,7 @@ async def test_what_cannot_be_silenced_is_refused_in_a_sentence(stored: Stored) 
             await begin(ADA, "default", "attic", reason="r", minutes=5)
         with pytest.raises(UnknownSilenceError, match="no device s-09 is declared in zone default/kitchen"):
             await begin(ADA, "default", "kitchen", device="s-09", reason="r", minutes=5)
-        with pytest.raises(ValueError, match="reason is empty"):
+        with pytest.raises(ValueError, match="reason: is empty"):
             await begin(ADA, "default", "kitchen", reason=" ", minutes=5)
         for minutes in (0, -1, 1441):
             with pytest.raises(ValueError, match="is not from 1 to 1440"):

@@ -98,7 +98,7 @@ class FeedSocket:
     ) -> None:
         with contextlib.suppress(ConnectionError):  # whoever sends notices as well
             while every:
-                entry = self._hub.alive(subscription.position)
+                entry = self._hub.sign_of_life(subscription.position)
                 await socket.send_frame(entry.payload(form), OPCODES[form])
                 await asyncio.sleep(every)
 
