@@ -143,7 +143,7 @@ def test_a_database_of_an_older_version_is_migrated_and_one_of_a_newer_version_r
         assert stored.query("SELECT alarm, episode, time_ns, place FROM episodes") == [("a", "e", 7, None)]
     monkeypatch.undo()
     remedy = "restore a backup from this version into another" if stored.address else "move the file away and restore"
-    with pytest.raises(UserError, match=rf"written by a newer version of the hub \(format 2, not 1\): .*{remedy}"):
+    with pytest.raises(UserError, match=rf"written by a newer version of the hub \(format 2, not 1\)\. .*{remedy}"):
         stored.open()
     if not stored.address:
         (stored.folder / "hub.sqlite").rename(stored.folder / "newer")
