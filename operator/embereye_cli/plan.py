@@ -15,7 +15,7 @@ from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import SensorFleetSpec
 from embereye_operator.decide.capacity.costs import Costs, parse_costs
-from embereye_operator.decide.capacity.plan import CameraDemand, Plan, SensorDemand, most_of, plan
+from embereye_operator.decide.capacity.plan import CameraDemand, Plan, SensorDemand, max_devices, plan
 from embereye_operator.decide.manifests.container import shard_capacity
 from embereye_operator.up.folder import load_fleets
 
@@ -112,7 +112,7 @@ def sentences(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs
             f"{need.name}: {counted(need.devices, 'device')} on {counted(need.shards, 'shard')}",
             *(f"  {x}" for x in need.arithmetic),
         ]
-        most = most_of(demand, whole, cores, costs)
+        most = max_devices(demand, whole, cores, costs)
         share = demand.limits.target_utilization
         lines.append(
             f"  most      {most:,} of these on {counted(cores, 'core')} at {share:g} of them, "
@@ -137,7 +137,7 @@ def to_json(whole: Plan, demands: Sequence[SensorDemand | CameraDemand], costs: 
     return {
         "costs": costs.measured,
         "needs": [
-            asdict(need) | {"mostOnOneMachine": most_of(demand, whole, cores, costs)}
+            asdict(need) | {"mostOnOneMachine": max_devices(demand, whole, cores, costs)}
             for need, demand in zip(whole.needs, demands, strict=True)
         ],
         "hub": asdict(whole.hub),

@@ -1,17 +1,17 @@
-"""What a runtime raises: that something is away, is refused, is somebody else's."""
+"""Errors of a runtime: an object is unavailable, refused, or owned by somebody else."""
 
 
 class UnavailableError(Exception):
-    """What was asked cannot be reached now: a shard that starts, a hub that restarts. Says what and why."""
+    """A process or server cannot be reached now, such as a restarting shard. The message has the reason."""
 
 
 class RefusedError(Exception):
-    """What was asked is not allowed, and asking again will not help: a quota, a policy. Says what and why."""
+    """A request is forbidden, and retries will not help: a quota, a policy. The message has the reason."""
 
 
 class TakenError(RefusedError):
-    """An object of the name is somebody else's: it is left as it is. Says which, and what to do."""
+    """An object of this name belongs to somebody else. The message has its owner and the remedy."""
 
 
 class NotLeadingError(Exception):
-    """What was asked is somebody else's to do now."""
+    """Another replica leads now and has to do this work."""

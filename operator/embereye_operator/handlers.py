@@ -1,4 +1,4 @@
-"""kopf's part: when the operator starts and stops, and watches that mark fleets dirty. It writes to no object."""
+"""The handlers for kopf: start and stop the operator, and mark fleets dirty on watch events. They write no object."""
 
 import logging
 import time
@@ -20,19 +20,19 @@ WATCHED = (
     ("", "v1", "configmaps"),
     ("policy", "v1", "poddisruptionbudgets"),
 )
-LABELLED = ("deployments", "services", "poddisruptionbudgets")  # ConfigMaps of device lists are other people's
-# Among kopf's peers, of which there are none. Without it kopf asks the resolver for this machine's name, and everything
-# waits for as long as that takes to answer.
+LABELLED = ("deployments", "services", "poddisruptionbudgets")  # not ConfigMaps, because people write device lists
+# The name among kopf's peers, which are unused. Without it kopf resolves this machine's name, and everything waits for
+# the resolver.
 IDENTITY: Any = "embereye"
-REPEAT_SECONDS = 600.0  # between messages of kopf's that say the same
-MOST_SAID = 1000  # messages that are remembered for longer than that
+REPEAT_SECONDS = 600.0  # between equal messages of kopf
+MAX_REMEMBERED = 1000  # messages remembered; beyond it those older than REPEAT_SECONDS are dropped
 
 
 async def run_operator(manager: Manager, *, namespaces: Collection[str]) -> None:
-    """Run kopf on this loop until `manager.stopping` is set or it is signalled; no namespaces: all of them.
+    """Run kopf on this loop until `manager.stopping` is set or a signal arrives; no namespaces: all of them.
 
-    kopf takes the loop for its own: it replaces signal handlers, and what is left of anybody's tasks when it ends it
-    waits for, then cancels. So everything that `manager` runs begins in kopf's startup and is over with its cleanup.
+    kopf takes over the loop: it replaces signal handlers, and at its end waits for all remaining tasks, then cancels
+    them. So everything that `manager` runs starts in kopf's startup and ends in its cleanup.
     """
     quieten(logging.getLogger("kopf"))
     try:
@@ -47,11 +47,11 @@ async def run_operator(manager: Manager, *, namespaces: Collection[str]) -> None
             stop_flag=manager.stopping,
         )
     finally:
-        await manager.stop()  # where kopf did not get as far as its startup
+        await manager.stop()  # if kopf failed before its startup
 
 
 def build_registry() -> kopf.OperatorRegistry:
-    """All handlers. Of objects only `on.event`: kopf's other kinds write annotations and finalizers."""
+    """Build all handlers. Objects have only `on.event` handlers: kopf's others write annotations and finalizers."""
     registry = kopf.OperatorRegistry()
 
     @kopf.on.startup(registry=registry)
@@ -61,7 +61,7 @@ def build_registry() -> kopf.OperatorRegistry:
         except BaseException:
             await memo.stop()  # kopf cleans up only what has started
             raise
-        # kopf's own handlers take a second signal for a bug; ours end the process at once.
+        # kopf's signal handlers treat a second signal as a bug; these end the process at once.
         lifecycle.stop_on_signals(memo.stopping)
 
     @kopf.on.cleanup(registry=registry)
@@ -81,9 +81,9 @@ def build_registry() -> kopf.OperatorRegistry:
 
 
 def build_settings() -> kopf.OperatorSettings:
-    """Kopf's settings, where its defaults are not ours."""
+    """Build kopf's settings, where they differ from its defaults."""
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # we tell people ourselves, on change
+    settings.posting.enabled = False  # the operator records Events itself, on change
     settings.scanning.disabled = True  # needs rights on CRDs and namespaces of the whole cluster
     settings.watching.server_timeout = 300  # seconds; a watch is renewed before proxies cut it
     settings.watching.client_timeout = 330
@@ -92,42 +92,44 @@ def build_settings() -> kopf.OperatorSettings:
     settings.queueing.idle_timeout = 0.1  # seconds; a worker for each object of a list would outweigh the objects
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
-    # Seconds between attempts. Where they end kopf does, and with it the operator: an hour is longer than an outage.
+    # Seconds between attempts. After the last one kopf ends, and with it the operator: an hour outlasts most outages.
     settings.networking.error_backoffs = (1, 1, 2, 3, 5, *[10] * 360)
     settings.process.ultimate_exiting_timeout = 20
     for plural in LABELLED:
         settings.watching.label_selectors[plural] = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-    # Every namespace has one, and no fleet takes devices from it.
+    # Every namespace has this ConfigMap, and no fleet uses it.
     settings.watching.field_selectors["configmaps"] = "metadata.name!=kube-root-ca.crt"
     return settings
 
 
 def quieten(kopf_logger: logging.Logger) -> None:
-    """Let through only what kopf warns of, and not every attempt of every watch at a server that is away."""
+    """Suppress kopf's messages below warnings, and repeated messages about a server that is away."""
     kopf_logger.setLevel(logging.WARNING)
     for handler in logging.getLogger().handlers:  # a filter on a logger does not see what its children pass up
-        if not any(isinstance(known, Unrepeated) for known in handler.filters):
-            handler.addFilter(Unrepeated(kopf_logger.name))
+        if not any(isinstance(known, RepetitionFilter) for known in handler.filters):
+            handler.addFilter(RepetitionFilter(kopf_logger.name))
 
 
-class Unrepeated(logging.Filter):
-    """Drops what a logger below `name` has said lately: the same beginning counts as the same."""
+class RepetitionFilter(logging.Filter):
+    """Drops recent repetitions from loggers below `name`: messages with the same beginning count as equal."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._prefix = f"{name}."
         self._clock = clock
-        self._said: dict[tuple[str, str], float] = {}  # logger and beginning → monotonic seconds
+        self._logged: dict[tuple[str, str], float] = {}  # logger and beginning → monotonic seconds
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether `record` is to be seen."""
+        """Return True to pass `record` on."""
         if not record.name.startswith(self._prefix):
             return True
         key = record.name, " ".join(record.getMessage().split()[:2])
         now = self._clock()
-        if now - self._said.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
+        if now - self._logged.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return False
-        if len(self._said) >= MOST_SAID:  # objects' names are among the beginnings
-            self._said = {one: said for one, said in list(self._said.items()) if now - said < REPEAT_SECONDS}
-        self._said[key] = now
+        if len(self._logged) >= MAX_REMEMBERED:  # beginnings contain names of objects
+            self._logged = {
+                message: logged for message, logged in list(self._logged.items()) if now - logged < REPEAT_SECONDS
+            }
+        self._logged[key] = now
         return True

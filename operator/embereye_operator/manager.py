@@ -1,4 +1,4 @@
-"""What an operator process runs: the controller, its bid for the lease, and what is to be closed after them."""
+"""The parts of an operator process: the controller, its election, and the resources to close after them."""
 
 import asyncio
 import logging
@@ -13,29 +13,29 @@ logger = logging.getLogger(__name__)
 
 
 class Manager:
-    """Starts and stops everything once. It is kopf's memo: what kopf hands to every handler."""
+    """Starts and stops all parts once. kopf passes it to every handler as its memo."""
 
     def __init__(
         self, controller: Controller, election: Election | None, stopping: asyncio.Event, closing: AsyncExitStack
     ) -> None:
-        """`stopping` ends the operator, whoever sets it; `closing` is what is closed last."""
+        """Store the parts: `stopping` ends the operator, and `closing` is closed last."""
         self.controller = controller
         self.stopping = stopping
-        self.failed = False  # whether it ends because something here failed
+        self.failed = False  # the operator ends because a part failed
         self._election = election
         self._tasks = Tasks()
         self._closing = closing
-        closing.push_async_callback(self._let_go)
+        closing.push_async_callback(self._release)
 
     def __copy__(self) -> Self:
-        """Kopf copies its memo for each object that it sees; this is one for all of them."""
+        """Return the same object: kopf copies its memo for each object that it sees."""
         return self
 
     async def start(self) -> None:
-        """Begin to work; over once all that there is has been listed, which kopf's watches build on.
+        """Start all parts; returns once all objects have been listed, because kopf's watches rely on that.
 
-        kopf looks for the resources only once: they have been listed before it does. Whoever cannot see the world
-        yet does not stand for election.
+        kopf searches for resources only once, after this. A replica joins the election only once it has listed
+        everything.
         """
         self._tasks.start(self._end_on_failure(), name="end-on-failure")
         self._tasks.start(self.controller.run(), name="controller")
@@ -45,7 +45,7 @@ class Manager:
             self._tasks.start(self._election.run(), name="election")
 
     async def stop(self) -> None:
-        """Let everything end, then let somebody else lead, then close; what is over already stays over."""
+        """Stop the tasks, then release the lease, then close; may be called repeatedly."""
         await self._closing.aclose()
 
     async def _end_on_failure(self) -> None:
@@ -53,7 +53,7 @@ class Manager:
         self.failed = True
         self.stopping.set()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         await self._tasks.stop()
         if self._election:
             await self._election.release()

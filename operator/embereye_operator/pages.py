@@ -19,11 +19,11 @@ from embereye_operator.runtime.kubernetes.lease import Election
 
 
 def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
-    """What the controller knows of each fleet."""
+    """Yield the controller's knowledge of each fleet."""
     now, known = time.monotonic(), controller.known()
     for (resource, namespace, name), record in known.items():
         current = record.is_current(now, len(known))
-        # A condition that cannot be believed is not true; whoever relies on it has to hear of it.
+        # An outdated condition counts as false, so that alerts on it fire.
         conditions = {
             entry.type: entry.status == "True" if current or entry.type == "Degraded" else False
             for entry in record.status.conditions
@@ -40,19 +40,21 @@ def fleet_reports(controller: Controller) -> Iterator[FleetReport]:
 
 
 class WriteMetrics(Collector):
-    """What the controller wrote, read at scrape time."""
+    """The controller's write counts, read at scrape time."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        """Return an empty description, so that prometheus_client does not collect at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """One family."""
+        """Yield the counter of patches."""
         writes = CounterMetricFamily(
-            "embereye_operator_writes", "Patches of objects, and whether they changed any.", labels=["kind", "changed"]
+            "embereye_operator_writes",
+            "Patches of objects, by kind and whether they changed the object.",
+            labels=["kind", "changed"],
         )
         for (kind, changed), count in self._controller.writes.items():
             writes.add_metric([kind, str(changed).lower()], count)
@@ -60,13 +62,13 @@ class WriteMetrics(Collector):
 
 
 def health_app(controller: Controller, election: Election | None) -> web.Application:
-    """Both pages: /healthz answers 503 with the reason why the operator should be restarted."""
+    """Build both pages: /healthz answers 503 with the reason to restart the operator."""
     registry = CollectorRegistry()
     registry.register(FleetMetrics(lambda: fleet_reports(controller)))
     registry.register(WriteMetrics(controller))
     runtime = RuntimeMetrics(registry, lambda: controller.credentials)
-    leading = Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry)
-    leading.set_function(lambda: float(election.leads() if election else True))
+    leading = Gauge("embereye_operator_leading", "1 if this replica leads and acts.", registry=registry)
+    leading.set_function(lambda: float(election.is_leading() if election else True))
 
     async def measure(_: web.Application) -> AsyncIterator[None]:
         async with beside(runtime.run(), name="event-loop-lag"):

@@ -1,4 +1,4 @@
-"""The operator as a process: what it is told, and what it is made of."""
+"""The operator process: its options and the assembly of its parts."""
 
 import asyncio
 import logging
@@ -29,8 +29,8 @@ from embereye_operator.decide.scaling.trace import ROOM, Trace
 from embereye_operator.handlers import run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.pages import health_app
-from embereye_operator.runtime.kubernetes.holds import Holds
 from embereye_operator.runtime.kubernetes.lease import DURATION, Election
+from embereye_operator.runtime.kubernetes.ownership import Ownership
 from embereye_operator.runtime.kubernetes.runtime import ALL_NAMESPACES, KubernetesRuntime
 
 logger = logging.getLogger(__name__)
@@ -38,28 +38,28 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorOptions:
-    """What an operator is started with."""
+    """The start options of an operator."""
 
     image: str  # of the shards
     hub: str  # host:port, as shards reach it
-    hubs: tuple[NamedHub, ...] = ()  # beside it
-    namespaces: tuple[str, ...] = ()  # that are watched; none: all
-    authority_secret: str = ""  # with the authority that somebody else makes; empty: the operator does
-    watch_nodes: bool = False  # where some namespaces are; with all of them nodes always are
-    fleet_selector: str = ""  # labels of the fleets that it looks after; empty: all
-    take_over_after: float = TAKE_OVER  # seconds that another operator's Lease must not have changed
+    hubs: tuple[NamedHub, ...] = ()  # additional hubs
+    namespaces: tuple[str, ...] = ()  # watched namespaces; empty: all
+    authority_secret: str = ""  # Secret of an external certificate authority; empty: the operator creates one
+    watch_nodes: bool = False  # if only some namespaces are watched; otherwise nodes always are
+    fleet_selector: str = ""  # label selector of the operator's fleets; empty: all
+    take_over_after: float = TAKE_OVER  # seconds without change of another operator's Lease until it counts as dead
     image_pull_policy: str = ""  # empty: Kubernetes' default
-    image_pull_secrets: tuple[str, ...] = ()  # of the shards, in their fleets' namespaces
-    shard_user: int | None = Settings.user  # None: whom the cluster says
-    shard_host: str = ""  # that shards listen on; empty: every address
+    image_pull_secrets: tuple[str, ...] = ()  # for shards, in their fleets' namespaces
+    shard_user: int | None = Settings.user  # None: the cluster's choice
+    shard_host: str = ""  # the address that shards listen on; empty: every address
     lease: str = ""  # [namespace/]name; empty: it is the only operator
-    hub_names: tuple[str, ...] = ()  # by which people dial the hub, for its certificate
-    release: str = "embereye"  # which certificates are issued for: the name of their Secrets begins with it
-    role: str = ""  # its own ClusterRole or Role, which disruption budgets go with
-    prometheus: str = Settings.prometheus  # that KEDA asks
+    hub_names: tuple[str, ...] = ()  # host names that people use for the hub, for its certificate
+    release: str = "embereye"  # the Helm release; names of certificate Secrets start with it
+    role: str = ""  # the operator's ClusterRole or Role, which owns disruption budgets
+    prometheus: str = Settings.prometheus  # the Prometheus server that KEDA queries
     scrape_annotations: bool = False
     scaling_trace: Path | None = None  # folder
-    scaling_trace_size: int = ROOM  # bytes that it may take
+    scaling_trace_size: int = ROOM  # bytes size limit of the folder
     rollout_max_fleets: int = 5
     rollout_delay: float = 10.0  # seconds
     rollout_halt_on: Sequence[Question] = QUESTIONS
@@ -71,10 +71,12 @@ async def serve(
 ) -> int:
     """Run the operator until `stop` is set."""
     if not options.image:
-        raise UserError("--image is empty: name the image that shards run, or set EMBEREYE_IMAGE")
+        raise UserError("--image is empty: give the shards' image, or set EMBEREYE_IMAGE")
     scope = _scope(options)
     if options.take_over_after < DURATION:
-        raise UserError(f"--take-over-after {options.take_over_after:g} is less than the {DURATION:g} s of a Lease")
+        raise UserError(
+            f"--take-over-after {options.take_over_after:g}: shorter than a Lease, which lasts {DURATION:g} s"
+        )
     try:
         client = AsyncClient()
     except ConfigError as error:
@@ -96,7 +98,7 @@ async def serve(
         trace=Trace(options.scaling_trace, options.scaling_trace_size).write if options.scaling_trace else None,
     )
     election = _election(client, options.lease, scope)
-    leads = election.leads if election else lambda: True
+    is_leading = election.is_leading if election else lambda: True
     async with AsyncExitStack() as closing:
         runtime = runtime_type(
             client,
@@ -104,9 +106,9 @@ async def serve(
             namespace=scope.namespaces or ALL_NAMESPACES,
             watches_nodes=options.watch_nodes,
             authority_secret=options.authority_secret,
-            selects=scope.selects,
+            is_selected=scope.is_selected,
             operator=settings.operator,
-            leads=leads,
+            is_leading=is_leading,
             role=options.role,
             image=options.image,
             release=(_operator(client, options.lease).rpartition("/")[0] or client.namespace, options.release),
@@ -114,10 +116,12 @@ async def serve(
             hubs=options.hubs,
         )
         closing.push_async_callback(runtime.close)
-        holds = Holds(client, runtime, name=settings.operator, image=settings.image, patience=options.take_over_after)
-        controller = Controller(runtime, settings, leads, holds)
-        # One port for both pages, which answer from the first moment: kopf's own endpoint has one page, and only after
-        # its startup, which waits for CustomResourceDefinitions.
+        ownership = Ownership(
+            client, runtime, name=settings.operator, image=settings.image, patience=options.take_over_after
+        )
+        controller = Controller(runtime, settings, is_leading, ownership)
+        # One port for both pages, which answer from the start: kopf's endpoint has one page, and answers only after its
+        # startup, which waits for CustomResourceDefinitions.
         runner = await serve_http(
             health_app(controller, election), "[::]", options.health_port, connections=Connections()
         )
@@ -142,7 +146,7 @@ def _scope(options: OperatorOptions) -> Scope:
 
 
 def _operator(client: AsyncClient, lease: str) -> str:
-    """What a fleet's status calls this operator: its Lease with the namespace; empty without one."""
+    """Return the operator's name in a fleet's status: namespace and name of its Lease; empty without one."""
     return lease if "/" in lease or not lease else f"{client.namespace}/{lease}"
 
 

@@ -1,4 +1,4 @@
-"""Keys that need work: each at most once in the queue, and never with two workers at the same time."""
+"""A queue of dirty keys: each is queued at most once, and no two workers have the same key."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,29 +7,30 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
-EVENTS_PER_ROUTINE = 4  # taken in a row while routine work waits: it comes late under a storm, but it comes
+EVENTS_PER_ROUTINE = (
+    4  # events in a row before one routine key, so that a storm of events delays but never starves routine work
+)
 
 
 class WorkQueue(Generic[K]):
-    """`add` marks a key dirty; `take` hands it to a worker; a key added meanwhile comes again after `done`.
+    """`add` marks a key dirty; `next_key` gives it to a worker; a key added meanwhile returns after `done`.
 
-    Keys of which something was heard come before those that are due for a routine look: with many fleets a round of
-    looks takes seconds.
+    Keys with events precede keys with routine passes: with many fleets a routine round takes seconds.
     """
 
     def __init__(self) -> None:
         self._events: OrderedDict[K, None] = OrderedDict()
         self._routine: OrderedDict[K, None] = OrderedDict()  # none of them in _events
         self._running: set[K] = set()
-        self._again: dict[K, bool] = {}  # of those that run: whether for a routine look
-        self._in_a_row = 0  # events taken since the latest routine look
+        self._again: dict[K, bool] = {}  # running key → True if only a routine pass is due
+        self._in_a_row = 0  # events taken since the latest routine key
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._events) + len(self._routine) + len(self._again)
 
     def add(self, key: K, *, routine: bool = False) -> None:
-        """Mark `key` dirty: something was heard of it, or it is due for a `routine` look."""
+        """Mark `key` dirty after an event, or for a `routine` pass."""
         if key in self._running:
             self._again[key] = routine and self._again.get(key, True)
             return
@@ -41,7 +42,7 @@ class WorkQueue(Generic[K]):
         self._wake.set()
 
     async def next_key(self) -> K:
-        """Wait for a key that no worker has; call `done` with it afterwards, whatever happened."""
+        """Wait for a key that no worker has; the caller must pass it to `done`, even after an error."""
         while not (self._events or self._routine):
             self._wake.clear()
             await self._wake.wait()
@@ -54,7 +55,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """Give `key` back."""
+        """Return `key` to the queue's control; it is queued again if it was added meanwhile."""
         self._running.discard(key)
         if (routine := self._again.pop(key, None)) is not None:
             self.add(key, routine=routine)

@@ -201,10 +201,10 @@ class FakeRuntime:
         return self.budgets_go_with
 
     @property
-    def sees_nodes(self) -> bool:
+    def can_see_nodes(self) -> bool:
         return True
 
-    def offers(self, kind: str) -> bool:
+    def is_offered(self, kind: str) -> bool:
         return kind not in self.missing
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
@@ -215,13 +215,13 @@ class FakeRuntime:
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
         self.told_hub = hub
         if self.hub_is_down:
-            raise UnavailableError("hub hub:50052 cannot be told the roster: UNAVAILABLE")
+            raise UnavailableError("hub hub:50052 cannot be reached (UNAVAILABLE)")
         if roster.epoch < self.hub_has:
-            raise UnavailableError("hub hub:50052 cannot be told the roster: FAILED_PRECONDITION")
+            raise UnavailableError("hub hub:50052 cannot be reached (FAILED_PRECONDITION)")
         self.rosters.append(roster)
         return self.ledger
 
-    async def tell_scaling(self, scaling: FleetScaling) -> None:
+    async def report_scaling(self, scaling: FleetScaling) -> None:
         if self.hub_is_down:
             raise UnavailableError("hub hub:50052 cannot be told: UNAVAILABLE")
         self.scaling = scaling
@@ -266,7 +266,7 @@ class World:
         """Passes until nothing is on its way and nothing is written."""
         for _ in range(10):
             outcome = await self.step()
-            if outcome.settled and not outcome.actions:
+            if outcome.complete and not outcome.actions:
                 return outcome
         raise AssertionError(f"not settled after 10 passes: {outcome}")
 

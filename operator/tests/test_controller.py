@@ -39,9 +39,9 @@ class Runtime:
 
 def halted() -> tuple[Controller, Turns]:
     turns = Turns()
-    turns.look("new", NOW)
+    turns.note_image("new", NOW)
     assert not turns.why_not(HALL, NOW + GRACE)
-    turns.halts(HALL, "it has failed")
+    turns.note_failure(HALL, "it has failed")
     assert "halted" in turns.why_not(YARD, NOW + GRACE)
     return Controller(cast("KubernetesRuntime", Runtime()), replace(SETTINGS, turns=turns)), turns
 
@@ -55,20 +55,20 @@ async def test_a_fleet_that_another_operator_holds_halts_nobody() -> None:
 async def test_whoever_leads_no_more_forgets_who_was_halted() -> None:
     controller, turns = halted()
     controller.lead(False)
-    turns.look("new", NOW + GRACE)
+    turns.note_image("new", NOW + GRACE)
     assert "has just started" in turns.why_not(YARD, NOW + GRACE)
     assert not turns.why_not(YARD, NOW + 2 * GRACE)
 
 
 async def test_whoever_leads_again_looks_at_no_fleet_before_it_has_seen_to_its_certificate() -> None:
     controller = Controller(cast("KubernetesRuntime", Runtime()), SETTINGS)
-    controller._may_ask.set()  # it has led before
+    controller._ready_to_ask.set()  # it has led before
     controller.lead(False)
     controller.lead(True)
-    async with beside(controller._until_may_ask(), name="wait") as waiting:
+    async with beside(controller._wait_for_certificate(), name="wait") as waiting:
         await asyncio.sleep(0)
         assert not waiting.done()
-        controller._may_ask.set()
+        controller._ready_to_ask.set()
         await waiting
 
 

@@ -89,7 +89,7 @@ class Tried(World):
             except (ServerError, RefusedError) as error:
                 self.errors.append(str(error))
                 continue
-            if outcome.settled and not outcome.actions:
+            if outcome.complete and not outcome.actions:
                 return
         raise AssertionError(f"not settled after {passes} passes: {self.errors[-3:]}")
 

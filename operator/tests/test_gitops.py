@@ -19,7 +19,7 @@ from embereye_operator.api.fleets import parse_fleet
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.manifests.names import MANAGED_BY
-from embereye_operator.decide.scaling.writers import Write, remember, tell_fight
+from embereye_operator.decide.scaling.writers import Write, describe_contest, remember
 from embereye_operator.reconcile.reconcile import reconcile
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
@@ -123,10 +123,10 @@ def write(second: int, writer: str, shards: int) -> Write:
 
 def test_two_writers_who_undo_each_other_are_named() -> None:
     writes = tuple(write(10 * n, ("argocd-controller", MANAGED_BY)[n % 2], 2 + n % 2) for n in range(4))
-    assert tell_fight(writes[:3], 30 * SECOND) == ""
-    sentence = tell_fight(writes, 31 * SECOND)
+    assert describe_contest(writes[:3], 30 * SECOND) == ""
+    sentence = describe_contest(writes, 31 * SECOND)
     assert f"in turn by {MANAGED_BY} (3) and argocd-controller (2)" in sentence
-    assert tell_fight(writes, 30 * SECOND + 11 * MINUTE) == "", "it is over"
+    assert describe_contest(writes, 30 * SECOND + 11 * MINUTE) == "", "it is over"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_two_writers_who_undo_each_other_are_named() -> None:
     ],
 )
 def test_who_does_not_undo_anybody_is_not_named(writes: list[Write]) -> None:
-    assert tell_fight(tuple(writes), 10 * SECOND) == ""
+    assert describe_contest(tuple(writes), 10 * SECOND) == ""
 
 
 def test_a_write_is_remembered_once() -> None:

@@ -15,7 +15,7 @@ from aiohttp import web
 from harness.servers.apiserver import ApiServer, wait_for
 
 from embereye_operator.controller import Controller
-from embereye_operator.handlers import MOST_SAID, REPEAT_SECONDS, Unrepeated, run_operator
+from embereye_operator.handlers import MAX_REMEMBERED, REPEAT_SECONDS, RepetitionFilter, run_operator
 from embereye_operator.manager import Manager
 from embereye_operator.runtime.kubernetes.lease import Election
 
@@ -107,7 +107,7 @@ async def test_kopf_does_not_wait_for_a_resolver(monkeypatch: pytest.MonkeyPatch
 
 def test_what_kopf_repeats_is_dropped_for_a_while_and_nobody_elses() -> None:
     now = [1000.0]
-    seen = Unrepeated("kopf", clock=lambda: now[0])
+    seen = RepetitionFilter("kopf", clock=lambda: now[0])
 
     def shown(name: str, text: str) -> bool:
         return bool(seen.filter(logging.LogRecord(name, logging.ERROR, "", 0, text, (), None)))
@@ -124,11 +124,11 @@ def test_what_kopf_repeats_is_dropped_for_a_while_and_nobody_elses() -> None:
 
 def test_of_what_kopf_said_long_ago_nothing_is_remembered() -> None:
     now = [1000.0]
-    seen = Unrepeated("kopf", clock=lambda: now[0])
-    for number in range(10 * MOST_SAID):
+    seen = RepetitionFilter("kopf", clock=lambda: now[0])
+    for number in range(10 * MAX_REMEMBERED):
         now[0] += 10.0
         assert seen.filter(logging.LogRecord("kopf.objects", logging.ERROR, "", 0, f"[default/{number}] x", (), None))
-    assert len(seen._said) <= MOST_SAID
+    assert len(seen._logged) <= MAX_REMEMBERED
 
 
 @pytest.mark.apiserver

@@ -273,7 +273,7 @@ async def test_a_device_that_is_declared_anew_is_dark_until_its_shard_has_heard_
         assert condition(outcome.status, "Covered") == (
             "False",
             "DevicesDark",
-            "1 of 12 devices is dark: s-03 (hall-sensors-0 works under epoch 1, not yet under 2)",
+            "1 of 12 devices is dark: s-03 (hall-sensors-0 works under epoch 1, not yet 2)",
         )
     behind.refuses = ""
     outcome = await world.settle()
@@ -594,7 +594,7 @@ async def test_a_secret_is_used_only_where_its_owner_allows_fleets_to() -> None:
     assert told() == ["", "yard"]
     degraded = world.runtime.statuses[-1]["conditions"]
     (sentence,) = [one["message"] for one in degraded if one["reason"] == "SecretNotAllowed"]
-    assert "label secret lobby embereye.dev/allow-fleet-use=true): without credentials are c-1" in sentence
+    assert "label secret lobby embereye.dev/allow-fleet-use=true): no credentials for c-1" in sentence
     world.runtime.allowed = {"yard", "lobby"}
     await world.settle()
     assert mounted() == {"hall-cameras-0-identity", "lobby", "yard"}
@@ -608,7 +608,7 @@ async def test_each_shard_has_a_certificate_before_it_is_made_and_as_long_as_it_
     world = World(fleet_of(shards=2))
     await world.settle()
     assert world.runtime.identified == {"hall-sensors-0", "hall-sensors-1"}
-    world.runtime.unidentified = "shards cannot prove who they are: Secret embereye-ca: forbidden"
+    world.runtime.unidentified = "no certificates for shards: Secret embereye-ca: forbidden"
     await world.settle()
     conditions = world.runtime.statuses[-1]["conditions"]
     assert [one["message"] for one in conditions if one["reason"] == "IdentityMissing"] == [world.runtime.unidentified]

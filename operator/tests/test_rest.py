@@ -28,12 +28,12 @@ async def watched(world: World, record: FleetRecord, seconds: float, fleets: int
     """Passes as the controller makes them, by a clock of our own; returns how many, and when shards went first."""
     passes, shrunk = 0, -1
     for tick in range(int(seconds / PERIOD)):
-        if record.rests(world.now / SECOND, fleets):
+        if record.is_resting(world.now / SECOND, fleets):
             world.now += int(PERIOD * SECOND)
             continue
         load(world, cores)
         outcome = await world.step()
-        record.ended(outcome, world.now / SECOND)
+        record.note_success(outcome, world.now / SECOND)
         passes += 1
         if shrunk < 0 and any("scale from 2" in action for action in outcome.actions):
             shrunk = int(tick * PERIOD)

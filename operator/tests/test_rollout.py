@@ -114,7 +114,10 @@ async def test_a_bad_image_is_told_and_taken_back_at_once() -> None:
     assert world.images() == ["embereye:bad", OLD, OLD]
     degraded = outcome.status.condition("Degraded")
     assert (degraded.status, degraded.reason) == ("True", "RolloutFailed")
-    assert "hall-sensors-0 is not ready with embereye:bad: 2 of its shards keep what they run" in degraded.message
+    assert (
+        "hall-sensors-0 is not ready with embereye:bad: 2 of its shards stay on the previous version"
+        in degraded.message
+    )
     assert outcome.status.condition("Covered").status == "True"
     assert "embereye:bad: 1 of 3 shards" in rollout_text(world.fleet)
     world.manifest["spec"] |= undone(world.fleet)

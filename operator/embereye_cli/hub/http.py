@@ -93,7 +93,7 @@ class HttpHub:
         try:
             reason = str(json.load(error)["error"])
         except (OSError, ValueError, KeyError, TypeError):
-            there = f", and leads to {leads}" if (leads := error.headers.get("Location")) else ""
+            there = f", and leads to {is_leading}" if (is_leading := error.headers.get("Location")) else ""
             return f"{self._stranger()}; it says {error.code} {error.reason}{there}"
         match error.code:
             case HTTPStatus.UNAUTHORIZED:

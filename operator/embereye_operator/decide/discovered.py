@@ -1,4 +1,4 @@
-"""A CameraFleet, as text, of cameras that were found."""
+"""The YAML text of a CameraFleet for discovered cameras."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from embereye_operator.api.cameras import FleetRate
 from embereye_operator.api.shared import API_VERSIONS
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED
 
-_NAMEABLE = re.compile(r"[^:/\x00-\x1f]{1,64}")  # what `streams` takes for a profile
-_TOLD = 6  # profiles in a comment
+_NAMEABLE = re.compile(r"[^:/\x00-\x1f]{1,64}")  # a profile's name that `streams` accepts
+_LISTED = 6  # profiles in a comment
 
 
 @dataclass(frozen=True)
 class Naming:
-    """What the fleet is called, and what is the same for all of its cameras."""
+    """The fleet's name, and the settings shared by all its cameras."""
 
     name: str = "cameras"
     namespace: str = "default"
@@ -29,17 +29,17 @@ class Naming:
 
 
 def fleet_text(cameras: Sequence[FoundCamera], naming: Naming) -> str:
-    """A CameraFleet of `cameras`, in YAML with comments: ready to be applied, and without a password."""
+    """Return a CameraFleet of `cameras` as commented YAML, ready to apply and without passwords."""
     count = counted(len(cameras), "camera")
     kubectl, secret = f"#   kubectl --namespace {naming.namespace}", f"secret generic {naming.secret}"
     first = [
         "#",
-        "# This is to be made first, with the cameras' user and password; the label lets fleets use it:",
+        "# Create this first, with the cameras' user and password; the label lets fleets use it:",
         f"{kubectl} create {secret} --from-literal=username=USER --from-file=password=FILE",
         f"{kubectl} label secret {naming.secret} {LABEL_ALLOWED}=true",
     ]
     lines = [
-        f"# {count} found by `embereye discover`. Ids are made of what they call themselves;",
+        f"# {count} found by `embereye discover`. Ids are derived from the cameras' names;",
         f'# all are in the zone "{naming.zone}": give each the zone whose alarm it belongs to.',
         *(first if any(map(_guarded, cameras)) else ()),
         f"apiVersion: {API_VERSIONS[-1]}",
@@ -64,30 +64,32 @@ def _entries(cameras: Sequence[FoundCamera], naming: Naming) -> Iterator[str]:
             if location := printable(camera.location or camera.name, 200):
                 yield f"      location: {_quoted(location)}"
             yield f"      source: {_quoted(camera.source)}"
-            yield from _about(camera, [of for of in camera.profiles if of.source == source], several=len(sources) > 1)
+            yield from _about(
+                camera, [profile for profile in camera.profiles if profile.source == source], several=len(sources) > 1
+            )
             if _guarded(camera):
                 yield f"      credentialsRef: {{name: {_quoted(naming.secret)}}}"
 
 
 def _guarded(camera: FoundCamera) -> bool:
-    """Whether it needs credentials, as far as is known."""
+    """True if the camera needs credentials, as far as is known."""
     return camera.proven or bool(camera.problem)
 
 
 def _about(camera: FoundCamera, profiles: Sequence[Profile], *, several: bool) -> Iterator[str]:
-    """What is known of a camera as comments, and which of its `profiles` are for what."""
-    told = f"{printable(camera.maker)} {printable(camera.serial)}".strip()
-    if told:
-        yield f"      # {told}"
+    """Yield comments about a camera, and the use of its `profiles`."""
+    maker = f"{printable(camera.maker)} {printable(camera.serial)}".strip()
+    if maker:
+        yield f"      # {maker}"
     if camera.problem:
-        yield f"      # its profiles are not known: {printable(camera.problem, 200)}"
+        yield f"      # its profiles are unknown: {printable(camera.problem, 200)}"
         return
-    yield f"      # profiles: {', '.join(map(str, profiles[:_TOLD]))}" + (", …" if len(profiles) > _TOLD else "")
+    yield f"      # profiles: {', '.join(map(str, profiles[:_LISTED]))}" + (", …" if len(profiles) > _LISTED else "")
     choice = choose_watched(profiles, "", FleetRate().min)
     if choice is None:
-        yield "      # none of them is a stream that can be played: its snapshots are fetched"
+        yield "      # none of them is a playable stream: EmberEye fetches snapshots"
         return
-    yield f"      # looked at is {choice.profile}: {choice.why}"
+    yield f"      # detection uses {choice.profile}: {choice.why}"
     streams = {}
     if several:
         streams["detect"] = _handle(choice.profile, profiles)
@@ -99,12 +101,12 @@ def _about(camera: FoundCamera, profiles: Sequence[Profile], *, several: bool) -
 
 
 def _handle(profile: Profile, profiles: Sequence[Profile]) -> str:
-    """What names `profile` alone, its name rather than its token; '' where neither can stand in a fleet."""
-    names = [other.name.casefold() for other in profiles]
+    """Return the name, or else the token, that identifies `profile` alone; '' if a fleet can contain neither."""
+    names = [known.name.casefold() for known in profiles]
     candidates = [profile.token]
-    if names.count(profile.name.casefold()) == 1 and profile.name not in {other.token for other in profiles}:
+    if names.count(profile.name.casefold()) == 1 and profile.name not in {known.token for known in profiles}:
         candidates.insert(0, profile.name)
-    return next((one for one in candidates if _NAMEABLE.fullmatch(one) and one.isprintable()), "")
+    return next((name for name in candidates if _NAMEABLE.fullmatch(name) and name.isprintable()), "")
 
 
 def _id(camera: FoundCamera, taken: set[str]) -> str:
@@ -119,5 +121,5 @@ def _id(camera: FoundCamera, taken: set[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """`text` in double quotes, which YAML reads as JSON does."""
+    """Return `text` in double quotes, which YAML reads as JSON does."""
     return json.dumps(text, ensure_ascii=False)

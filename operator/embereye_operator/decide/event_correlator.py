@@ -1,34 +1,34 @@
-"""What people are to be told of fleets, and when: what happens again raises a count, and nobody is flooded."""
+"""Correlate Kubernetes Events: repetitions raise a count, and a rate limit protects readers from floods."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-REPEAT = 30.0  # seconds between two updates of one entry's count
-BURST = 10  # entries of one subject that are told at once
-REFILL = 30.0  # seconds until a subject may have another one told
-KEPT = 500  # entries that have been told and are kept to count on; older ones begin anew
-WAITING = 5000  # entries that wait to be told; of more the oldest are lost
+REPEAT = 30.0  # seconds shortest interval between updates of one entry's count
+BURST = 10  # new entries of one subject that are written at once
+REFILL = 30.0  # seconds until a subject may have one more new entry
+RETAINED = 500  # written entries that are remembered to count repetitions; older ones start again at 1
+WAITING = 5000  # entries waiting to be written; beyond it the oldest are lost
 
 
 @dataclass(slots=True)
 class Entry:
-    """One thing that happened to one subject, however often."""
+    """An occurrence about one subject, with the number of its repetitions."""
 
     subject: Hashable
     type_: str  # "Normal" or "Warning"
     reason: str
     message: str
     first: int  # nanoseconds since the Unix epoch
-    last: int  # likewise
+    last: int  # nanoseconds since the Unix epoch
     count: int = 1
-    told: int = 0  # of `count`
-    told_at: float = 0.0  # monotonic seconds
-    name: str = ""  # of the object it was written to
+    written: int = 0  # the part of `count` that was written
+    written_at: float = 0.0  # monotonic seconds
+    name: str = ""  # of the Event object; "" until it is written
 
     @property
     def key(self) -> tuple[Hashable, str, str, str]:
-        """What makes two occurrences the same."""
+        """Return the fields that make two occurrences the same."""
         return self.subject, self.type_, self.reason, self.message
 
 
@@ -40,18 +40,18 @@ class _Allowance:
 
 @dataclass
 class EventCorrelator:
-    """Entries by what they say. `record` takes an occurrence, `due` gives what to write, `wrote` says that it is."""
+    """Entries by content. `record` adds an occurrence, `due` lists entries to write, `note_written` confirms one."""
 
-    lost: int = 0  # entries that were never told
+    lost: int = 0  # entries that were never written
     _waiting: OrderedDict[tuple[Hashable, str, str, str], Entry] = field(default_factory=OrderedDict)
-    _told: OrderedDict[tuple[Hashable, str, str, str], Entry] = field(default_factory=OrderedDict)
+    _written: OrderedDict[tuple[Hashable, str, str, str], Entry] = field(default_factory=OrderedDict)
     _allowances: dict[Hashable, _Allowance] = field(default_factory=dict)
 
     def record(self, subject: Hashable, type_: str, reason: str, message: str, now_ns: int) -> None:
-        """Take an occurrence at `now_ns`, nanoseconds since the Unix epoch."""
+        """Record an occurrence at `now_ns`, nanoseconds since the Unix epoch."""
         key = subject, type_, reason, message
-        if key in self._told:
-            self._waiting[key] = self._told.pop(key)
+        if key in self._written:
+            self._waiting[key] = self._written.pop(key)
         if (entry := self._waiting.get(key)) is not None:
             entry.count += 1
             entry.last = now_ns
@@ -62,33 +62,33 @@ class EventCorrelator:
             self.lost += 1
 
     def due(self, now: float) -> list[Entry]:
-        """What may be written at `now`, in monotonic seconds, oldest first; ask again after `wrote` or `gave_up`."""
+        """List the entries to write at `now`, in monotonic seconds, oldest first."""
         self._forget_allowances(now)
         spent: dict[Hashable, int] = {}
-        found = []
+        due = []
         for entry in self._waiting.values():
-            if entry.told:
-                if now - entry.told_at >= REPEAT:
-                    found.append(entry)
+            if entry.written:
+                if now - entry.written_at >= REPEAT:
+                    due.append(entry)
             elif spent.get(entry.subject, 0) + 1 <= self._left(entry.subject, now):
                 spent[entry.subject] = spent.get(entry.subject, 0) + 1
-                found.append(entry)
-        return found
+                due.append(entry)
+        return due
 
-    def wrote(self, entry: Entry, count: int, now: float) -> None:
-        """Note that the server knows of `count` occurrences; those that were noted meanwhile still wait."""
-        if not entry.told:
+    def note_written(self, entry: Entry, count: int, now: float) -> None:
+        """Record that the server has `count` occurrences; later ones still wait."""
+        if not entry.written:
             allowance = self._allowances.setdefault(entry.subject, _Allowance(BURST, now))
             allowance.left, allowance.since = self._left(entry.subject, now) - 1, now
-        entry.told, entry.told_at = count, now
+        entry.written, entry.written_at = count, now
         if entry.count == count and entry.key in self._waiting:
             del self._waiting[entry.key]
-            self._told[entry.key] = entry
-            if len(self._told) > KEPT:
-                self._told.popitem(last=False)
+            self._written[entry.key] = entry
+            if len(self._written) > RETAINED:
+                self._written.popitem(last=False)
 
-    def gave_up(self, entry: Entry) -> None:
-        """Forget `entry`: it cannot be told."""
+    def discard(self, entry: Entry) -> None:
+        """Drop `entry`, which cannot be written."""
         if entry.key in self._waiting:
             del self._waiting[entry.key]
             self.lost += 1

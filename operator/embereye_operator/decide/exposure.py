@@ -1,4 +1,4 @@
-"""Where devices outside the cluster reach a fleet, and what stands in the way, as its Services and routes tell."""
+"""The addresses at which devices outside the cluster reach a fleet, and what is missing, read from its objects."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ Children = Mapping[Identity, Manifest]
 
 @dataclass(frozen=True)
 class Exposure:
-    """What `spec.expose` has come to."""
+    """The current result of `spec.expose`."""
 
     addresses: tuple[ExposedAddress, ...] = ()
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # reason → sentences, worst first
 
     def advertise(self, peer: Peer) -> Peer:
-        """`peer` as senders are told it: by the address that devices outside reach, once there is one."""
+        """Return `peer` with the address that devices outside the cluster use, if there is one."""
         for known in self.addresses:
             if known.shard == peer.shard and known.protocol == "grpc":
                 return Peer(shard=peer.shard, grpc=known.address, control=peer.control)
@@ -35,7 +35,7 @@ class Exposure:
 
 
 def read_exposure(fleet: Fleet, children: Children, shards: Sequence[str], offered: Sequence[str]) -> Exposure | None:
-    """What there is of what `spec.expose` wants; None where it wants nothing. `offered`: kinds that can exist here."""
+    """Read the state of `spec.expose`; None if it is not set. `offered`: optional kinds that exist here."""
     if is_exposed_by_services(fleet):
         return _by_services(fleet, children, shards)
     if fleet.spec.expose is not None and fleet.spec.expose.type == "Gateway":
@@ -46,28 +46,28 @@ def read_exposure(fleet: Fleet, children: Children, shards: Sequence[str], offer
 def _by_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Exposure:
     assert fleet.spec.expose
     type_ = fleet.spec.expose.type
-    found: list[ExposedAddress] = []
-    without: list[str] = []
+    reachable: list[ExposedAddress] = []
+    pending: list[str] = []
     for name, shard, device in _exposed_services(fleet, children, shards):
         service = children.get(("Service", name), {})
-        addresses = list(_addresses(fleet, service, name, shard, device)) if _is(service, type_) else []
-        found += addresses
+        addresses = list(_addresses(fleet, service, name, shard, device)) if _has_type(service, type_) else []
+        reachable += addresses
         if not addresses:
-            without.append(name)
-    if not without:
-        return Exposure(tuple(found))
-    few = ", ".join(without[:5]) + (f" and {len(without) - 5} more" if len(without) > 5 else "")
+            pending.append(name)
+    if not pending:
+        return Exposure(tuple(reachable))
+    few = ", ".join(pending[:5]) + (f" and {len(pending) - 5} more" if len(pending) > 5 else "")
     if type_ == "NodePort":
-        return Exposure(tuple(found), {"NodePortPending": (f"no node port yet: {few}",)})
+        return Exposure(tuple(reachable), {"NodePortPending": (f"no node port yet: {few}",)})
     sentence = (
-        f"no address yet from a load balancer: {few}; where none comes the cluster has no load balancer, or none of "
+        f"no address yet from a load balancer: {few}. If none arrives, the cluster has no load balancer, or none of "
         "spec.expose.loadBalancerClass: install one, such as MetalLB, or use NodePort"
     )
-    return Exposure(tuple(found), {"LoadBalancerPending": (sentence,)})
+    return Exposure(tuple(reachable), {"LoadBalancerPending": (sentence,)})
 
 
 def _exposed_services(fleet: Fleet, children: Children, shards: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Name, shard and camera of each Service that devices outside reach."""
+    """Yield name, shard and camera of each Service that devices outside the cluster reach."""
     yield fleet_name(fleet), "", ""
     for shard in shards:
         yield devices_name(shard), shard, ""
@@ -76,13 +76,13 @@ def _exposed_services(fleet: Fleet, children: Children, shards: Sequence[str]) -
 
 
 def _camera_services(children: Children) -> Iterator[tuple[str, str]]:
-    """Name and camera of each Service that a camera pushes RTP to."""
+    """Yield name and camera of each Service that receives pushed RTP."""
     for (kind, name), child in sorted(children.items()):
         if kind == "Service" and (device := (child["metadata"].get("annotations") or {}).get(ANNOTATION_DEVICE)):
             yield name, str(device)
 
 
-def _is(service: Mapping[str, Any], type_: str) -> bool:
+def _has_type(service: Mapping[str, Any], type_: str) -> bool:
     return bool(service.get("spec", {}).get("type") == type_)
 
 
@@ -93,7 +93,7 @@ def _addresses(
     host = advertised_host(fleet, name)
     if spec["type"] == "LoadBalancer":
         given = _balancer_host((service.get("status") or {}).get("loadBalancer") or {})
-        host = (host or given) if given else ""  # a name leads nowhere until there is a balancer behind it
+        host = (host or given) if given else ""  # a host name is useless before the balancer exists
     for port in spec["ports"]:
         number = port.get("nodePort") if spec["type"] == "NodePort" else port["port"]
         if host and number:
@@ -101,7 +101,7 @@ def _addresses(
 
 
 def _balancer_host(balancer: Mapping[str, Any]) -> str:
-    """The first address that a balancer has; an IP address before a name."""
+    """Return a balancer's first address, IP addresses before host names."""
     given = balancer.get("ingress") or []
     known = [entry["ip"] for entry in given if entry.get("ip")] + [
         entry["hostname"] for entry in given if entry.get("hostname")
@@ -118,11 +118,11 @@ def _by_gateway(fleet: Fleet, children: Children, shards: Sequence[str], offered
     ]
     if routes_text(fleet) and isinstance(fleet.spec, SensorFleetSpec):
         routes.append(("TCPRoute", fleet_name(fleet), "", "tcp", ports.tcp or fleet.spec.listen.tcp))
-    found: list[ExposedAddress] = []
+    reachable: list[ExposedAddress] = []
     missing: dict[str, tuple[str, ...]] = {}
     if lacking := sorted({kind for kind, *_ in routes} - set(offered)):
         missing["GatewayApiMissing"] = (
-            f"there is no {' and no '.join(lacking)} here: install Gateway API's CustomResourceDefinitions (TCPRoute "
+            f"this cluster has no {' and no '.join(lacking)}: install Gateway API's CRDs (TCPRoute "
             "is in its experimental channel), let the operator list them, or use another type",
         )
     refused = []
@@ -132,22 +132,24 @@ def _by_gateway(fleet: Fleet, children: Children, shards: Sequence[str], offered
         if why := _why_not_routed(children.get((kind, name), {})):
             refused.append(f"{kind} {name}: {why}")
         else:
-            found.append(ExposedAddress(name, protocol, f"{bracketed(advertised_host(fleet, name))}:{port}", "", shard))
+            reachable.append(
+                ExposedAddress(name, protocol, f"{bracketed(advertised_host(fleet, name))}:{port}", "", shard)
+            )
     if refused:
         missing["RouteNotAccepted"] = tuple(refused)
     if cameras := sorted(device for _, device in _camera_services(children)):
         few = ", ".join(cameras[:5]) + (" and others" if len(cameras) > 5 else "")
-        missing["NotThroughGateway"] = (f"RTP does not come through a Gateway ({few}): use NodePort or LoadBalancer",)
-    return Exposure(tuple(found), missing)
+        missing["NotThroughGateway"] = (f"a Gateway cannot forward RTP ({few}): use NodePort or LoadBalancer",)
+    return Exposure(tuple(reachable), missing)
 
 
 def _why_not_routed(route: Mapping[str, Any]) -> str:
-    """Why the Gateway does not serve `route`; empty where it does."""
+    """Return the reason why the Gateway does not serve `route`; '' if it does."""
     if not route:
-        return "it is not there yet"
+        return "it does not exist yet"
     parents = (route.get("status") or {}).get("parents") or []
     if not parents:
-        return "no Gateway has answered: is there one of that name, and a controller for its class?"
+        return "no Gateway has accepted it: check its name, and the controller of its class"
     for parent in parents:
         for condition in parent.get("conditions") or ():
             if condition.get("type") in {"Accepted", "ResolvedRefs"} and condition.get("status") != "True":

@@ -1,4 +1,4 @@
-"""What a failing pass means to those who rely on the fleet: when it is said, and what is left to say."""
+"""The status of a fleet whose passes fail: when to report it, and which conditions become unknown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,22 +8,22 @@ from embereye_operator.api.status import Condition, FleetStatus
 from embereye_operator.decide.status import shape, timestamp
 from embereye_operator.errors import RefusedError
 
-GRACE = 10.0  # seconds that passes may fail before people are told, where trying again may help
+GRACE = 10.0  # seconds of failing passes before the status says so, if a retry may help
 MAX_MESSAGE = 1000  # characters
 UNKNOWN = ("Ready", "Progressing", "Covered", "ScalingActive", "MetricsAvailable")  # all but Degraded
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why passes over a fleet fail."""
+    """The reason why passes over a fleet fail."""
 
     reason: str
     message: str
-    lasting: bool  # trying again will not help: somebody has to change something
+    lasting: bool  # retries will not help: a person must change something
 
 
 def judge(error: Exception) -> Failure:
-    """What `error` says about the fleet whose pass it ended."""
+    """Classify `error`, which ended a pass over a fleet."""
     notes: Sequence[str] = getattr(error, "__notes__", ())
     message = "; ".join([str(error) or type(error).__name__, *notes])[:MAX_MESSAGE]
     if isinstance(error, FleetError):
@@ -31,25 +31,25 @@ def judge(error: Exception) -> Failure:
     if isinstance(error, RefusedError):
         return Failure("ApplyRefused", message, lasting=True)
     if isinstance(error, TimeoutError):
-        return Failure("PassTimedOut", "a pass over the fleet took too long and was ended", lasting=False)
+        return Failure("PassTimedOut", "a pass over the fleet took too long and was cancelled", lasting=False)
     return Failure("ReconcileFailed", message, lasting=False)
 
 
-def is_to_be_told(failure: Failure, seconds: float) -> bool:
-    """Whether people are to be told of a fleet whose passes have failed for so many `seconds`."""
+def is_reportable(failure: Failure, seconds: float) -> bool:
+    """True if the status should show passes that have failed for `seconds`."""
     return failure.lasting or seconds >= GRACE
 
 
 def build_failed_status(failure: Failure, previous: FleetStatus, generation: int, now_ns: int) -> FleetStatus:
-    """Degraded says why; every other question has no answer while passes fail: what was true may not be.
+    """Return the status with the failure in Degraded and with all other conditions unknown.
 
-    Equal to `previous` where it says so already.
+    Equal to `previous` if that already says so.
     """
-    unknown = f"not known while passes over the fleet fail: {failure.message}"
-    wanted = [Condition("Degraded", "True", failure.reason, failure.message)]
-    wanted += [Condition(type_, "Unknown", failure.reason, unknown) for type_ in UNKNOWN]
+    unknown = f"unknown while passes over the fleet fail: {failure.message}"
+    failed = [Condition("Degraded", "True", failure.reason, failure.message)]
+    failed += [Condition(type_, "Unknown", failure.reason, unknown) for type_ in UNKNOWN]
     conditions = []
-    for condition in wanted:
+    for condition in failed:
         before = previous.condition(condition.type)
         same = before is not None and before.status == condition.status
         if before and same and before.reason == condition.reason and shape(before.message) == shape(condition.message):

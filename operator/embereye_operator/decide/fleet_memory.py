@@ -1,4 +1,4 @@
-"""What the operator remembers of a fleet between passes: losing it makes decisions later, never worse."""
+"""The operator's memory of a fleet between passes: losing it delays decisions, but never makes them wrong."""
 
 import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,14 +18,14 @@ from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import DEFAULT_LEAD, Scaler
 from embereye_operator.decide.scaling.writers import Write
 
-LOST = 4 * SECOND  # without an answer, until a shard's devices go to others
-ABSENCE = 6 * SECOND  # between two passes: the operator itself stood still, and with it maybe all others
-REFUSED = 15 * SECOND  # between attempts at what a quota or a policy refuses, as long as nobody changes the fleet
-UNEVEN = 60 * SECOND  # that loads must differ before devices move for it
-SAMPLE = 10 * SECOND  # between samples of a device's rate
-SAMPLES = 3  # until a device's weight is believed
-IDLE_WEIGHT = 0.0005  # cores; what a silent device costs by being there
-SMOOTHING = 0.3  # share of a new sample in a weight
+LOST = 4 * SECOND  # silence of a shard until its devices move to other shards
+ABSENCE = 6 * SECOND  # gap between two passes from which on the operator itself, or the whole machine, was stalled
+REFUSED = 15 * SECOND  # longest interval between attempts that a quota or policy refuses, for the same fleet
+UNEVEN = 60 * SECOND  # how long loads must differ before devices move
+SAMPLE = 10 * SECOND  # interval between samples of a device's rate
+SAMPLES = 3  # samples before a device's weight is used
+IDLE_WEIGHT = 0.0005  # cores; cost of a silent device
+SMOOTHING = 0.3  # weight of a new sample in the moving average
 
 
 @dataclass(slots=True)
@@ -39,57 +39,69 @@ class _Rate:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """That an object was not taken, and of which generation of the fleet it was made."""
+    """An object that the API server refused, and the fleet's generation that it was built from."""
 
     reason: str
     generation: int
-    first: int  # nanoseconds since the Unix epoch, of those in a row
-    latest: int  # likewise
+    first: int  # nanoseconds since the Unix epoch, of the first refusal in a row
+    latest: int  # nanoseconds since the Unix epoch
+
+
+@dataclass(frozen=True, slots=True)
+class PassInputs:
+    """The state of a fleet's objects in a pass, and the resource versions that it was read from."""
+
+    versions: Mapping[tuple[str, str], str]
+    record: PlacementRecord  # without assignments
+    existing: Sequence[str]  # shards, by index
+    refused: Mapping[str, str]  # shard → why its pod is refused
 
 
 @dataclass
 class FleetMemory:
-    """Of one fleet. Times are nanoseconds since the Unix epoch.
+    """The memory of one fleet. Times are nanoseconds since the Unix epoch.
 
-    Since when something has been waited for is later by most of the time for which nobody looked.
+    After an absence of the operator, start times move forward by most of the time without passes.
     """
 
-    silent: dict[str, int] = field(default_factory=dict)  # shard → since when it has not answered
-    waiting: dict[str, int] = field(default_factory=dict)  # device that is handed over → since when we see it
-    leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it is to go
-    redeclared: dict[str, int] = field(default_factory=dict)  # device → the epoch that first declares it as it is
-    refused: dict[tuple[str, str], Refusal] = field(default_factory=dict)  # kind, name → the latest
-    admitted: dict[tuple[str, str], tuple[str, Sequence[Deviation]]] = field(default_factory=dict)  # see `admits`
+    silent: dict[str, int] = field(default_factory=dict)  # shard → first missing answer
+    waiting: dict[str, int] = field(default_factory=dict)  # device in hand-over → first seen by this operator
+    leaving: dict[str, int] = field(default_factory=dict)  # shard → since when it should be gone
+    redeclared: dict[str, int] = field(default_factory=dict)  # device → first epoch with its current declaration
+    refused: dict[tuple[str, str], Refusal] = field(default_factory=dict)  # kind, name → latest refusal
+    admitted: dict[tuple[str, str], tuple[str, Sequence[Deviation]]] = field(
+        default_factory=dict
+    )  # see `note_admitted`
     scaler: Scaler = field(default_factory=Scaler)
-    lead: float = DEFAULT_LEAD  # seconds from a new shard's making until it answers
-    _coming: dict[str, int] = field(default_factory=dict)  # shard → since when it exists without answering
-    # What the latest pass found, so that the next one need not work it out again while nothing has changed.
-    declared: tuple[tuple[Any, ...], Sequence[Device]] = ((), [])  # from what, devices
-    applied: Any = None  # under what everything was as it should be
-    status: FleetStatus | None = None  # as it was read or written last
-    found: tuple[Mapping[tuple[str, str], str], PlacementRecord, Sequence[str], Mapping[str, str]] | None = (
-        None  # versions, record, existing shards, those whose pods are refused → why
-    )
-    roster: tuple[Any, FleetRoster] = field(default_factory=lambda: ((), FleetRoster()))  # from what, as it was told
-    exposed: tuple[Any, Exposure | None] = ((), None)  # of which objects as they are, and what it has come to
-    left: Any = None  # what a paused fleet's shards were last moved away from
-    judged: tuple[Any, Judgement | None] = ((), None)  # of which autoscaler as it is, and whether it works
+    lead: float = DEFAULT_LEAD  # seconds from a shard's creation to its first answer
+    _coming: dict[str, int] = field(default_factory=dict)  # shard → creation time, until it answers
+    # Results of the latest pass, reused as long as nothing has changed.
+    declared: tuple[tuple[Any, ...], Sequence[Device]] = ((), [])  # inputs, devices
+    applied: Any = None  # the inputs under which every child was up to date
+    status: FleetStatus | None = None  # as last read or written
+    inputs: PassInputs | None = None
+    roster: tuple[Any, FleetRoster] = field(
+        default_factory=lambda: ((), FleetRoster())
+    )  # inputs, roster as last reported
+    exposed: tuple[Any, Exposure | None] = ((), None)  # the objects read, the resulting exposure
+    vacated: Any = None  # the displaced pods of a paused fleet that were last rolled
+    judged: tuple[Any, Judgement | None] = ((), None)  # the autoscaler read, and if it works
     rollout: RolloutMemory = field(default_factory=RolloutMemory)
-    writes: tuple[Write, ...] = ()  # of spec.shards, the latest last
-    uneven: int = 0  # since when loads have differed too much; 0: they do not
+    writes: tuple[Write, ...] = ()  # writes of spec.shards, oldest first
+    uneven: int = 0  # since when loads have differed too much; 0 while they are even
     _rates: dict[str, _Rate] = field(default_factory=dict)
-    _asked: int = 0  # when shards were asked last
-    _doubted: set[str] = field(default_factory=set)  # silent shards that are asked once more, after an absence
+    _asked: int = 0  # time of the previous pass
+    _doubted: set[str] = field(default_factory=set)  # silent shards that get another chance after an absence
 
-    def heard(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
-        """Take what the shards said, or that they did not."""
+    def note_statuses(self, statuses: Mapping[str, ShardStatus | None], now: int) -> None:
+        """Record each shard's answer or silence."""
         self._leave_out_absence(now)
         for shard, status in statuses.items():
             if status is None:
                 self.silent.setdefault(shard, now)
             else:
                 self.silent.pop(shard, None)
-                self._came(shard, now)
+                self._note_answer(shard, now)
                 self._weigh(shard, status, now)
         for shard in [shard for shard in self.silent if shard not in statuses]:
             del self.silent[shard]
@@ -97,9 +109,9 @@ class FleetMemory:
         self._doubted &= self.silent.keys()
 
     def _leave_out_absence(self, now: int) -> None:
-        """Have nothing that is waited for be older by time that nobody has seen.
+        """Move start times forward by the time without passes, so that it does not count as waiting.
 
-        Some of it counts: passes may all take long. Fleets at rest are looked at seldom, also where their loads differ.
+        Some of it counts, because all passes may be slow. Idle fleets are reconciled rarely, even with uneven loads.
         """
         passed, self._asked = now - self._asked, now
         if passed <= ABSENCE:
@@ -112,11 +124,11 @@ class FleetMemory:
         self.leaving = {shard: since + unseen for shard, since in self.leaving.items()}
         self.uneven += max(0, passed - UNEVEN // 2) if self.uneven else 0
 
-    def made(self, shards: Collection[str], now: int) -> None:
-        """Note that `shards` have just been made: what they take to answer is what the next ones will take."""
+    def note_created(self, shards: Collection[str], now: int) -> None:
+        """Record when `shards` were created: their start-up time predicts that of the next ones."""
         self._coming |= dict.fromkeys(shards, now)
 
-    def _came(self, shard: str, now: int) -> None:
+    def _note_answer(self, shard: str, now: int) -> None:
         if (since := self._coming.pop(shard, None)) is not None:
             self.lead = max(1.0, (now - since) / SECOND)
 
@@ -135,7 +147,7 @@ class FleetMemory:
                 known.when, known.offered, known.samples = now, offered, known.samples + 1
 
     def weights(self, devices: Collection[str]) -> dict[str, float]:
-        """What each device costs in cores; empty until all but a few have been measured for a while."""
+        """Return each device's cost in cores; empty until 90 % of the devices have enough samples."""
         for device in [device for device in self._rates if device not in devices]:
             del self._rates[device]
         known = {
@@ -145,10 +157,10 @@ class FleetMemory:
         }
         return known if len(known) >= 0.9 * len(devices) else {}
 
-    def lost(self, shards: Iterable[str], now: int, dead: Collection[str] = ()) -> set[str]:
-        """Those of `shards` that have been silent for too long; those that are known to be `dead` in any case.
+    def lost_shards(self, shards: Iterable[str], now: int, dead: Collection[str] = ()) -> set[str]:
+        """Return those of `shards` that have been silent for too long, and all silent ones on `dead` nodes.
 
-        None of the others where more than half of them are silent: then it is more likely that the operator is cut off.
+        If more than half of the others are silent, none of them is lost: the operator is more likely cut off.
         """
         shards = list(shards)
         gone = {shard for shard in shards if shard in self.silent and shard in dead}
@@ -158,46 +170,48 @@ class FleetMemory:
             return gone
         return gone | {shard for shard in silent if now - self.silent[shard] >= LOST}
 
-    def waits(self, devices: Iterable[str], now: int) -> dict[str, int]:
-        """Since when this operator itself has seen each device wait: another one's clock may have been another's."""
+    def waiting_since(self, devices: Iterable[str], now: int) -> dict[str, int]:
+        """Return since when this operator has seen each device wait; clocks of earlier operators may differ."""
         self.waiting = {device: min(now, self.waiting.get(device, now)) for device in devices}
         return self.waiting
 
-    def leaves(self, shards: Collection[str], now: int) -> None:
-        """Note which shards are to go."""
+    def note_leaving(self, shards: Collection[str], now: int) -> None:
+        """Record which shards should leave, and since when."""
         self.leaving = {shard: self.leaving.get(shard, now) for shard in shards}
 
-    def admits(self, identity: tuple[str, str], asked: str, left: Sequence[Deviation]) -> None:
-        """Note what is `left` of the difference once an object was written, as admission or its kind would have it.
+    def note_admitted(self, identity: tuple[str, str], request: str, deviations: Sequence[Deviation]) -> None:
+        """Record the `deviations` that remain after a write, because admission or defaulting changed the object.
 
-        `asked` is a hash of what was to be written.
+        `request` is a hash of the manifest that was written.
         """
-        if left:
-            self.admitted[identity] = asked, copy.deepcopy(left)
+        if deviations:
+            self.admitted[identity] = request, copy.deepcopy(deviations)
         else:
             self.admitted.pop(identity, None)
 
-    def is_known(self, identity: tuple[str, str], asked: str, found: Sequence[Deviation]) -> bool:
-        """Whether writing the object would change nothing about what was `found` to deviate."""
-        before, left = self.admitted.get(identity, ("", ()))
-        return all(before == asked and deviation in left for deviation in found)
+    def is_known(self, identity: tuple[str, str], request: str, deviations: Sequence[Deviation]) -> bool:
+        """True if writing the object again would leave the same `deviations`."""
+        previous, known = self.admitted.get(identity, ("", ()))
+        return all(previous == request and deviation in known for deviation in deviations)
 
-    def refuses(self, identity: tuple[str, str], reason: str, generation: int, now: int) -> None:
-        """Note that the object of that kind and name was refused, as it was made of `generation`."""
+    def note_refusal(self, identity: tuple[str, str], reason: str, generation: int, now: int) -> None:
+        """Record that the object of this kind and name, built from `generation`, was refused."""
         before = self.refused.get(identity)
         first = before.first if before and before.generation == generation else now
         self.refused[identity] = Refusal(reason, generation, first, now)
 
     def refusal(self, identity: tuple[str, str], generation: int, now: int) -> str:
-        """Why the object was refused, where it is too early for another attempt: waits double up to REFUSED."""
+        """Return the reason of the refusal until the next attempt is due; waits double up to REFUSED."""
         known = self.refused.get(identity)
         if known is None or known.generation != generation:
             return ""
         wait = min(REFUSED, known.latest - known.first)
         return known.reason if 0 <= now - known.latest < wait else ""
 
-    def redeclares(self, before: Mapping[str, Assignment | None], after: Mapping[str, Assignment], epoch: int) -> None:
-        """Note which devices `epoch` declares otherwise: under an older one something else is watched by their name."""
+    def note_redeclared(
+        self, before: Mapping[str, Assignment | None], after: Mapping[str, Assignment], epoch: int
+    ) -> None:
+        """Record the devices that `epoch` declares differently: reports under older epochs are about another device."""
         known, now = (
             {device.id: device for assignment in assignments.values() if assignment for device in assignment.devices}
             for assignments in (before, after)
@@ -205,8 +219,8 @@ class FleetMemory:
         changed = {device: epoch for device in now if known and known.get(device) != now[device]}
         self.redeclared = {device: first for device, first in self.redeclared.items() if device in now} | changed
 
-    def uneven_for_long(self, uneven: bool, now: int) -> bool:
-        """Whether loads have differed too much for long enough to move devices for it."""
+    def is_uneven_for_long(self, uneven: bool, now: int) -> bool:
+        """True if loads have differed too much for long enough to move devices."""
         if not uneven:
             self.uneven = 0
         elif not self.uneven:

@@ -1,4 +1,4 @@
-"""What there is to be of a fleet: its shards, the owners of its devices, and the manifests that say so."""
+"""The intent of a pass: a fleet's shards, the owners of its devices, and the manifests for both."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from embereye_operator.decide.placement.record import PlacementRecord
 from embereye_operator.decide.rollout.rollout import Rollout, RolloutMemory, plan_rollout, target_image
 from embereye_operator.decide.snapshot import Identity, Snapshot
 
-DRAIN_LIMIT = 120 * SECOND  # for a shard to go, or to leave a node; then people are told
+DRAIN_LIMIT = 120 * SECOND  # time for a shard to be deleted or to leave a node; then Degraded says so
 Children = Mapping[Identity, Manifest]
 
 
@@ -27,47 +27,47 @@ Children = Mapping[Identity, Manifest]
 class Intent:
     """The shards and the placement that a pass works towards."""
 
-    wanted: Sequence[str]  # shards that there are to be, by index
-    leaving: Sequence[str]  # shards that exist and are to go
+    wanted: Sequence[str]  # shards that should exist, by index
+    leaving: Sequence[str]  # shards that exist and should be deleted
     plan: Plan
     epoch: int  # of the placement in force
 
 
 @dataclass(frozen=True)
 class Change:
-    """What an intent makes of the children: the placement ConfigMap first."""
+    """All children of an intent: the placement ConfigMap first."""
 
     epoch: int
-    assignments: Mapping[str, Assignment]  # by shard, of those that go, too
+    assignments: Mapping[str, Assignment]  # by shard, including leaving shards
     manifests: Sequence[Manifest]
     rollout: Rollout
 
 
 def choose_wanted(snapshot: Snapshot, memory: FleetMemory) -> list[str]:
-    """The shards that there are to be, by index."""
+    """Choose the shards that should exist, by index."""
     fleet, record = snapshot.fleet, snapshot.record
-    held = {**record.devices, **record.holders}
+    owners = {**record.devices, **record.holders}
     known = record.shards or snapshot.existing
     return choose_shards(
         fleet.spec.shards,
         record,
         snapshot.existing,
-        up=set(known) - memory.lost(known, snapshot.now, snapshot.dead),
-        loads=shard_loads(held, list(set(held.values())), snapshot.weights),
+        up=set(known) - memory.lost_shards(known, snapshot.now, snapshot.dead),
+        loads=shard_loads(owners, list(set(owners.values())), snapshot.weights),
         name=lambda number: shard_name(fleet, number),
         index=lambda name: shard_index(fleet, name) or 0,
         unwanted=drained(fleet),
     )
 
 
-def keep(snapshot: Snapshot, wanted: Sequence[str]) -> Intent:
-    """The placement as it is, in force as it is."""
+def keep_placement(snapshot: Snapshot, wanted: Sequence[str]) -> Intent:
+    """Return the placement in force, unchanged."""
     record = snapshot.record
     return Intent(wanted, _leaving(snapshot, wanted), Plan(record.members, record.devices, record.moving), record.epoch)
 
 
 def intend(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> Intent:
-    """The placement to be; its epoch is that in force until `build_change` says which."""
+    """Plan the new placement; its epoch is the one in force until `build_change` chooses the next."""
     return Intent(wanted, _leaving(snapshot, wanted), _plan_placement(snapshot, wanted, memory), snapshot.record.epoch)
 
 
@@ -79,11 +79,11 @@ def _plan_placement(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemo
     record = snapshot.record
     members = _choose_members(snapshot, wanted, memory)
     ids = {device.id for device in snapshot.devices}
-    kept = {device: shard for device, shard in record.devices.items() if device in ids}
-    uneven = bool(snapshot.weights) and spread(shard_loads(kept, members, snapshot.weights)) > LIMIT
-    rebalance = memory.uneven_for_long(uneven, snapshot.now)
+    remaining = {device: shard for device, shard in record.devices.items() if device in ids}
+    uneven = bool(snapshot.weights) and spread(shard_loads(remaining, members, snapshot.weights)) > LIMIT
+    rebalance = memory.is_uneven_for_long(uneven, snapshot.now)
     if not rebalance and not record.moving and members == list(record.members):
-        # What `plan` would find out, too: everybody has an owner, and nobody has to move.
+        # `plan` would find the same: every device has an owner, and none has to move.
         owners = set(record.devices.values())
         if ids == set(record.devices) and owners == set(members):
             return Plan(record.members, record.devices)
@@ -96,25 +96,25 @@ def _plan_placement(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemo
         rebalance=rebalance,
         now=snapshot.now,
         deadline=snapshot.fleet.spec.deadline,
-        waiting=memory.waits(record.moving, snapshot.now),
+        waiting=memory.waiting_since(record.moving, snapshot.now),
     )
 
 
 def _choose_members(snapshot: Snapshot, wanted: Sequence[str], memory: FleetMemory) -> list[str]:
-    """The shards that may own devices: those that do already and are not lost, and whoever answers."""
+    """Choose the shards that can own devices: present owners that are not lost, and all that answer."""
     known = {*snapshot.record.members, *snapshot.record.devices.values()}
     up = {shard for shard, status in snapshot.statuses.items() if status and not status.draining}
-    lost = memory.lost([shard for shard in wanted if shard in known], snapshot.now, snapshot.dead)
+    lost = memory.lost_shards([shard for shard in wanted if shard in known], snapshot.now, snapshot.dead)
     members = [shard for shard in wanted if (shard in known and shard not in lost) or shard in up]
     return members or [shard for shard in wanted if shard in known] or list(wanted)
 
 
-def basis_of(snapshot: Snapshot, intent: Intent, settings: Settings) -> Any:
-    """All that the children follow from; None where that cannot be told, or something is on its way."""
+def inputs_fingerprint(snapshot: Snapshot, intent: Intent, settings: Settings) -> Any:
+    """Return everything that determines the children; None if that is unknown or a change is in progress."""
     record, placement = snapshot.record, intent.plan
-    told = all(status and status.epoch == record.epoch for status in snapshot.statuses.values())
-    told = told and snapshot.hub_epoch <= record.epoch
-    quiet = told and not placement.moving and not intent.leaving and placement.placement == record.devices
+    up_to_date = all(status and status.epoch == record.epoch for status in snapshot.statuses.values())
+    up_to_date = up_to_date and snapshot.hub_epoch <= record.epoch
+    quiet = up_to_date and not placement.moving and not intent.leaving and placement.placement == record.devices
     if not quiet or not all(snapshot.versions.values()) or not snapshot.declared_by:
         return None
     return (
@@ -136,15 +136,15 @@ def build_change(
     settings: Settings,
     *,
     children: Children,
-    told: Mapping[str, Assignment | None],
+    published: Mapping[str, Assignment | None],
     addresses: Mapping[str, Peer],
     budget_owner: Manifest | None,
     memory: RolloutMemory,
 ) -> Change:
-    """All children as they are to be.
+    """Build all children.
 
-    `children` are those that exist, `told` what each shard was told under the record's epoch, `addresses` where the
-    members are reached, `budget_owner` what the disruption budget goes with, `memory` that of the roll-out.
+    `children` are the existing objects, `published` each shard's assignment under the record's epoch, `addresses` the
+    members' addresses, `budget_owner` the owner of the disruption budget, `memory` that of the roll-out.
     """
     fleet, placement = snapshot.fleet, intent.plan
     operators_image = settings.image
@@ -162,7 +162,7 @@ def build_change(
         hub=snapshot.hub_address,
     )
     moved = placement.placement != snapshot.record.devices
-    epoch = next_epoch(assignments, told, _epoch_floor(snapshot), moved=moved)
+    epoch = next_epoch(assignments, published, _epoch_floor(snapshot), moved=moved)
     for assignment in assignments.values():
         assignment.epoch = epoch
     record = PlacementRecord(
@@ -174,7 +174,7 @@ def build_change(
         assignments=assignments,
         record=record.to_manifest(),
         shards=intent.wanted,
-        offers=snapshot.offered.__contains__,
+        is_offered=snapshot.offered.__contains__,
         replaces=_pods_to_replace(snapshot, intent.wanted, children),
         hosts=_listening_hosts(intent.wanted, children, settings.image),
         evictable=snapshot.evictable,
@@ -197,54 +197,54 @@ def build_change(
 
 
 def _epoch_floor(snapshot: Snapshot) -> int:
-    """The highest epoch that anyone may have seen, should the record be lost."""
+    """Return the highest epoch that any process may have seen, in case the record was lost."""
     seen = [status.epoch for status in snapshot.statuses.values() if status]
     return max([snapshot.record.epoch, snapshot.previous.placement_epoch, snapshot.hub_epoch, *seen])
 
 
 def _pods_to_replace(snapshot: Snapshot, wanted: Sequence[str], children: Children) -> dict[str, str]:
-    """For each shard the pod that its present one replaces; a pod that cannot stay on its node is the next."""
+    """Map each shard to the uid of the pod that its new pod replaces: the current one if it cannot stay on its node."""
     leaving_nodes = snapshot.leaving_nodes
-    found = {}
+    replaced = {}
     for shard in wanted:
         deployment = children.get(("Deployment", shard), {})
         if pod := leaving_nodes[shard].pod if shard in leaving_nodes else replaced_pod(deployment):
-            found[shard] = pod
-    return found
+            replaced[shard] = pod
+    return replaced
 
 
 def replaced_pod(deployment: Mapping[str, Any]) -> str:
-    """The uid of the pod that the present one was made to replace; "": none."""
+    """Return the uid of the pod that the current one replaced; "" if none."""
     template = deployment.get("spec", {}).get("template", {})
     return str((template.get("metadata", {}).get("annotations") or {}).get(ANNOTATION_REPLACES, ""))
 
 
 def _listening_hosts(wanted: Sequence[str], children: Children, image: str) -> dict[str, str]:
-    """The address that each shard of the present image listens on: another one is no reason to roll it."""
+    """Return the address that each up-to-date shard listens on: a different default is no reason to roll it."""
     hosts = {}
     for shard in wanted:
         pod = children.get(("Deployment", shard), {}).get("spec", {}).get("template", {}).get("spec", {})
         for container in pod.get("containers") or ():
             if container.get("name") == "shard" and container.get("image") == image:
-                told = {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
-                hosts[shard] = told.get("EMBEREYE_HOST", "")
+                env = {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
+                hosts[shard] = env.get("EMBEREYE_HOST", "")
     return hosts
 
 
-def may_go(
+def can_delete(
     shard: str, intent: Intent, statuses: Mapping[str, ShardStatus | None], deployment: Mapping[str, Any]
 ) -> bool:
-    """Whether nothing depends any more on a shard that is to go; `deployment` is empty where there is none."""
+    """True if nothing depends on a leaving shard any more; `deployment` is empty if it does not exist."""
     running = (deployment.get("status") or {}).get("availableReplicas", 0)
     if statuses.get(shard) is None and not running:
-        return True  # it serves nobody
+        return True  # it serves no device
     if shard in intent.plan.holders.values() or _spooled(statuses.get(shard)):
         return False
     return all(_has_taken_over(statuses.get(name), intent.epoch) for name in intent.plan.members)
 
 
 def _spooled(status: ShardStatus | None) -> int:
-    """How many reports would go with its pod."""
+    """Return the number of reports that would be lost with its pod."""
     return status.evidence_spooled if status else 0
 
 
@@ -252,36 +252,36 @@ def _has_taken_over(status: ShardStatus | None, epoch: int) -> bool:
     return status is not None and status.epoch >= epoch
 
 
-def tell_stuck(
+def stuck_problems(
     snapshot: Snapshot,
     intent: Intent,
     statuses: Mapping[str, ShardStatus | None],
     memory: FleetMemory,
     gone: Collection[str],
 ) -> dict[str, str]:
-    """Problems with what is to go: reason → sentence. `gone` are the shards that this pass has deleted."""
+    """Return problems with leaving shards: reason → sentence. `gone` are the shards that this pass has deleted."""
     leaving_nodes = snapshot.leaving_nodes
-    staying = [shard for shard in intent.leaving if shard not in gone and not snapshot.held]
-    memory.leaves([*staying, *(f"{shard}@{pod.node}" for shard, pod in leaving_nodes.items())], snapshot.now)
+    staying = [shard for shard in intent.leaving if shard not in gone and not snapshot.frozen]
+    memory.note_leaving([*staying, *(f"{shard}@{pod.node}" for shard, pod in leaving_nodes.items())], snapshot.now)
     late = {name for name, since in memory.leaving.items() if snapshot.now - since > DRAIN_LIMIT}
     reasons = []
     for shard in staying:
         if shard in late:
-            held = sum(holder == shard for holder in intent.plan.holders.values())
+            owned = sum(holder == shard for holder in intent.plan.holders.values())
             waits = [name for name in intent.plan.members if not _has_taken_over(statuses.get(name), intent.epoch)]
-            why = f"{', '.join(waits) or 'nobody'} has not taken over"
-            if held:
-                why = f"it holds {counted(held, 'device')}"
+            why = f"{', '.join(waits) or 'no shard'} has not taken over"
+            if owned:
+                why = f"it still watches {counted(owned, 'device')}"
             elif not waits and (spooled := _spooled(statuses.get(shard))):
                 waiting = counted(spooled, "of its reports waits", "of its reports wait")
-                why = f"{waiting} for the hub, which does not take them"
-            reasons.append(f"{shard} should have gone: {why}")
+                why = f"{waiting} for the hub, which does not accept them"
+            reasons.append(f"{shard} should have been deleted: {why}")
     for shard, pod in leaving_nodes.items():
         if f"{shard}@{pod.node}" in late:
-            reasons.append(f"{shard} should have left node {pod.node}: its new pod does not become ready elsewhere")
+            reasons.append(f"{shard} should have left node {pod.node}: its new pod is not ready on another node")
     problems = {}
     if lost := sorted(f"{shard} was on {leaving_nodes[shard].node}" for shard in snapshot.dead & set(leaving_nodes)):
-        problems["NodeLost"] = f"nodes do not run any more, shards start elsewhere: {', '.join(lost)}"
+        problems["NodeLost"] = f"nodes are lost, shards start on others: {', '.join(lost)}"
     if reasons:
         problems["DrainStuck"] = f"for more than {DRAIN_LIMIT // SECOND} s {'; '.join(reasons)}"
     return problems

@@ -1,4 +1,4 @@
-"""What a pass over a fleet found: all that it decides on."""
+"""A snapshot of one fleet: everything that a pass over it decides on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,55 +16,55 @@ Identity = tuple[str, str]  # kind, name
 
 
 def identity(manifest: Mapping[str, Any]) -> Identity:
-    """Kind and name: what tells a fleet's children apart."""
+    """Return the kind and name, which identify a child within its fleet."""
     return manifest["kind"], manifest["metadata"]["name"]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A fleet and what there is of it, at one moment."""
+    """A fleet and its objects, shards and devices at one moment."""
 
     fleet: Fleet
-    now: int  # nanoseconds since the Unix epoch, on a timeline that nobody sets
-    previous: FleetStatus  # as it was written last
-    versions: Mapping[Identity, str]  # of the objects that all this was read from; an empty one says nothing
-    record: PlacementRecord  # of the placement; assignments only where they had to be read
-    existing: Sequence[str]  # shards that there are, by index
-    devices: Sequence[Device]  # all that are declared, by id
-    declared_by: tuple[Any, ...]  # what `devices` follows from; empty where a list of devices could not be read
+    now: int  # nanoseconds since the Unix epoch, on a clock that no person sets
+    previous: FleetStatus  # the status as last written
+    versions: Mapping[Identity, str]  # resource versions of the objects read; "" if unknown
+    record: PlacementRecord  # the placement; with assignments only if they had to be read
+    existing: Sequence[str]  # existing shards, by index
+    devices: Sequence[Device]  # all declared devices, by id
+    declared_by: tuple[Any, ...]  # the inputs of `devices`; empty if a list of devices could not be read
     statuses: Mapping[str, ShardStatus | None]  # by shard; None: no answer
-    weights: Mapping[str, float]  # device id → cores; empty until they are known
-    displaced: Mapping[str, Displaced]  # shards on nodes that are being emptied, or lost
-    waiting: Mapping[str, str]  # shards that do not run → why, as far as anybody knows
-    sees_nodes: bool  # whether `displaced` can know
-    offered: Sequence[str]  # kinds of objects that can exist here, of those that not every cluster knows
-    rivals: Sequence[str]  # autoscalers that are none of ours
-    hub: NamedHub | None = None  # that it reports to; None: it cannot be told which, and all stays as it is
-    hub_address: str = ""  # of `hub`, without a name; "" where that is not known
-    hub_epoch: int = 0  # of the roster that it has of the fleet, or of a namesake before; 0: none is known of
-    stepped: int = 0  # nanoseconds that the wall clock is ahead of `now`
+    weights: Mapping[str, float]  # device id → cores; empty until measured
+    displaced: Mapping[str, Displaced]  # shards on drained or lost nodes
+    waiting: Mapping[str, str]  # shard that does not run → known reason
+    can_see_nodes: bool  # False if `displaced` is always empty
+    offered: Sequence[str]  # optional kinds of objects that this cluster has
+    rivals: Sequence[str]  # autoscalers that the operator did not create
+    hub: NamedHub | None = None  # the fleet's hub; None: unknown, so nothing is changed
+    hub_address: str = ""  # IP address and port of `hub`; "" if unknown
+    hub_epoch: int = 0  # of the hub's roster for this name, maybe of a deleted namesake; 0: none known
+    stepped: int = 0  # nanoseconds wall clock minus `now`
 
     @property
-    def label(self) -> int:
-        """The moment as people's clocks have it."""
+    def wall_time_ns(self) -> int:
+        """The current wall-clock time, for people, in nanoseconds since the Unix epoch."""
         return self.now + self.stepped
 
     @property
-    def held(self) -> bool:
-        """Whether everything is to stay as it is: people want that, or have to say first which hub it reports to."""
+    def frozen(self) -> bool:
+        """True if nothing may change: the fleet is paused, or its hub is unknown."""
         return self.fleet.spec.paused or self.hub is None
 
     @property
     def leaving_nodes(self) -> dict[str, Displaced]:
-        """Shards that a roll moves to another node."""
+        """Return the shards that a roll-out moves to another node."""
         return {shard: pod for shard, pod in self.displaced.items() if not pod.comes_back}
 
     @property
     def dead(self) -> set[str]:
-        """Shards whose node does not run any more: they are not merely out of the operator's reach."""
+        """Return the shards on lost nodes: they have stopped, and are not merely unreachable for the operator."""
         return {shard for shard, pod in self.displaced.items() if pod.lost}
 
     @property
     def evictable(self) -> bool:
-        """Whether evictions have to be let through, since no roll can take their place."""
-        return not self.sees_nodes or any(pod.comes_back for pod in self.displaced.values())
+        """True if evictions must be allowed because no roll-out can replace them."""
+        return not self.can_see_nodes or any(pod.comes_back for pod in self.displaced.values())

@@ -1,4 +1,4 @@
-"""Facts in, status out: one condition for each question that a user asks."""
+"""The status of a fleet, built from facts: one condition for each question that a user asks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -34,48 +34,48 @@ from embereye_operator.decide.rollout.rollout import Rollout
 from embereye_operator.decide.scaling.followers import Judgement
 from embereye_operator.decide.scaling.law import Decision, measure
 
-LOAD_BAND = 0.25  # a load that changed by less than this share is not written again
-# A ledger is written anew once what was lost grew by more than this share, or what was offered doubled: devices that
-# send are no news, and a status that is written anyway has a recent one.
+LOAD_BAND = 0.25  # smallest relative change of a load that is written
+# A ledger is written again once its losses grew by more than this share, or its offered messages doubled. Devices
+# that send are no news, and every other write of the status includes the current ledger.
 LOSS_BAND = 0.25
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a reconcile saw and did."""
+    """The observations and actions of one pass."""
 
     fleet: Fleet
     now_ns: int
     devices: Sequence[Device]
     epoch: int  # of the placement in force
     placement: Mapping[str, str]  # device id → shard
-    moving: Mapping[str, Move]  # device id → the shard that still watches it, too
-    redeclared: Mapping[str, int]  # device id → the epoch that first declares it as it is
-    members: Sequence[str]  # shards that may own devices
-    wanted: Sequence[str]  # shards that there should be
-    existing: Sequence[str]  # shards that there are
-    statuses: Mapping[str, ShardStatus | None]  # None: could not be had
-    waiting: Mapping[str, str]  # shards that do not run → why, as far as anybody knows
+    moving: Mapping[str, Move]  # device id → the shard that still watches it
+    redeclared: Mapping[str, int]  # device id → first epoch with its current declaration
+    members: Sequence[str]  # shards that can own devices
+    wanted: Sequence[str]  # shards that should exist
+    existing: Sequence[str]  # existing shards
+    statuses: Mapping[str, ShardStatus | None]  # None: no answer
+    waiting: Mapping[str, str]  # shard that does not run → known reason
     decision: Decision
     scaled: LastScale | None  # by this pass
     lead: float  # seconds until a new shard is ready
-    ledger: FleetLedger | None  # None: the hub has not told it
+    ledger: FleetLedger | None  # None: unknown
     selector: str
     operator: HoldingOperator | None = None
-    exposure: Exposure | None = None  # None: nobody outside the cluster is to reach it
-    rollout: Rollout | None = None  # None: what was said of it before still holds
+    exposure: Exposure | None = None  # None: not exposed
+    rollout: Rollout | None = None  # None: unchanged since the last pass
     scaler: Judgement | None = None  # of the autoscaler that follows the operator's number
     problems: Mapping[str, str] = field(default_factory=dict)  # reason → sentence, worst first
-    label_ns: int = 0  # the moment as people's clocks have it; 0: as `now_ns`
+    wall_time_ns: int = 0  # wall-clock time; 0: as `now_ns`
 
 
 def timestamp(nanoseconds: int) -> str:
-    """RFC 3339, to the second."""
+    """Format a time as RFC 3339, to the second."""
     return datetime.fromtimestamp(nanoseconds // SECOND, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_status(stored: Manifest | None) -> FleetStatus:
-    """The status as it was stored; an empty one where another version or a hand wrote it, or nobody did."""
+    """Parse the stored status; an empty one if it is absent or malformed."""
     try:
         status: FleetStatus = from_manifest(FleetStatus, stored or {})
     except (TypeError, ValueError, AttributeError):
@@ -84,7 +84,7 @@ def read_status(stored: Manifest | None) -> FleetStatus:
 
 
 def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
-    """The status to write; equal to `previous` where nothing worth a write has changed."""
+    """Return the status to write; equal to `previous` if no change is worth a write."""
     ready = [shard for shard in facts.wanted if not why_not_ready(facts, shard)]
     devices = _devices(facts, previous.devices)
     conditions = (
@@ -111,16 +111,16 @@ def build_status(facts: Facts, previous: FleetStatus) -> FleetStatus:
         placement_epoch=facts.epoch,
         rollout=_rollout(facts, previous),
         addresses=facts.exposure.addresses[:MAX_ADDRESSES] if facts.exposure else (),
-        conditions=tuple(_settled(condition, previous, facts) for condition in conditions),
+        conditions=tuple(_with_transition_time(condition, previous, facts) for condition in conditions),
     )
     ledger = _ledger(facts.ledger) if facts.ledger else None
-    if ledger and (status != previous or _tells_more(ledger, previous.ledger)):
+    if ledger and (status != previous or _has_news(ledger, previous.ledger)):
         return replace(status, ledger=ledger)
     return status
 
 
 def why_not_ready(facts: Facts, shard: str) -> str:
-    """Why `shard` does not do its part of the placement in force; '' where it does."""
+    """Return the reason why `shard` does not do its part of the placement in force; '' if it does."""
     status = facts.statuses.get(shard)
     if status is None:
         if shard not in facts.existing:
@@ -130,7 +130,7 @@ def why_not_ready(facts: Facts, shard: str) -> str:
     if status.draining:
         return f"{shard} is draining"
     if status.epoch != facts.epoch:
-        return f"{shard} works under epoch {status.epoch}, not yet under {facts.epoch}"
+        return f"{shard} works under epoch {status.epoch}, not yet {facts.epoch}"
     if not status.ready:
         return f"{shard} is starting"
     if shard not in facts.members:
@@ -138,12 +138,12 @@ def why_not_ready(facts: Facts, shard: str) -> str:
     return ""
 
 
-def _settled(condition: Condition, previous: FleetStatus, facts: Facts) -> Condition:
+def _with_transition_time(condition: Condition, previous: FleetStatus, facts: Facts) -> Condition:
     before = previous.condition(condition.type)
-    kept = before is not None and before.status == condition.status and before.last_transition_time
+    unchanged = before is not None and before.status == condition.status and before.last_transition_time
     return replace(
         condition,
-        last_transition_time=kept or timestamp(facts.label_ns or facts.now_ns),
+        last_transition_time=unchanged or timestamp(facts.wall_time_ns or facts.now_ns),
         observed_generation=facts.fleet.generation,
     )
 
@@ -164,14 +164,19 @@ def _ready(facts: Facts, ready: Sequence[str]) -> Condition:
 
 def _progressing(facts: Facts) -> Condition:
     if facts.fleet.spec.paused:
-        return _condition("Progressing", False, "Paused", "spec.paused is true: nothing is changed")
+        return _condition("Progressing", False, "Paused", "spec.paused is true: the operator changes nothing")
     if unknown := facts.problems.get("HubUnknown"):
-        return _condition("Progressing", False, "HubUnknown", f"everything stays as it is: {unknown}")
+        return _condition("Progressing", False, "HubUnknown", f"nothing is changed until the hub is known: {unknown}")
     if leaving := [shard for shard in facts.existing if shard not in facts.wanted]:
-        return _condition("Progressing", True, "ShardsLeaving", f"{_listed(leaving, 5)} go once others have taken over")
-    if facts.rollout and facts.rollout.held:
-        held = counted(len(facts.rollout.held), "shard is", "shards are")
-        message = f"{held} yet to take the changed pod: {facts.rollout.waits}"
+        return _condition(
+            "Progressing",
+            True,
+            "ShardsLeaving",
+            f"{_listed(leaving, 5)} will be deleted once other shards have taken over",
+        )
+    if facts.rollout and facts.rollout.pending:
+        pending = counted(len(facts.rollout.pending), "shard does", "shards do")
+        message = f"{pending} not run the changed pod yet: {facts.rollout.waits}"
         return _condition("Progressing", True, "RollingOut", message)
     if facts.moving:
         owners = sorted({facts.placement[device] for device in facts.moving if device in facts.placement})
@@ -191,26 +196,26 @@ def _degraded(facts: Facts, previous: FleetStatus) -> Condition:
     if not problems:
         return _condition("Degraded", False, "AsExpected", "")
     condition = _condition("Degraded", True, next(iter(problems)), "; ".join(problems.values()))
-    return _alike_or_new(condition, previous)
+    return _previous_if_alike(condition, previous)
 
 
 def _access_restricted(facts: Facts) -> Condition:
-    """Whether devices have to prove anything: a warning where they have not."""
+    """Build AccessRestricted: False, as a warning, if devices need not prove anything."""
     access = facts.fleet.spec.access
     if access is None:
         message = (
-            "spec.access does not say which devices are listened to: everybody who reaches the ports may speak for "
-            "any; name tokensRef or networks, or say open: true"
+            "spec.access is not set: anyone who can reach the ports can send data for any device; name tokensRef or "
+            "networks, or say open: true"
         )
         return _condition("AccessRestricted", False, "NotDeclared", message)
     if access.open:
-        message = "spec.access.open is true: everybody who reaches the ports may speak for any device"
+        message = "spec.access.open is true: anyone who can reach the ports can send data for any device"
         return _condition("AccessRestricted", False, "Open", message)
-    wanted = [f"a token of Secret {access.tokens_ref.name}"] if access.tokens_ref else []
-    wanted += [counted(len(access.networks), "network")] if access.networks else []
+    required = [f"a token of Secret {access.tokens_ref.name}"] if access.tokens_ref else []
+    required += [counted(len(access.networks), "network")] if access.networks else []
     if access.tls and access.tls.clients:
-        wanted.append(f"certificates of Secret {access.tls.clients.ca_ref.name}")
-    return _condition("AccessRestricted", True, "Declared", f"devices are listened to by {' and '.join(wanted)}")
+        required.append(f"certificates of Secret {access.tls.clients.ca_ref.name}")
+    return _condition("AccessRestricted", True, "Declared", f"devices are accepted by {' and '.join(required)}")
 
 
 def _rollout(facts: Facts, previous: FleetStatus) -> RolloutSummary | None:
@@ -218,32 +223,32 @@ def _rollout(facts: Facts, previous: FleetStatus) -> RolloutSummary | None:
     if plan is None:
         return before
     earlier = (before.from_ if before.image == plan.image else before.image) if before else ""
-    held = len(plan.held)
+    pending = len(plan.pending)
     return RolloutSummary(
-        plan.image, plan.before or earlier, len(facts.existing) - held, held, (plan.failed or plan.waits)[:1024]
+        plan.image, plan.before or earlier, len(facts.existing) - pending, pending, (plan.failed or plan.waits)[:1024]
     )
 
 
 def _exposed(exposure: Exposure) -> Condition:
-    """Whether devices outside the cluster reach everything that they are to reach."""
+    """Build Exposed: True if devices outside the cluster can reach every address of spec.expose."""
     if exposure.missing:
         sentences = [sentence for some in exposure.missing.values() for sentence in some]
         return _condition("Exposed", False, next(iter(exposure.missing)), "; ".join(sentences))
-    own = [
+    addresses = [
         f"{known.protocol} at {known.address}" for known in exposure.addresses if not known.shard and not known.device
     ]
-    return _condition("Exposed", True, "Advertised", f"devices outside the cluster are told {', '.join(own)}")
+    return _condition("Exposed", True, "Advertised", f"devices outside the cluster use {', '.join(addresses)}")
 
 
-def _alike_or_new(condition: Condition, previous: FleetStatus) -> Condition:
-    """`condition`, or what was said before where only numbers in its message differ."""
+def _previous_if_alike(condition: Condition, previous: FleetStatus) -> Condition:
+    """Return the previous condition if only numbers in its message differ, else `condition`."""
     before = previous.condition(condition.type)
     same = before and (before.status, before.reason) == (condition.status, condition.reason)
     return before if before and same and shape(before.message) == shape(condition.message) else condition
 
 
 def _less_detected(facts: Facts) -> str:
-    """Which devices detect less than was asked for, and why: devices of one reason together."""
+    """List the devices whose detection is limited, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for shard, status in sorted(facts.statuses.items()):
         for device in status.devices if status and status.epoch == facts.epoch else ():
@@ -253,7 +258,7 @@ def _less_detected(facts: Facts) -> str:
 
 
 def _less_done(facts: Facts) -> str:
-    """Which shards do less than was asked for, and why: shards of one reason together."""
+    """List the shards whose work is limited, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for shard, status in sorted(facts.statuses.items()):
         if status and status.degraded:
@@ -264,7 +269,9 @@ def _less_done(facts: Facts) -> str:
 def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     if not devices.declared:
         kind = facts.fleet.kind
-        why = facts.problems.get("DeviceListInvalid", f"list them in spec.{kind}, or where spec.{kind}From names it")
+        why = facts.problems.get(
+            "DeviceListInvalid", f"list them in spec.{kind}, or in the ConfigMap that spec.{kind}From names"
+        )
         return _condition("Covered", False, "NothingDeclared", f"no {kind} are declared: {why}")
     if devices.covered == devices.declared:
         every = "the one device is" if devices.declared == 1 else f"all {devices.declared} devices are"
@@ -273,10 +280,10 @@ def _covered(facts: Facts, devices: DeviceSummary) -> Condition:
     lost = sorted(owner for owner in owners if owner and facts.statuses.get(owner) is None)
     dark = [f"{entry.id} ({entry.reason})" for entry in devices.dark]
     count = devices.declared - devices.covered
-    which = f"{count} of {counted(devices.declared, 'device')} {'is' if count == 1 else 'are'}"
-    message = f"{which} dark: {_listed(dark, 5, count)}"
+    dark_devices = f"{count} of {counted(devices.declared, 'device')} {'is' if count == 1 else 'are'}"
+    message = f"{dark_devices} dark: {_listed(dark, 5, count)}"
     if lost:
-        return _condition("Covered", False, "ShardUnreachable", f"no word from {_listed(lost, 5)}; {message}")
+        return _condition("Covered", False, "ShardUnreachable", f"no answer from {_listed(lost, 5)}; {message}")
     return _condition("Covered", False, "DevicesDark", message)
 
 
@@ -285,24 +292,24 @@ def _scaling_active(facts: Facts, previous: FleetStatus) -> Condition:  # noqa: 
     if facts.fleet.spec.paused:
         return _condition("ScalingActive", False, "Paused", "spec.paused is true")
     if mode == "none":
-        return _condition("ScalingActive", False, "Disabled", "spec.autoscaling.mode is none: spec.shards is yours")
+        return _condition("ScalingActive", False, "Disabled", "spec.autoscaling.mode is none: you set spec.shards")
     if "ShardsContested" in facts.problems:
-        return _alike_or_new(
+        return _previous_if_alike(
             _condition("ScalingActive", False, "ShardsContested", facts.problems["ShardsContested"]), previous
         )
     if mode in {"hpa", "keda"}:
         if "ScalerMissing" in facts.problems:
             return _condition("ScalingActive", False, "NotInstalled", facts.problems["ScalerMissing"])
         if facts.scaler:
-            return _alike_or_new(Condition("ScalingActive", *facts.scaler), previous)
+            return _previous_if_alike(Condition("ScalingActive", *facts.scaler), previous)
     elif "TwoScalers" in facts.problems:
         return _condition("ScalingActive", False, "TwoScalers", facts.problems["TwoScalers"])
     decision, shards = facts.decision, facts.fleet.spec.shards
     if not decision.known:
         return _condition("ScalingActive", False, "Holding", decision.reason)
     if facts.fleet.spec.autoscaling.observe:
-        right = f"{counted(decision.shards, 'shard')} instead of {shards} would be right"
-        message = f"observe is true: nothing is scaled; {right}"
+        right = f"{counted(decision.shards, 'shard')} instead of {shards} would be needed"
+        message = f"observe is true, so nothing is scaled: {right}"
         return _condition("ScalingActive", False, "Observing", message)
     required = f"{counted(decision.required, 'shard is', 'shards are')} required"
     if decision.required > decision.shards:
@@ -317,13 +324,13 @@ def _metrics_available(facts: Facts) -> Condition:
     missing = [shard for shard in facts.wanted if facts.statuses.get(shard) is None]
     if missing:
         return _condition("MetricsAvailable", False, "ShardUnreachable", f"no measurements from {_listed(missing, 5)}")
-    return _condition("MetricsAvailable", True, "AllMeasured", "every shard has told its load")
+    return _condition("MetricsAvailable", True, "AllMeasured", "every shard reports its load")
 
 
 def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
     before = {entry.id: entry for entry in previous.dark}
-    # Under an older epoch, too: a shard that has not heard of the latest one watches what it owned before all the same.
-    # Not, though, where that was another camera, or in another zone: what is declared is watched by nobody yet.
+    # Reports under an older epoch count: a shard that does not know the latest one still watches its former devices.
+    # They do not count for a device that was declared differently then: the new one is not watched yet.
     reported = {
         (shard, device.id): device
         for shard, status in facts.statuses.items()
@@ -334,10 +341,10 @@ def _devices(facts: Facts, previous: DeviceSummary) -> DeviceSummary:
     dark = []
     for device in facts.devices:
         if reason := _why_dark(facts, device, reported):
-            kept = before.get(device.id)
-            # Only numbers that grew are no news, and not worth a write every two seconds.
-            if kept and shape(kept.reason) == shape(reason):
-                reason = kept.reason
+            known = before.get(device.id)
+            # Numbers alone that grew are no news, and not worth a write every two seconds.
+            if known and shape(known.reason) == shape(reason):
+                reason = known.reason
             dark.append(DarkDevice(device.id, device.zone, reason))
     declared, covered = len(facts.devices), len(facts.devices) - len(dark)
     return DeviceSummary(declared, covered, f"{covered}/{declared}", tuple(dark[:MAX_DARK]))
@@ -348,19 +355,19 @@ def _why_dark(facts: Facts, device: Device, reported: Mapping[tuple[str, str], D
     if owner is None:
         return "no shard owns it yet"
     holder = facts.moving.get(device.id)
-    if holder and (held := reported.get((holder.holder, device.id))) and held.covered:
+    if holder and (report := reported.get((holder.holder, device.id))) and report.covered:
         return ""
     if (status := reported.get((owner, device.id))) is None:
         return why_not_ready(facts, owner) or f"{owner} does not report it"
     if status.covered:
         return ""
-    if status.heard_ns and status.reason.startswith(SILENT):  # by its shard's clock: ours may be another
+    if status.heard_ns and status.reason.startswith(SILENT):  # by the shard's clock, which may differ from ours
         return f"silent since {timestamp(status.heard_ns)}"
-    return status.reason or "its shard does not say why"
+    return status.reason or "its shard gives no reason"
 
 
 def shape(reason: str) -> str:
-    """`reason` without its numbers: one in which only those changed is no news."""
+    """Replace the numbers in `reason`: a change of numbers alone is no news."""
     return reason if reason.startswith("silent since") else re.sub(r"\d+(\.\d+)?", "#", reason)
 
 
@@ -384,18 +391,18 @@ def _load(facts: Facts, previous: LoadSummary | None) -> LoadSummary | None:
     return previous if previous and _alike(now, previous) else now
 
 
-def _ledger(told: FleetLedger) -> LedgerSummary:
+def _ledger(ledger: FleetLedger) -> LedgerSummary:
     return LedgerSummary(
-        time=timestamp(told.time_ns),
-        offered=told.offered,
-        analysed=told.analysed,
-        shed=told.shed,
-        duplicate=told.duplicate,
-        rejected=told.rejected,
+        time=timestamp(ledger.time_ns),
+        offered=ledger.offered,
+        analysed=ledger.analysed,
+        shed=ledger.shed,
+        duplicate=ledger.duplicate,
+        rejected=ledger.rejected,
     )
 
 
-def _tells_more(now: LedgerSummary, before: LedgerSummary | None) -> bool:
+def _has_news(now: LedgerSummary, before: LedgerSummary | None) -> bool:
     if before is None or not before.offered <= now.offered < 2 * before.offered:  # less: the hub has lost its store
         return before is None or now.offered != before.offered
     pairs = ((now.shed, before.shed), (now.rejected, before.rejected))
@@ -407,7 +414,7 @@ def _rounded(value: float) -> float:
 
 
 def _alike(a: LoadSummary, b: LoadSummary) -> bool:
-    # Differences below the floor of each quantity are noise: 1 item/s, 5 % of a core, 100 items, a second.
+    # Differences below a quantity's floor are noise: 1 item/s, 5 % of a core, 100 items, a second.
     pairs = (
         (a.arrival_rate, b.arrival_rate, 1.0),
         (a.utilization, b.utilization, 0.05),
@@ -426,4 +433,4 @@ def _last_scale(facts: Facts, previous: FleetStatus) -> LastScale | None:
     measured = measure([status.load for status in facts.statuses.values() if status])
     inputs = measured.inputs(facts.lead) if measured else {}
     reason = f"spec.shards was set to {facts.fleet.spec.shards}"
-    return LastScale(timestamp(facts.label_ns or facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)
+    return LastScale(timestamp(facts.wall_time_ns or facts.now_ns), before, facts.fleet.spec.shards, reason, inputs)

@@ -1,1 +1,1 @@
-"""One pass over one fleet, in the order of its modules: read, decide (in `decide/`), apply, tell."""
+"""A pass over one fleet, in the order of its modules: read, decide (in `decide/`), apply, report."""

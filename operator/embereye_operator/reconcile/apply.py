@@ -1,4 +1,4 @@
-"""What a pass changes: objects first written, shards then told, and last what is no longer wanted deleted."""
+"""The changes of a pass: write objects, then assign devices to shards, and last delete unwanted objects."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from embereye.units import counted
 from embereye.v1.shard_pb2 import Assignment, ShardStatus
 from embereye_operator.api.schema import Manifest
-from embereye_operator.decide.intent import Change, Intent, may_go, replaced_pod
+from embereye_operator.decide.intent import Change, Intent, can_delete, replaced_pod
 from embereye_operator.decide.manifests.compare import Deviation, deviations
 from embereye_operator.decide.manifests.deployment import ANNOTATION_REPLACES
 from embereye_operator.decide.manifests.disruption_budget import build_disruption_budget
@@ -21,7 +21,7 @@ from embereye_operator.reconcile.read import ask_shards
 
 
 class Applier:
-    """Brings what exists closer to what there is to be; what is not safe yet is left to a later pass."""
+    """Changes a fleet's objects towards the intent; anything that is not safe yet is left to a later pass."""
 
     def __init__(self, snapshot: Snapshot, context: Context) -> None:
         self._snapshot = snapshot
@@ -29,51 +29,53 @@ class Applier:
         self._context = context
         self._runtime = context.runtime
         self._memory = context.memory
-        self.statuses: dict[str, ShardStatus | None] = dict(snapshot.statuses)  # asked anew of those that were told
-        self.existing: Sequence[str] = snapshot.existing  # shards that there are, by index
+        self.statuses: dict[str, ShardStatus | None] = dict(
+            snapshot.statuses
+        )  # updated for shards that got an assignment
+        self.existing: Sequence[str] = snapshot.existing  # existing shards, by index
         self.gone: set[str] = set()  # shards that were deleted
 
     async def leave_nodes(self) -> None:
-        """Of a paused fleet: a node is emptied whatever people think of the fleet, and no pod survives that.
+        """Roll a paused fleet's shards away from nodes that are drained, because their pods would be evicted anyway.
 
-        A roll of what runs leaves no gap, and changes neither the image nor anything else of the pod.
+        The roll-out leaves no gap, and changes neither the image nor anything else of the pod.
         """
         leaving, evictable = self._snapshot.leaving_nodes, self._snapshot.evictable
-        if self._memory.left == (leaving, evictable):
+        if self._memory.vacated == (leaving, evictable):
             return
         objects = await self._context.children.objects()
         for shard in leaving:
             await self._leave_node(shard, objects)
         owner = await self._runtime.budget_owner(self._fleet)
         await self._apply(build_disruption_budget(self._fleet, evictable=evictable, owner=owner), objects)
-        self._memory.left = leaving, evictable
+        self._memory.vacated = leaving, evictable
 
     async def _leave_node(self, shard: str, objects: Mapping[Identity, Manifest]) -> None:
-        """Roll what the shard runs away from a node that is left; nothing where it may stay."""
+        """Roll the running version of `shard` away from a node that it must leave; do nothing if it may stay."""
         pod, deployment = self._snapshot.leaving_nodes.get(shard), objects.get(("Deployment", shard))
         if pod is not None and deployment is not None and replaced_pod(deployment) != pod.pod:
             self._context.actions.append(f"roll {shard}, away from node {pod.node}")
             await self._runtime.roll(deployment, {"metadata": {"annotations": {ANNOTATION_REPLACES: pod.pod}}})
 
     async def apply_change(self, intent: Intent, change: Change) -> bool:
-        """All of `change`; False where its first object, the record, was refused, and nothing else may happen then.
+        """Apply all of `change`; False if its first object, the record, was refused: then nothing else may change.
 
         `intent` has the epoch of the change.
         """
         objects = await self._context.children.objects()
-        # The record first: whoever leads next must know of every epoch that a shard may have seen.
+        # The record first: the next leader must know every epoch that a shard may have seen.
         if not await self._apply(change.manifests[0], objects, fenced=True):
             return False
         if overdue := intent.plan.overdue:
-            self._context.actions.append(f"let go of {counted(len(overdue), 'device')} that new owners have not heard")
-        await self._tell_shards(intent, change.assignments)
+            self._context.actions.append(f"release {counted(len(overdue), 'device')} that new owners have not received")
+        await self._assign_shards(intent, change.assignments)
         for manifest in change.manifests[1:]:
-            if manifest["kind"] == "Deployment" and manifest["metadata"]["name"] in change.rollout.held:
+            if manifest["kind"] == "Deployment" and manifest["metadata"]["name"] in change.rollout.pending:
                 await self._leave_node(manifest["metadata"]["name"], objects)
             else:
                 await self._apply(manifest, objects)
-        made = [shard for shard in intent.wanted if shard not in self._snapshot.existing]
-        self._memory.made(made, self._snapshot.now)
+        created = [shard for shard in intent.wanted if shard not in self._snapshot.existing]
+        self._memory.note_created(created, self._snapshot.now)
         await self._prune(intent, change.manifests, objects)
         self.existing = sorted(
             {*self.existing, *intent.wanted} - self.gone, key=lambda name: shard_index(self._fleet, name) or 0
@@ -81,19 +83,19 @@ class Applier:
         return True
 
     async def _apply(self, manifest: Manifest, objects: Mapping[Identity, Manifest], *, fenced: bool = False) -> bool:
-        """Make the object as `manifest` says where it is not; False where that is refused.
+        """Write the object if it differs from `manifest`; False if that is refused.
 
-        `fenced`: only where nobody has written it since it was read.
+        `fenced`: only if nobody has written it since it was read.
         """
         name, generation, now = identity(manifest), self._fleet.generation, self._snapshot.now
         shard = manifest["kind"] == "Deployment"
         manifest, observed = marked(with_pod(manifest) if shard else manifest), objects.get(name)
         rollout = self._memory.rollout
-        expected, asked = rollout.expected(manifest) if shard else manifest, hashed(manifest)
-        if observed is not None and self._memory.is_known(name, asked, _deviations(expected, observed)):
+        expected, request = rollout.expected(manifest) if shard else manifest, hashed(manifest)
+        if observed is not None and self._memory.is_known(name, request, _deviations(expected, observed)):
             return True
         if fenced and observed is not None and (version := self._snapshot.versions.get(name)):
-            # Whoever decided on an older record than there is must read again: the API server refuses this then.
+            # A pass that decided on an outdated record must read again: the API server then refuses this write.
             manifest = {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}}
         problems = self._context.problems
         if refusal := self._memory.refusal(name, generation, now):
@@ -106,28 +108,28 @@ class Applier:
             problems["NameTaken"] = "; ".join([*taken, str(error)])
             return False
         except RefusedError as error:
-            await self._refused(name, error)
+            await self._note_refusal(name, error)
             return False
         if shard:
-            rollout.admits(manifest, stored)
+            rollout.note_admitted(manifest, stored)
             expected = rollout.expected(manifest)
-        self._memory.admits(name, asked, _deviations(expected, stored))
+        self._memory.note_admitted(name, request, _deviations(expected, stored))
         self._memory.refused.pop(name, None)
         self._context.actions.append(f"apply {' '.join(name)}")
         return True
 
-    async def _tell_shards(self, intent: Intent, assignments: Mapping[str, Assignment]) -> None:
-        """Give shards their assignments: first to those that gain devices, so that each has an owner throughout."""
+    async def _assign_shards(self, intent: Intent, assignments: Mapping[str, Assignment]) -> None:
+        """Send shards their assignments: first to those that gain devices, so that each device always has an owner."""
         before = (await self._context.children.record()).assignments
         behind = [
             shard for shard in assignments if (status := self.statuses.get(shard)) and status.epoch < intent.epoch
         ]
-        gaining = [shard for shard in behind if _gains(before.get(shard), assignments[shard])]
+        gaining = [shard for shard in behind if _has_new_devices(before.get(shard), assignments[shard])]
         if await self._assign(gaining, intent, assignments):
             await self._assign([shard for shard in behind if shard not in gaining], intent, assignments)
 
     async def _assign(self, shards: Sequence[str], intent: Intent, assignments: Mapping[str, Assignment]) -> bool:
-        """Give `shards` theirs and ask how they are; False where one refuses."""
+        """Send `shards` their assignments and query their status; False if one refuses."""
         placement = intent.plan.placement
         answers = await asyncio.gather(
             *(self._runtime.assign(self._fleet, shard, located(assignments[shard], placement)) for shard in shards)
@@ -142,24 +144,24 @@ class Applier:
         return accepted
 
     async def _prune(self, intent: Intent, desired: Sequence[Manifest], objects: Mapping[Identity, Manifest]) -> None:
-        """Delete what is no longer wanted, and a leaving shard only when nothing depends on it any more."""
+        """Delete unwanted objects, and a leaving shard only once nothing depends on it."""
         wanted = {identity(manifest) for manifest in desired}
         staying = {
             shard
             for shard in intent.leaving
-            if not may_go(shard, intent, self.statuses, objects.get(("Deployment", shard), {}))
+            if not can_delete(shard, intent, self.statuses, objects.get(("Deployment", shard), {}))
         }
-        # Deployments first: a shard that drains still wants its Service.
+        # Deployments first: a draining shard still needs its Service.
         for child in sorted(objects.values(), key=lambda child: (child["kind"] != "Deployment", identity(child))):
             name = identity(child)[1]
-            if identity(child) in wanted or _shard_of(child) in staying or self._waits_for_its_shard(child):
+            if identity(child) in wanted or _shard_of(child) in staying or self._is_reserved_service(child):
                 continue
             waits = child["metadata"].get("deletionTimestamp")  # for somebody's finalizer
             if (waits or await self._delete(child)) and child["kind"] == "Deployment":
                 self.gone.add(name)
 
     async def _delete(self, child: Manifest) -> bool:
-        """Whether it was deleted; False where that is refused, which is told."""
+        """Delete `child`; False if that is refused, which becomes a problem of the pass."""
         name = identity(child)
         if refusal := self._memory.refusal(name, self._fleet.generation, self._snapshot.now):
             self._context.problems["ApplyRefused"] = refusal
@@ -167,21 +169,21 @@ class Applier:
         try:
             await self._runtime.delete(child)
         except RefusedError as error:
-            await self._refused(name, error)
+            await self._note_refusal(name, error)
             return False
         self._memory.refused.pop(name, None)
         self._context.actions.append(f"delete {' '.join(name)}")
         return True
 
-    async def _refused(self, name: Identity, error: RefusedError) -> None:
+    async def _note_refusal(self, name: Identity, error: RefusedError) -> None:
         self._context.problems["ApplyRefused"] = str(error)
-        self._memory.refuses(name, str(error), self._fleet.generation, self._snapshot.now)
+        self._memory.note_refusal(name, str(error), self._fleet.generation, self._snapshot.now)
         await self._runtime.event(self._fleet, "Warning", "ApplyRefused", str(error))
 
-    def _waits_for_its_shard(self, child: Manifest) -> bool:
-        """Whether it is the Service of a shard that scaling may bring back: a new one would have another address.
+    def _is_reserved_service(self, child: Manifest) -> bool:
+        """True if it is the Service of a shard that scaling may create again: a new one would have another address.
 
-        Whoever looked the name up goes on with the old address for as long as it believes the answer, up to a minute.
+        Clients that cache the address would use the old one for up to a minute.
         """
         index = shard_index(self._fleet, child["metadata"]["name"])
         return child["kind"] == "Service" and index is not None and index < self._fleet.spec.autoscaling.max_shards
@@ -191,22 +193,22 @@ def _shard_of(child: Manifest) -> str:
     return str((child["metadata"].get("labels") or {}).get(LABEL_SHARD, child["metadata"]["name"]))
 
 
-def _gains(before: Assignment | None, after: Assignment) -> bool:
-    had = {device.id for device in before.devices} if before else set()
-    return any(device.id not in had for device in after.devices)
+def _has_new_devices(before: Assignment | None, after: Assignment) -> bool:
+    known = {device.id for device in before.devices} if before else set()
+    return any(device.id not in known for device in after.devices)
 
 
 def _deviations(desired: Manifest, observed: Manifest) -> list[Deviation]:
-    found = deviations(
+    result = deviations(
         {key: value for key, value in desired.items() if key != "apiVersion"},
         observed,
     )
     if desired["kind"] == "ConfigMap":
-        # The record is ours alone: a key that is no longer wanted must go.
-        found += [
+        # Only the operator writes the record: unwanted keys must be removed.
+        result += [
             (f".{field}.{key}", "")
             for field in ("data", "binaryData")
             for key in observed.get(field) or {}
             if key not in (desired.get(field) or {})
         ]
-    return found
+    return result

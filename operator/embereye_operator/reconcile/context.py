@@ -1,4 +1,4 @@
-"""What the steps of one pass share: where to read and write, what is remembered, what was done."""
+"""The state shared by the steps of one pass: access to the cluster, the memory, results so far."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from embereye_operator.runtime.interface import Runtime
 
 
 class Children:
-    """A fleet's children as they are, read at most once: a pass over a fleet at rest never asks."""
+    """A fleet's existing children, read at most once: a pass over an idle fleet never reads them."""
 
     def __init__(self, fleet: Fleet, runtime: Runtime) -> None:
         self._fleet = fleet
@@ -24,13 +24,13 @@ class Children:
         self._record: PlacementRecord | None = None
 
     async def objects(self) -> Mapping[Identity, Manifest]:
-        """All of them, by kind and name."""
+        """Return all children by kind and name."""
         if self._read is None:
             self._read = {identity(child): child for child in await self._runtime.children(self._fleet)}
         return self._read
 
     async def record(self) -> PlacementRecord:
-        """What the placement ConfigMap says, with what each shard was told."""
+        """Return the placement ConfigMap's content, with each shard's assignment."""
         if self._record is None:
             objects = await self.objects()
             self._record = read_record(self._fleet, objects.get(("ConfigMap", placement_name(self._fleet))))
@@ -39,12 +39,12 @@ class Children:
 
 @dataclass
 class Context:
-    """Of one pass."""
+    """The shared state of one pass."""
 
     runtime: Runtime
     settings: Settings
     memory: FleetMemory
     children: Children
-    rollout: Rollout | None = None  # None: nothing was planned by this pass
+    rollout: Rollout | None = None  # None: this pass planned none
     actions: list[str] = field(default_factory=list)  # for the log: "apply Deployment hall-sensors-1"
-    problems: dict[str, str] = field(default_factory=dict)  # reason → sentence, as the status has them, worst first
+    problems: dict[str, str] = field(default_factory=dict)  # reason → sentence, for the status, worst first

@@ -1,4 +1,4 @@
-"""What a pass reads: the fleet's children, its devices and what its shards say."""
+"""The input of a pass: the fleet's children, its devices and the reports of its shards."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.cluster.pods import why_refused
 from embereye_operator.decide.exposure import Exposure, read_exposure
-from embereye_operator.decide.fleet_memory import FleetMemory
+from embereye_operator.decide.fleet_memory import FleetMemory, PassInputs
 from embereye_operator.decide.hubs import NamedHub, UnknownHubError, choose_hub
 from embereye_operator.decide.manifests.autoscalers import TOLERANCE
 from embereye_operator.decide.manifests.names import LABEL_ALLOWED, shard_index, shard_name
@@ -27,9 +27,9 @@ OFFERED = ("NetworkPolicy", "HorizontalPodAutoscaler", "ScaledObject", TOLERANCE
 
 
 async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
-    """What there is at `now`.
+    """Read the fleet's state at `now`.
 
-    What has not changed since the pass before is taken from the fleet's memory, which learns what shards say.
+    Unchanged parts come from the fleet's memory, which also records the shards' answers.
     """
     runtime, memory = context.runtime, context.memory
     versions = await runtime.versions(fleet)
@@ -38,7 +38,7 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
     devices = await _read_devices(fleet, versions, context)
     devices, withheld = await _withhold_secrets(fleet, devices, context)
     statuses = await ask_shards(fleet, runtime, list(dict.fromkeys([*existing, *record.shards])))
-    memory.heard(statuses, now)
+    memory.note_statuses(statuses, now)
     hub = _choose_hub(fleet, context)
     return Snapshot(
         fleet=fleet,
@@ -53,8 +53,8 @@ async def read_snapshot(fleet: Fleet, now: int, context: Context) -> Snapshot:
         weights=memory.weights({device.id for device in devices}),
         displaced=runtime.displaced(fleet),
         waiting={**runtime.waiting(fleet), **refused},
-        sees_nodes=runtime.sees_nodes,
-        offered=[kind for kind in OFFERED if runtime.offers(kind)],
+        can_see_nodes=runtime.can_see_nodes,
+        offered=[kind for kind in OFFERED if runtime.is_offered(kind)],
         rivals=runtime.rivals(fleet),
         hub=hub,
         hub_address=runtime.hub_address(hub.name) if hub else "",
@@ -72,7 +72,7 @@ def _choose_hub(fleet: Fleet, context: Context) -> NamedHub | None:
 
 
 async def read_exposed(snapshot: Snapshot, shards: Sequence[str], context: Context) -> Exposure | None:
-    """What `spec.expose` has come to for `shards`; None where it wants nothing."""
+    """Return the state of `spec.expose` for `shards`; None if it is not set."""
     fleet = snapshot.fleet
     if fleet.spec.expose is None:
         return None
@@ -84,13 +84,13 @@ async def read_exposed(snapshot: Snapshot, shards: Sequence[str], context: Conte
 
 
 async def ask_shards(fleet: Fleet, runtime: Runtime, shards: Sequence[str]) -> dict[str, ShardStatus | None]:
-    """What each of `shards` says of itself; None where it does not answer."""
+    """Query the status of each of `shards`; None if it does not answer."""
     answers = await asyncio.gather(*(runtime.shard_status(fleet, shard) for shard in shards))
     return dict(zip(shards, answers, strict=True))
 
 
 def _previous_status(fleet: Fleet, memory: FleetMemory) -> FleetStatus:
-    """What the status says; a manifest without one says that it is what it was at the last pass."""
+    """Return the fleet's status; for a manifest without one, the status of the last pass."""
     if stored := fleet.status:
         memory.status = read_status(stored)
     elif "status" in fleet.manifest:
@@ -101,18 +101,18 @@ def _previous_status(fleet: Fleet, memory: FleetMemory) -> FleetStatus:
 async def _read_placement(
     fleet: Fleet, versions: Mapping[Identity, str], context: Context
 ) -> tuple[PlacementRecord, Sequence[str], Mapping[str, str]]:
-    """The record, the shards that exist, and why pods of theirs are refused.
+    """Return the record, the existing shards, and the reasons why their pods are refused.
 
-    Without the assignments where nothing has changed: nobody asks then.
+    If nothing has changed, the record is without assignments, which nothing needs then.
     """
     memory, children = context.memory, context.children
-    if memory.found and memory.found[0] == versions and all(versions.values()):
-        return memory.found[1:]
+    if (inputs := memory.inputs) and inputs.versions == versions and all(versions.values()):
+        return inputs.record, inputs.existing, inputs.refused
     record = await children.record()
     objects = await children.objects()
     existing = _existing_shards(fleet, objects)
     refused = {shard: why for shard in existing if (why := why_refused(objects["Deployment", shard]))}
-    memory.found = versions, replace(record, assignments={}), existing, refused
+    memory.inputs = PassInputs(versions, replace(record, assignments={}), existing, refused)
     return record, existing, refused
 
 
@@ -123,9 +123,9 @@ def _existing_shards(fleet: Fleet, children: Mapping[Identity, Manifest]) -> lis
 
 
 async def _read_devices(fleet: Fleet, versions: Mapping[Identity, str], context: Context) -> Sequence[Device]:
-    """All devices: the manifest's, then those of the ConfigMaps it names.
+    """Return all devices: those of the manifest, then those of the ConfigMaps that it names.
 
-    A list that is missing or wrong takes no device out of sight: those it declared before are kept.
+    If a list is missing or malformed, its former devices stay declared.
     """
     memory = context.memory
     names = {reference.config_map_ref.name for reference in fleet.devices_from}
@@ -139,17 +139,17 @@ async def _read_devices(fleet: Fleet, versions: Mapping[Identity, str], context:
         for assignment in (await context.children.record()).assignments.values():
             for device in assignment.devices if assignment else ():
                 devices.setdefault(device.id, device)
-    found = [devices[name] for name in sorted(devices)]
-    memory.declared = ((), []) if wrong else (declared_by, found)
-    return found
+    result = [devices[name] for name in sorted(devices)]
+    memory.declared = ((), []) if wrong else (declared_by, result)
+    return result
 
 
 async def _withhold_secrets(
     fleet: Fleet, devices: Sequence[Device], context: Context
 ) -> tuple[Sequence[Device], Sequence[str]]:
-    """`devices` without credentials that their fleet may not use, and the names of these Secrets.
+    """Return `devices` without credentials that their fleet may not use, and the names of these Secrets.
 
-    Who declares a fleet chooses where a camera's password is sent: the password's owner has to agree.
+    The author of a fleet chooses where a camera's password is sent, so the Secret's owner must agree.
     """
     named = {device.credentials for device in devices if device.credentials}
     allowed = await context.runtime.allowed_secrets(fleet) if named else None
@@ -157,8 +157,8 @@ async def _withhold_secrets(
         return devices, ()
     context.problems["SecretNotAllowed"] = "; ".join(
         f"Secret {name} is missing, or its owner has not allowed fleets to use it "
-        f"(kubectl --namespace {fleet.namespace} label secret {name} {LABEL_ALLOWED}=true): "
-        f"without credentials are {_first(device.id for device in devices if device.credentials == name)}"
+        f"(allow it with kubectl --namespace {fleet.namespace} label secret {name} {LABEL_ALLOWED}=true): "
+        f"no credentials for {_first_names(device.id for device in devices if device.credentials == name)}"
         for name in withheld
     )
     usable = [_without_credentials(device) if device.credentials in withheld else device for device in devices]
@@ -166,18 +166,18 @@ async def _withhold_secrets(
 
 
 def _without_credentials(device: Device) -> Device:
-    found = Device()
-    found.CopyFrom(device)
-    found.ClearField("credentials")
-    return found
+    copy = Device()
+    copy.CopyFrom(device)
+    copy.ClearField("credentials")
+    return copy
 
 
-def _first(names: Iterable[str], count: int = 5) -> str:
+def _first_names(names: Iterable[str], count: int = 5) -> str:
     known = sorted(names)
     return ", ".join(known[:count]) + (f" and {len(known) - count} more" if len(known) > count else "")
 
 
 def _declared_devices(fleet: Fleet, maps: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Device], list[str]]:
-    """The devices that the manifest and `maps` declare, by id, and a sentence for each list that is wrong."""
+    """Return the devices that the manifest and `maps` declare, by id, and a sentence for each malformed list."""
     listed, wrong = read_devices(fleet, maps)
     return {device.id: build_device(device, fleet) for device in listed}, wrong

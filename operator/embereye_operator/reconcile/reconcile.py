@@ -1,4 +1,4 @@
-"""One fleet, one pass: read the world, decide, apply what differs, write what is true now."""
+"""A pass over one fleet: read the state, decide, apply the differences, write the status."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +9,12 @@ from embereye_operator.decide.exposure import Exposure
 from embereye_operator.decide.fleet_memory import FleetMemory
 from embereye_operator.decide.intent import (
     Intent,
-    basis_of,
     build_change,
     choose_wanted,
+    inputs_fingerprint,
     intend,
-    keep,
-    tell_stuck,
+    keep_placement,
+    stuck_problems,
 )
 from embereye_operator.decide.manifests.config_map import placement_size
 from embereye_operator.decide.manifests.names import selector_text
@@ -25,23 +25,23 @@ from embereye_operator.errors import RefusedError, UnavailableError
 from embereye_operator.reconcile.apply import Applier
 from embereye_operator.reconcile.context import Children, Context
 from embereye_operator.reconcile.read import read_exposed, read_snapshot
-from embereye_operator.reconcile.scale import judge_follower, may_scale, scale_fleet
-from embereye_operator.reconcile.tell import tell_hub, tell_scaling, tell_status
+from embereye_operator.reconcile.report import report_roster, report_scaling, write_status
+from embereye_operator.reconcile.scale import can_scale, judge_follower, scale_fleet
 from embereye_operator.runtime.interface import Runtime
 
 MAX_PLACEMENT = 1_000_000  # bytes; etcd refuses a ConfigMap of more than 1 MiB
-BUSY = 0.3  # of a core; with less a fleet is far from needing another shard
+BUSY = 0.3  # cores; a fleet whose shards are all below it is far from scaling
 Clock = Callable[[], int]  # nanoseconds since the Unix epoch
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one pass found and did."""
+    """The results of one pass."""
 
     status: FleetStatus
     actions: tuple[str, ...]  # for the log: "apply Deployment hall-sensors-1"
-    settled: bool  # nothing is on its way: the next pass may wait for an event or the clock
-    at_rest: bool = False  # settled, well, and far from any decision
+    complete: bool  # no change is in progress: the next pass may wait for an event or the clock
+    at_rest: bool = False  # complete, healthy, and far from any decision
 
 
 async def reconcile(
@@ -52,12 +52,12 @@ async def reconcile(
     memory: FleetMemory | None = None,
     stepped: Clock = lambda: 0,
 ) -> Outcome:
-    """Bring what exists closer to what `fleet` declares; repeat until `Outcome.settled`, then on every change.
+    """Move the cluster closer to what `fleet` declares; repeat until `Outcome.complete`, then after every change.
 
-    Idempotent: with nothing to change it writes nothing. What is not safe yet is left to a later pass: a shard gets
-    devices only once it answers, lets go of one only once its next owner covers it, and goes only once the others
-    have taken over. `memory` is what earlier passes over the same fleet left there. Time passes by
-    `clock`; `stepped` is how far the wall clock, which people read, is ahead of it.
+    Idempotent: without differences it writes nothing. Unsafe steps are left to a later pass: a shard gets devices once
+    it answers, releases a device once the next owner covers it, and is deleted once the others have taken over.
+    `memory` contains the results of earlier passes over the fleet. `clock` measures time; `stepped` is the wall clock,
+    which people read, minus `clock`.
     """
     memory = memory or FleetMemory()
     context = Context(runtime, settings, memory, Children(fleet, runtime))
@@ -69,20 +69,20 @@ async def reconcile(
         await runtime.identify(fleet, {*wanted, *snapshot.existing})
     except (UnavailableError, RefusedError) as error:
         context.problems["IdentityMissing"] = str(error)
-    if snapshot.held:
-        intent = keep(snapshot, wanted)
+    if snapshot.frozen:
+        intent = keep_placement(snapshot, wanted)
         if settings.turns:
             settings.turns.release(fleet.key)
         await applier.leave_nodes()
     else:
         intent = await _change(snapshot, wanted, exposure, applier, context)
-    context.problems |= tell_stuck(snapshot, intent, applier.statuses, memory, applier.gone)
-    ledger = await tell_hub(snapshot, intent.epoch, context)
+    context.problems |= stuck_problems(snapshot, intent, applier.statuses, memory, applier.gone)
+    ledger = await report_roster(snapshot, intent.epoch, context)
     decision, scaled = await scale_fleet(snapshot, intent, applier.statuses, context)
     facts = Facts(
         fleet=fleet,
         now_ns=snapshot.now,
-        label_ns=snapshot.label,
+        wall_time_ns=snapshot.wall_time_ns,
         devices=snapshot.devices,
         epoch=intent.epoch,
         placement=intent.plan.placement,
@@ -104,36 +104,36 @@ async def reconcile(
         rollout=context.rollout,
         problems=context.problems,
     )
-    status = await tell_status(snapshot, build_status(facts, snapshot.previous), context)
-    await tell_scaling(facts, status, context)
-    settled = _says(status, "Progressing", "False")
+    status = await write_status(snapshot, build_status(facts, snapshot.previous), context)
+    await report_scaling(facts, status, context)
+    complete = _is_condition(status, "Progressing", "False")
     at_rest = (
-        settled
-        and not memory.rollout.is_on
+        complete
+        and not memory.rollout.is_active
         and not context.actions
-        and _says(status, "Covered", "True")
+        and _is_condition(status, "Covered", "True")
         and _is_far_from_scaling(snapshot, facts)
     )
-    return Outcome(status, tuple(context.actions), settled, at_rest)
+    return Outcome(status, tuple(context.actions), complete, at_rest)
 
 
 async def _change(
     snapshot: Snapshot, wanted: Sequence[str], exposure: Exposure | None, applier: Applier, context: Context
 ) -> Intent:
-    """Work towards what there is to be; returns what is in force then."""
+    """Apply the new intent; return the one that is in force afterwards."""
     memory = context.memory
     intent = intend(snapshot, wanted, memory)
-    basis = basis_of(snapshot, intent, context.settings)
-    if basis is not None and basis == memory.applied:
+    fingerprint = inputs_fingerprint(snapshot, intent, context.settings)
+    if fingerprint is not None and fingerprint == memory.applied:
         return intent
     memory.applied = None
-    told = (await context.children.record()).assignments
+    published = (await context.children.record()).assignments
     change = build_change(
         snapshot,
         intent,
         context.settings,
         children=await context.children.objects(),
-        told=told,
+        published=published,
         addresses={
             shard: exposure.advertise(address) if exposure else address
             for shard in intent.plan.members
@@ -145,32 +145,33 @@ async def _change(
     context.rollout = change.rollout
     if change.rollout.failed:
         context.problems["RolloutFailed"] = (
-            f"{change.rollout.failed}: {len(change.rollout.held)} of its shards keep what they run "
+            f"{change.rollout.failed}: {len(change.rollout.pending)} of its shards stay on the previous version "
             f"(kubectl embereye rollout status {snapshot.fleet.name})"
         )
     if change.epoch != snapshot.record.epoch:
-        memory.redeclares(told, change.assignments, change.epoch)
+        memory.note_redeclared(published, change.assignments, change.epoch)
     if (size := placement_size(change.manifests[0])) > MAX_PLACEMENT:
         context.problems["PlacementTooLarge"] = (
-            f"the placement takes {size} bytes, a ConfigMap {MAX_PLACEMENT}: split the fleet, or use fewer shards"
+            f"the placement has {size} bytes, and a ConfigMap at most {MAX_PLACEMENT}: split the fleet, or use fewer "
+            "shards"
         )
-        return keep(snapshot, wanted)
+        return keep_placement(snapshot, wanted)
     intent = replace(intent, epoch=change.epoch)
     if not await applier.apply_change(intent, change):
-        return keep(snapshot, wanted)
-    if not context.actions and not context.problems and not memory.rollout.is_on:
-        memory.applied = basis
+        return keep_placement(snapshot, wanted)
+    if not context.actions and not context.problems and not memory.rollout.is_active:
+        memory.applied = fingerprint
     return intent
 
 
-def _says(status: FleetStatus, type_: str, answer: str) -> bool:
+def _is_condition(status: FleetStatus, type_: str, answer: str) -> bool:
     condition = status.condition(type_)
     return condition is not None and condition.status == answer
 
 
 def _is_far_from_scaling(snapshot: Snapshot, facts: Facts) -> bool:
     decision, shards = facts.decision, facts.fleet.spec.shards
-    calm = all(told is not None and told.load.utilization < BUSY for told in facts.statuses.values())
-    # One that may lose shards is watched closely until it has: what nobody saw was not watched.
-    idle = decision.required < shards and may_scale(snapshot)
+    calm = all(shard is not None and shard.load.utilization < BUSY for shard in facts.statuses.values())
+    # A fleet that may lose shards gets frequent passes: the stabilization window needs continuous measurements.
+    idle = decision.required < shards and can_scale(snapshot)
     return calm and decision.known and decision.required <= shards and not idle

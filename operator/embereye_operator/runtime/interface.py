@@ -1,4 +1,4 @@
-"""What `reconcile` needs of the place that decisions are applied to."""
+"""The interface between `reconcile` and the place that runs fleets: a cluster, or this machine."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol
@@ -11,108 +11,107 @@ from embereye_operator.decide.cluster.nodes import Displaced
 
 
 class Runtime(Protocol):
-    """Everything `reconcile` reads and does. All methods run on the event loop and may be called concurrently.
+    """Everything that `reconcile` reads and does. All methods run on the event loop and may be called concurrently.
 
-    Manifests are plain dictionaries in the form that Kubernetes stores them, for all runtimes.
+    All runtimes represent manifests as plain dictionaries in Kubernetes' form.
     """
 
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
-        """Kind and name → version, of all that `children` and `config_maps` would tell; an empty one says nothing."""
+        """Return kind and name → version of everything in `children` and `config_maps`; "" if a version is unknown."""
         ...
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        """What exists of the fleet's children: Deployments, Services, the placement ConfigMap, and so on.
+        """Return the fleet's existing children: Deployments, Services, the placement ConfigMap, and so on.
 
-        A Deployment's `status.availableReplicas` is 0 or absent only where its shard surely does not run.
+        A Deployment's `status.availableReplicas` is 0 or absent only if its shard certainly does not run.
         """
         ...
 
     async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
-        """Make the object exist with the fields of `manifest`, and without those that an earlier one of ours had more.
+        """Write the object with the fields of `manifest`, and remove fields of an earlier manifest that this one omits.
 
-        RefusedError where that is not allowed. `new`: `children` did not return it; TakenError where there is an object
-        of its name all the same, which is somebody else's then.
-        A `metadata.resourceVersion` in it means: only if that is still the object's version.
-        Returns the object as it is then: admission may have made something else of it than `manifest` says.
+        RefusedError if that is not allowed. `new`: `children` did not return it; TakenError if an object of its name
+        exists all the same and belongs to somebody else. With a `metadata.resourceVersion`, write only if the object
+        still has it. Returns the stored object: admission may have changed it.
         """
         ...
 
     async def delete(self, manifest: Manifest) -> None:
-        """Delete a child that `children` returned; no error where it is gone. Its shard drains first.
+        """Delete a child that `children` returned; no error if it is gone. Its shard drains first.
 
-        RefusedError where that is not allowed.
+        RefusedError if that is not allowed.
         """
         ...
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
-        """The data of the ConfigMaps that `sensorsFrom` or `camerasFrom` name, by name; missing ones are left out."""
+        """Return the data of the ConfigMaps in `sensorsFrom` or `camerasFrom` by name; missing ones are left out."""
         ...
 
     async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
-        """The Secrets of the fleet's namespace whose owners let fleets use them; None: nobody is asked."""
+        """Return the Secrets in the fleet's namespace that fleets may use; None: all."""
         ...
 
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
-        """Give each of the fleet's `shards` a certificate, and take away those of shards that are gone.
+        """Issue a certificate for each of the fleet's `shards`, and delete those of deleted shards.
 
-        UnavailableError, RefusedError: a shard that has none yet does not start then, and the others go on.
+        UnavailableError, RefusedError: shards without a certificate cannot start; the others are not affected.
         """
         ...
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
-        """Where other shards and devices reach `shard`: goes into assignments, so it must not change without need."""
+        """Return the address of `shard` for other shards and devices: part of assignments, so it must rarely change."""
         ...
 
     def hub_address(self, name: str) -> str:
-        """Where shards reach a hub, by its name, without asking for names; "" where that is not known."""
+        """Return the IP address of a hub, by its name, for shards that cannot resolve names; "" if unknown."""
         ...
 
     def hub_epoch(self, fleet: Fleet, hub: str) -> int:
-        """The epoch of the fleet's roster that a hub has, as far as it said; 0: none. It takes no older one."""
+        """Return the epoch of a hub's roster for the fleet, if known, else 0. The hub accepts no older roster."""
         ...
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
-        """The shard's own word, with each device; None where it cannot be had within about a second."""
+        """Query the shard's status with all its devices; None if it does not answer within about a second."""
         ...
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
-        """Give a shard its assignment without waiting for its file; None where it cannot be reached."""
+        """Send a shard its assignment directly, faster than its mounted file; None if it cannot be reached."""
         ...
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
-        """Set spec.shards by the scale subresource, only where it still is what `fleet` says.
+        """Set spec.shards with the scale subresource, only if it still has the value in `fleet`.
 
-        RefusedError where that is not allowed.
+        RefusedError if that is not allowed.
         """
         ...
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
-        """Autoscalers that target the fleet and are not its children: "HorizontalPodAutoscaler NAME"."""
+        """Return autoscalers that target the fleet and are not its children, as "HorizontalPodAutoscaler NAME"."""
         ...
 
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
-        """Shards whose pod is on a node that is being emptied, or lost."""
+        """Return the shards whose pods are on drained or lost nodes."""
         ...
 
     def waiting(self, fleet: Fleet) -> Mapping[str, str]:
-        """Why shards that do not answer do not run, as far as anybody knows: shard → a sentence for people."""
+        """Return shard → a sentence with the known reason why it does not run, for shards that do not answer."""
         ...
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
-        """Merge `pod` into the pod template of a child that `children` returned, and change nothing else."""
+        """Merge `pod` into the pod template of a child that `children` returned, and change only that."""
         ...
 
     async def budget_owner(self, fleet: Fleet) -> Manifest | None:
-        """The owner reference that makes the fleet's disruption budget go with the operator; None: the fleet's."""
+        """Return the owner reference for the fleet's disruption budget; None: the fleet owns it."""
         ...
 
     @property
-    def sees_nodes(self) -> bool:
-        """Whether `displaced` can know; if not, evictions must be let through."""
+    def can_see_nodes(self) -> bool:
+        """False if `displaced` is always empty; evictions must be allowed then."""
         ...
 
-    def offers(self, kind: str) -> bool:
-        """Whether objects of `kind` can exist here: some need a CustomResourceDefinition of somebody else's."""
+    def is_offered(self, kind: str) -> bool:
+        """True if the cluster can contain objects of `kind`: some need CustomResourceDefinitions of other projects."""
         ...
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
@@ -120,25 +119,24 @@ class Runtime(Protocol):
         ...
 
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
-        """Tell a hub, by its name ("": the release's own), which devices ought to be watched.
+        """Report all declared devices to a hub, by its name ("": the release's default hub).
 
-        UnavailableError where it cannot be told.
-
-        Returns what the hub knows of everything that the fleet's devices offered; None where it does not say.
+        UnavailableError if the hub cannot be reached.
+        Returns the hub's ledger of all messages of the fleet's devices; None if it has none.
         """
         ...
 
-    async def tell_scaling(self, scaling: FleetScaling) -> None:
-        """Tell the hub how busy a fleet is; UnavailableError where it cannot be told."""
+    async def report_scaling(self, scaling: FleetScaling) -> None:
+        """Report the fleet's load to the hub; UnavailableError if it cannot be reached."""
         ...
 
     async def retain(self, fleets: Sequence[str]) -> None:
-        """Make every hub forget the fleets whose key is not named, and those that were told to another one.
+        """Make every hub forget all fleets but these keys, and fleets that now belong to another hub.
 
-        UnavailableError where one cannot be told.
+        UnavailableError if a hub cannot be reached.
         """
         ...
 
     async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Tell people that something about the fleet changed."""
+        """Record a Kubernetes Event about the fleet for people."""
         ...

@@ -19,19 +19,19 @@ from embereye.v1.shard_pb2_grpc import ShardStub
 from embereye_operator.errors import UnavailableError
 
 T = TypeVar("T")
-TIMEOUT = 1.0  # seconds; a shard that takes longer to tell how it is, is not well
-CALL_SECONDS = 2 * TIMEOUT  # the longest that any call takes
-IDLE = 60.0  # seconds after which the channel to a shard that nobody asks for is closed
+TIMEOUT = 1.0  # seconds; a shard that takes longer to report its status counts as silent
+CALL_SECONDS = 2 * TIMEOUT  # longest duration of a call
+IDLE = 60.0  # seconds without a call until a shard's channel is closed
 ROSTER_PERIOD = 30.0  # seconds between repetitions of an unchanged roster, for a hub that lost it
-# Many shards may be gone for long: each is looked for less often than where readings wait for it.
+# Many shards may be gone for long, so reconnects are slower than for readings.
 RECONNECT = (("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000))
-# As long as that it waits before it asks for a name again that nobody resolved, and no option shortens it: a channel
-# that is not connected so many seconds after it was made is made anew, and asks at once.
+# gRPC waits as long before it resolves a name again, and no option shortens that. A channel that is not connected so
+# many seconds after its creation is replaced, and the new one resolves the name at once.
 CONNECTED_SECONDS = 2.0
 
 
 class Address(NamedTuple):
-    """A shard, and where it answers the operator."""
+    """A shard and its control address."""
 
     namespace: str
     shard: str
@@ -45,27 +45,27 @@ class _Open(NamedTuple):
 
 
 class _Channels:
-    """One channel to each process of ours, made anew when the certificate that it is called with is another one."""
+    """One channel to each process, replaced when our certificate changes."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self.credentials = credentials
         self._open: dict[tuple[str, str], _Open] = {}
-        self._over: set[grpc.aio.Channel] = set()  # that are closed once the calls which began on them have ended
+        self._over: set[grpc.aio.Channel] = set()  # replaced channels, closed once their calls have ended
         self._closing = Tasks()
 
     def get(self, address: str, server_name: str) -> grpc.aio.Channel:
         certificate = self.credentials.current if self.credentials else None
         known = self._open.get((address, server_name))
         if known and known.shown is not certificate:
-            self._let_go(address, server_name)
+            self._retire(address, server_name)
             known = None
         if known is None:
             link = control_channel(address, server_name, self.credentials, RECONNECT)
             known = self._open[address, server_name] = _Open(link, certificate, time.monotonic())
         return known.link
 
-    def failed(self, address: str, server_name: str, link: grpc.aio.Channel) -> None:
-        """A call on `link` failed: if it is not even connected, the next one is made on another."""
+    def note_failure(self, address: str, server_name: str, link: grpc.aio.Channel) -> None:
+        """Record a failed call on `link`: if it is not even connected, the next call uses a new channel."""
         known = self._open.get((address, server_name))
         if (
             known
@@ -73,10 +73,10 @@ class _Channels:
             and link.get_state() is not grpc.ChannelConnectivity.READY
             and time.monotonic() - known.since > CONNECTED_SECONDS
         ):
-            self._let_go(address, server_name)
+            self._retire(address, server_name)
 
     async def close(self, chosen: Collection[tuple[str, str]] | None = None) -> None:
-        """Close those of `chosen`, or all."""
+        """Close the `chosen` channels, or all."""
         keys = list(self._open) if chosen is None else chosen
         closing = [self._open.pop(key).link for key in keys if key in self._open]
         if chosen is None:
@@ -85,7 +85,7 @@ class _Channels:
             self._over.clear()
         await asyncio.gather(*(link.close(None) for link in closing))
 
-    def _let_go(self, address: str, server_name: str) -> None:
+    def _retire(self, address: str, server_name: str) -> None:
         link = self._open.pop((address, server_name)).link
         self._over.add(link)
         self._closing.start(self._close_later(link), name="close-channel")
@@ -96,14 +96,14 @@ class _Channels:
 
 
 class _Caller:
-    """Who calls processes of ours; without `credentials` neither end proves who it is."""
+    """A caller of our own processes; without `credentials` neither end is authenticated."""
 
     def __init__(self, credentials: Credentials | None) -> None:
         self._channels = _Channels(credentials)
 
     @property
     def credentials(self) -> Credentials | None:
-        """By which it proves who it is."""
+        """Return its certificate."""
         return self._channels.credentials
 
     @credentials.setter
@@ -117,39 +117,39 @@ class _Caller:
     async def _answer(
         self, address: str, server_name: str, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]"
     ) -> T:
-        """What the call returns that `make` begins on a channel; AioRpcError where it fails.
+        """Await the call that `make` starts on a channel; AioRpcError if it fails.
 
-        An abandoned call would never be collected: grpc#43462.
+        The call is always cancelled, because gRPC never collects an abandoned one: grpc#43462.
         """
         link = self._channels.get(address, server_name)
         call = make(link)
         try:
             return await call
         except grpc.aio.AioRpcError:
-            self._channels.failed(address, server_name, link)
+            self._channels.note_failure(address, server_name, link)
             raise
         finally:
             call.cancel()
 
 
 class Shards(_Caller):
-    """Calls to shards; one channel each, closed when it is not used any more."""
+    """Calls to shards; one channel each, closed when idle."""
 
     def __init__(self, credentials: Credentials | None = None) -> None:
         super().__init__(credentials)
         self._used: dict[tuple[str, str], float] = {}  # monotonic seconds
 
     async def status(self, address: Address) -> ShardStatus | None:
-        """The shard's word with each device, or None where it cannot be had."""
+        """Query the shard's status with all its devices; None if it does not answer."""
         request = StatusRequest(devices=True)
         return await self._call(address, lambda link: ShardStub(link).Status(request, timeout=TIMEOUT))
 
     async def assign(self, address: Address, assignment: Assignment) -> AssignResponse | None:
-        """Give the shard at `address` its assignment; None where it cannot be reached."""
+        """Send the shard at `address` its assignment; None if it cannot be reached."""
         return await self._call(address, lambda link: ShardStub(link).Assign(assignment, timeout=CALL_SECONDS))
 
     async def close_idle(self) -> None:
-        """Close the channels to shards that are gone."""
+        """Close idle channels."""
         now = time.monotonic()
         idle = [key for key, used in self._used.items() if now - used > IDLE]
         for key in idle:
@@ -157,7 +157,7 @@ class Shards(_Caller):
         await self._channels.close(idle)
 
     async def forget(self, address: Address) -> None:
-        """Close the channel to a shard that is gone."""
+        """Close the channel to a deleted shard."""
         key = self._key(address)
         if self._used.pop(key, None) is not None:
             await self._channels.close([key])
@@ -183,49 +183,51 @@ class Shards(_Caller):
 
 
 class Hub(_Caller):
-    """What the hub is told about fleets; an unchanged roster is repeated only now and then."""
+    """Reports to a hub; an unchanged roster is repeated only every ROSTER_PERIOD."""
 
     def __init__(self, address: str, credentials: Credentials | None = None) -> None:
-        """`address` is the host:port of its control port."""
+        """Use `address`, the host:port of its control port."""
         super().__init__(credentials)
         self.address = address
-        self.epochs: Mapping[str, int] = {}  # of the rosters that it has, by fleet, as it said last
-        self._found = ""
+        self.epochs: Mapping[str, int] = {}  # epochs of the hub's rosters by fleet, as last reported
+        self._ip_address = ""
         self._by_name = False
-        self._told: dict[str, tuple[FleetRoster, float, FleetLedger | None]] = {}  # fleet → roster, monotonic seconds
+        self._reported: dict[
+            str, tuple[FleetRoster, float, FleetLedger | None]
+        ] = {}  # fleet → roster, monotonic seconds
 
-    def found_at(self, address: str) -> None:
-        """Try `address`, too, and first: nobody has to resolve a name for it. "": there is none."""
-        self._found = address
+    def set_address(self, address: str) -> None:
+        """Try `address`, with an IP address, first, which needs no name resolution; "" if it is unknown."""
+        self._ip_address = address
 
     async def set(self, roster: FleetRoster) -> FleetLedger | None:
-        """Tell which devices of a fleet ought to be watched; returns what the hub knew of the fleet when it was told.
+        """Report all declared devices of a fleet; return the hub's ledger of the fleet as of its latest report.
 
-        UnavailableError where it cannot be told.
+        UnavailableError if the hub cannot be reached.
         """
-        told, when, ledger = self._told.get(roster.fleet, (None, 0.0, None))
-        if (told is roster or told == roster) and time.monotonic() - when < ROSTER_PERIOD:
+        reported, when, ledger = self._reported.get(roster.fleet, (None, 0.0, None))
+        if (reported is roster or reported == roster) and time.monotonic() - when < ROSTER_PERIOD:
             return ledger
-        self._told.pop(roster.fleet, None)
+        self._reported.pop(roster.fleet, None)
         response = await self._call(lambda link: RosterStub(link).Set(roster, timeout=TIMEOUT))
         ledger = response.ledger if response.HasField("ledger") else None
-        self._told[roster.fleet] = (roster, time.monotonic(), ledger)
+        self._reported[roster.fleet] = (roster, time.monotonic(), ledger)
         return ledger
 
-    async def tell_scaling(self, scaling: FleetScaling) -> None:
-        """Tell how busy a fleet is; UnavailableError where it cannot be told."""
+    async def report_scaling(self, scaling: FleetScaling) -> None:
+        """Report a fleet's load; UnavailableError if the hub cannot be reached."""
         await self._call(lambda link: RosterStub(link).TellScaling(scaling, timeout=TIMEOUT))
 
     async def retain(self, fleets: Sequence[str]) -> None:
-        """Make the hub forget every other fleet; UnavailableError where it cannot be told."""
-        for fleet in set(self._told) - set(fleets):
-            del self._told[fleet]
+        """Make the hub forget all other fleets; UnavailableError if it cannot be reached."""
+        for fleet in set(self._reported) - set(fleets):
+            del self._reported[fleet]
         request = RetainRequest(fleets=fleets)
         response = await self._call(lambda link: RosterStub(link).Retain(request, timeout=TIMEOUT))
         self.epochs = dict(response.epochs)
 
-    async def answers(self) -> bool:
-        """Whether the hub is there and serves."""
+    async def is_serving(self) -> bool:
+        """True if the hub answers and serves."""
         request = health_pb2.HealthCheckRequest()
         try:
             answer = await self._call(lambda link: health_pb2_grpc.HealthStub(link).Check(request, timeout=TIMEOUT))
@@ -234,10 +236,10 @@ class Hub(_Caller):
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _call(self, make: "Callable[[grpc.aio.Channel], grpc.aio.UnaryUnaryCall[Any, T]]") -> T:
-        address = self._found if self._found and not self._by_name else self.address
+        address = self._ip_address if self._ip_address and not self._by_name else self.address
         try:
             return await self._answer(address, SERVER_NAMES[Role.HUB], make)
         except grpc.aio.AioRpcError as error:
             self._by_name = not self._by_name
-            sentence = f"hub {self.address} cannot be told the roster: {error.code().name}"
+            sentence = f"hub {self.address} cannot be reached ({error.code().name})"
             raise UnavailableError(sentence) from error

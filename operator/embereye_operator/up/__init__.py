@@ -1,1 +1,1 @@
-"""`embereye up`: fleets on this machine, and what people see of them while they run."""
+"""`embereye up`: runs fleets on this machine, and shows their state."""

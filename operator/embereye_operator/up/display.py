@@ -1,4 +1,4 @@
-"""What `embereye up` shows: a live table on a terminal, plain lines elsewhere."""
+"""The output of `embereye up`: a live table on a terminal, plain lines elsewhere."""
 
 import contextlib
 import logging
@@ -17,8 +17,8 @@ from rich.text import Text
 from embereye.process.telemetry.logs import visible
 
 logger = logging.getLogger(__name__)
-EVENTS = 12  # that are kept under the tables
-EVENT_ROWS = 6  # of a screen that tables alone would fill
+EVENTS = 12  # events shown below the tables
+EVENT_ROWS = 6  # rows for events on a screen that the tables would fill
 STYLES = {
     "normal": "green",
     "pre-alarm": "yellow",
@@ -33,20 +33,20 @@ STYLES = {
 
 @dataclass(frozen=True)
 class FleetRow:
-    """One fleet as a person asks for it."""
+    """The displayed state of one fleet."""
 
     name: str
     ready: str  # "2/2"
     covered: str  # "4/4"
-    up: bool  # all its shards work under the current manifest
+    up: bool  # all its shards follow the current manifest
     well: bool  # every declared device is covered
     why: str
-    awaiting: bool = False  # it is new, and its devices still have time to say their first word
+    awaiting: bool = False  # it is new, and its devices may still send their first data
 
 
 @dataclass(frozen=True)
 class ZoneRow:
-    """One zone as a person asks for it."""
+    """The displayed state of one zone."""
 
     name: str
     state: str
@@ -55,40 +55,40 @@ class ZoneRow:
 
 
 class Display(Protocol):
-    """Where `embereye up` tells what happens."""
+    """The output of `embereye up`."""
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Tell one thing that happened."""
+        """Print an event."""
         ...
 
-    def keep(self, text: str) -> None:
-        """Tell what somebody needs later, and leave it in sight."""
+    def pin(self, text: str) -> None:
+        """Print a line that stays visible, because somebody needs it later."""
         ...
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
-        """Show how things stand."""
+        """Show the present state."""
         ...
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
 
 class _Output:
-    """A stream that ends nobody who writes to it: what it does not take is lost, which is logged once."""
+    """A stream whose errors do not end its writer: what cannot be written is lost, which is logged once."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._told = False
+        self._logged = False
 
     def write(self, text: str) -> int:
-        """Write `text`, where it is taken."""
+        """Write `text` if possible."""
         with self._losing():
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush what was written, where it is taken."""
+        """Flush the stream if possible."""
         with self._losing():
             self._stream.flush()
 
@@ -100,12 +100,12 @@ class _Output:
         try:
             yield
         except OSError as error:
-            if not self._told:
+            if not self._logged:
                 logger.warning(
-                    "the output cannot be written (%s): what happens is not told there; fleets are watched as before",
+                    "cannot write the output (%s). Events are not shown there, but fleets are watched as before",
                     error.strerror,
                 )
-            self._told = True
+            self._logged = True
 
 
 class Lines:
@@ -117,49 +117,49 @@ class Lines:
         self._last: dict[str, tuple[str, ...]] = {}
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Print one line with the local time."""
+        """Print a line with the local time."""
         self._console.print(Text(_now(text), style=style))
 
-    def keep(self, text: str) -> None:
-        """Print one line: they all stay."""
+    def pin(self, text: str) -> None:
+        """Print a line: all lines stay."""
         self.say(text)
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
-        """Print what changed since the last call."""
+        """Print the changes since the last call."""
         for fleet in fleets:
             if fleet.name not in self._last and (fleet.awaiting or not fleet.up):
-                continue  # it is only starting
+                continue  # it is still starting
             if self._last.get(fleet.name) != (fleet.ready, fleet.covered):
                 self._last[fleet.name] = (fleet.ready, fleet.covered)
                 why = "" if fleet.well else f": {fleet.why}"
                 self.say(f"{fleet.name}: {fleet.ready} shards ready, {fleet.covered} devices covered{why}")
 
     def close(self) -> None:
-        """Nothing to restore."""
+        """Do nothing: there is nothing to restore."""
 
 
 def _now(text: str) -> str:
-    """A line, with the local time."""
+    """Return a line with the local time."""
     return f"{time.strftime('%H:%M:%S')}  {visible(text)}"
 
 
 def is_steerable(stream: TextIO) -> bool:
-    """Whether `stream` is a terminal on which a table can stay in place: one that is dumb would show it at the end."""
+    """True if `stream` is a terminal that can redraw a table in place; a dumb one cannot."""
     return stream.isatty() and not Console(file=stream).is_dumb_terminal
 
 
 class _Screen:
-    """As much as a terminal has room for: events from the newest back, since rich alone would cut just these off."""
+    """The part of the output that fits on a terminal: the newest events, which rich alone would cut off."""
 
     def __init__(self, header: Sequence[str]) -> None:
-        # Replaced, never changed: rich draws from a thread of its own.
+        # Replaced, never changed: rich draws from another thread.
         self.header = tuple(Text(line, style="bold") for line in header)
         self.events: tuple[Text, ...] = ()
         self.tables: tuple[Table, ...] = ()
 
     @property
     def whole(self) -> Group:
-        """All of it, however long."""
+        """Return the complete output, of any length."""
         return Group(self._above, *self.events)
 
     @property
@@ -185,7 +185,7 @@ class _Screen:
 
 
 class LiveTable:
-    """A table that stays in place, with the latest events under it."""
+    """A table that stays in place, with the latest events below it."""
 
     def __init__(self, header: Sequence[str]) -> None:
         self._screen = _Screen(header)
@@ -194,11 +194,11 @@ class LiveTable:
         self._live.start()
 
     def say(self, text: str, *, style: str = "") -> None:
-        """Add one event under the table."""
+        """Add an event below the table."""
         self._screen.events = (*self._screen.events, Text(_now(text), style=style))[-EVENTS:]
 
-    def keep(self, text: str) -> None:
-        """Add one line above the tables: events would push it away."""
+    def pin(self, text: str) -> None:
+        """Add a line above the tables, where no event displaces it."""
         self._screen.header = (*self._screen.header, Text(_now(text)))
 
     def show(self, fleets: Sequence[FleetRow], zones: Sequence[ZoneRow]) -> None:
@@ -214,6 +214,6 @@ class LiveTable:
         self._screen.tables = (table, states)
 
     def close(self) -> None:
-        """Leave the last table on the screen, with all its events."""
+        """Leave the last table with all its events on the screen."""
         self._live.update(self._screen.whole)
         self._live.stop()

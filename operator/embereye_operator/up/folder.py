@@ -1,4 +1,4 @@
-"""The files that `embereye up` is given: manifests of fleets, and a folder of its own."""
+"""The files of `embereye up`: manifests of fleets, and its data folder."""
 
 import contextlib
 import fcntl
@@ -16,15 +16,16 @@ from embereye_operator.api.documents import DocumentError, read_document, read_d
 from embereye_operator.api.fleets import Fleet, parse_config_map, parse_fleet, read_devices
 from embereye_operator.runtime.local.runtime import identified
 
-FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")  # that we make
-HELD = b"held\n"  # what the lock says until whoever holds it lets go of it
+# Created by `embereye up`.
+FOLDERS = ("config", "fleets", "hub", "identity", "logs", "objects", "scaling", "shards", "volumes")
+LOCKED = b"held\n"  # content of the lock while a process has it
 Version = tuple[int, int, int, int] | None
 
 
 def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
-    """The fleets in these files by key, with the devices of those ConfigMaps in the files that they name.
+    """Read the fleets in these files by key, with the devices of the ConfigMaps that they name.
 
-    UserError names the file, the field and the remedy.
+    UserError has the file, the field and the remedy.
     """
     fleets: dict[str, tuple[Path, Fleet]] = {}
     maps: dict[tuple[str, str], dict[str, str]] = {}
@@ -34,69 +35,69 @@ def load_fleets(paths: Sequence[Path]) -> dict[str, Fleet]:
                 if manifest.get("kind") == "ConfigMap":
                     name, data = parse_config_map(manifest)
                     if name in maps:
-                        raise UserError(f"ConfigMap {'/'.join(name)} is declared twice: leave one out")
+                        raise UserError(f"ConfigMap {'/'.join(name)} is declared twice: remove one")
                     maps[name] = data
                     continue
                 fleet = identified(parse_fleet(manifest), 1)
                 if fleet.key in fleets:
-                    raise UserError(f"{fleet.key} is declared twice: give one another name, or leave one out")
+                    raise UserError(f"{fleet.key} is declared twice: rename or remove one")
             except UserError as error:
                 raise UserError(f"{path}: {error}") from error
             fleets[fleet.key] = path, fleet
     if paths and not fleets:
-        raise UserError(f"{paths[0]} holds no fleet: it should hold a SensorFleet or a CameraFleet")
+        raise UserError(f"{paths[0]}: contains no fleet. Add a SensorFleet or a CameraFleet")
     return {key: _with_listed(path, fleet, maps) for key, (path, fleet) in fleets.items()}
 
 
 def _manifests(path: Path) -> Iterable[dict[str, Any]]:
-    """The manifests in a file; UserError."""
+    """Read the manifests in a file; UserError if it is unreadable or malformed."""
     try:
         documents = read_documents(path.read_bytes())
     except FileNotFoundError as error:
-        raise UserError(f"{path} does not exist") from error
+        raise UserError(f"{path}: does not exist") from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     except DocumentError as error:
         raise UserError(f"{path}: {error}") from error
     manifests = [document for document in documents if document is not None]
     if not manifests:
-        raise UserError(f"{path} holds no manifest: it should hold a SensorFleet or a CameraFleet")
+        raise UserError(f"{path}: contains no manifest. Add a SensorFleet or a CameraFleet")
     for manifest in manifests:
         if not isinstance(manifest, dict):
             many = isinstance(manifest, list)
-            held = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
-            raise UserError(f"{path} holds {held} where a SensorFleet or a CameraFleet should stand")
+            content = "text" if isinstance(manifest, str) else "a list" if many else "a single value"
+            raise UserError(f"{path}: contains {content} instead of a SensorFleet or a CameraFleet")
     return manifests
 
 
 def _with_listed(path: Path, fleet: Fleet, maps: Mapping[tuple[str, str], Mapping[str, str]]) -> Fleet:
-    """`fleet` with the devices that ConfigMaps list as its own; UserError where one is missing or wrong."""
+    """Return `fleet` with the devices in its ConfigMaps; UserError if one is missing or malformed."""
     if not fleet.devices_from:
         return fleet
     near = {name: data for (namespace, name), data in maps.items() if namespace == fleet.namespace}
     devices, wrong = read_devices(fleet, near)
     if wrong:
-        lacking = any(reference.config_map_ref.name not in near for reference in fleet.devices_from)
-        remedy = ": give its manifest, too, in this file or another" if lacking else ""
+        missing = any(reference.config_map_ref.name not in near for reference in fleet.devices_from)
+        remedy = ": add its manifest to this file or another" if missing else ""
         raise UserError(f"{path}: {fleet.key}: {'; '.join(wrong)}{remedy}")
     spec: Any = fleet.spec
     return replace(fleet, spec=replace(spec, **{fleet.kind: tuple(devices), f"{fleet.kind}_from": ()}))
 
 
 def versions(paths: Iterable[Path]) -> list[Version]:
-    """What is another one once a file was saved, or a link to it leads to another; None where there is no file."""
+    """Return values that change when a file is saved or replaced, also through a link; None for a missing file."""
     return [_version(path) for path in paths]
 
 
 def _version(path: Path) -> Version:
     with contextlib.suppress(OSError):
-        found = path.stat()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        status = path.stat()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
     return None
 
 
 def load_webhooks(path: Path) -> object:
-    """The webhooks that a YAML or JSON file declares, as `embereye hub --webhooks` has them; UserError."""
+    """Read the webhooks in a YAML or JSON file for `embereye hub --webhooks`; UserError."""
     try:
         document = read_document(path.read_bytes())
         parse_webhooks(document)
@@ -109,34 +110,34 @@ def load_webhooks(path: Path) -> object:
 
 @contextlib.contextmanager
 def locked(data: Path) -> Iterator[bool]:
-    """Hold the data folder for this process alone, and what this process writes from now on for its user alone.
+    """Lock the data folder for this process, and restrict new files to this user.
 
-    The block is told whether whoever held it before was killed, so that what it had started may still be ending.
-    UserError where another process holds it, it is somebody else's, or it cannot be written; so it is for what the
-    block finds in it that is of no use to this user, as a run by another one left it.
+    The block receives True if the previous process was killed, so that processes it started may still be ending.
+    UserError if another process has the lock, or if the folder belongs to somebody else or cannot be written. OSErrors
+    of the block about files in the folder also become UserErrors, for example files of another user's run.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
         _close_to_others(data)
         lock = (data / "lock").open("a+b", buffering=0)
     except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"--data {data} is not a folder: choose another") from error
+        raise UserError(f"--data {data}: not a folder. Choose another") from error
     except OSError as error:
-        raise UserError(f"--data {data} cannot be written: {error.strerror}") from error
+        raise UserError(f"--data {data}: cannot be written ({error.strerror})") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UserError(f"{data} is in use by another `embereye up`: stop it or choose another --data") from error
         before = os.umask(0o077)
-        killed = _replace(lock, HELD)
+        killed = _replace(lock, LOCKED)
         try:
             yield killed
         except OSError as error:
             if not isinstance(error.filename, str) or not Path(error.filename).resolve().is_relative_to(data.resolve()):
                 raise
-            remedy = "have it belong to you, or " if isinstance(error, PermissionError) else ""
-            sentence = f"{error.filename} cannot be used: {error.strerror}: {remedy}choose another --data"
+            remedy = "make yourself its owner, or " if isinstance(error, PermissionError) else ""
+            sentence = f"{error.filename}: cannot be used ({error.strerror}): {remedy}choose another --data"
             raise UserError(sentence) from error
         finally:
             os.umask(before)
@@ -144,21 +145,22 @@ def locked(data: Path) -> Iterator[bool]:
 
 
 def _replace(lock: FileIO, text: bytes) -> bool:
-    """Have `text` be all that the file says, where the disk has room; returns whether it said anything."""
-    said = os.fstat(lock.fileno()).st_size > 0
+    """Replace the file's content by `text` if there is space; return True if it had any content."""
+    had_content = os.fstat(lock.fileno()).st_size > 0
     with contextlib.suppress(OSError):
         lock.truncate(0)
         lock.write(text)
-    return said
+    return had_content
 
 
 def _close_to_others(data: Path) -> None:
-    """Let other users of this machine read nothing of what is below the folder; UserError where it is one of theirs.
+    """Forbid other users of this machine to read the folder's content; UserError if it belongs to one of them.
 
-    Pictures, recordings, cameras' passwords and digests of tokens are there. At its top is the list of metrics, which a
+    It contains pictures, recordings, camera passwords and digests of tokens. The list of metrics at its top stays
+    readable, because a Prometheus of another user reads it.
     Prometheus of another user reads.
     """
     if os.geteuid() and data.stat().st_uid not in {0, os.geteuid()}:
-        raise UserError(f"--data {data} belongs to another user, who could put anything there: choose another folder")
-    if (data / "hub" / "admin-token").exists():  # written by us before, maybe by an earlier version
+        raise UserError(f"--data {data}: belongs to another user, who could change its files. Choose another folder")
+    if (data / "hub" / "admin-token").exists():  # written by an earlier run, maybe of an earlier version
         restrict([data / name for name in FOLDERS], 0o077)

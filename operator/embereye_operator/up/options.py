@@ -1,4 +1,4 @@
-"""What `embereye up` is asked for, and what of it cannot be done, as `embereye service install` wants to know, too."""
+"""The options of `embereye up`, and checks that `embereye service install` shares."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -13,111 +13,118 @@ from embereye_operator.runtime.local.identities import AUTHORITY
 from embereye_operator.runtime.local.runtime import HOST, Reach, listen_ports, simulated_cameras
 
 SIMULATE = "embereye.dev/simulate"
-DEFAULT_HUB = f"{HOST}:50052"  # that commands ask, …
+DEFAULT_HUB = f"{HOST}:50052"  # default hub of commands, …
 DEFAULT_CONSOLE = f"http://{HOST}:8080/"
-OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and the token that they show it, without being told
+OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and their default token
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpOptions:
-    """What `embereye up` is asked for."""
+    """The options of `embereye up`."""
 
     manifests: Sequence[Path]
     data: Path  # folder of history, spools and logs
-    seconds: float | None = None  # from when all is ready on, after which it stops by itself
-    json: bool = False  # say where everything listens as one JSON object
+    seconds: float | None = None  # run time after everything is ready; None: until stopped
+    json: bool = False  # print all addresses as one JSON object
     simulate: bool = True  # start simulators for fleets that ask for them
     console_port: int = 8080
     hub_port: int = 50052
     metrics_port: int = 0  # 0: a free one
-    log_here: bool = False  # hub and shards log to this process's own standard error, not to files
+    log_here: bool = False  # hub and shards log to standard error instead of files
     reach: Reach = field(default_factory=Reach)
-    webhooks: object = None  # what `embereye hub --webhooks` reads; None: there are none
-    allowed_hosts: Sequence[str] = ()  # names that browsers may call the console by
-    certificate_life: float = LIFE.total_seconds()  # of those by which its processes know each other
+    webhooks: object = None  # content for `embereye hub --webhooks`; None: no webhooks
+    allowed_hosts: Sequence[str] = ()  # host names of the console that browsers may use
+    certificate_life: float = LIFE.total_seconds()  # seconds; lifetime of the processes' certificates
 
     @property
     def hub(self) -> str:
-        """The hub's gRPC port as this machine calls it."""
+        """Return the hub's gRPC address for this machine."""
         return f"{bracketed(self.reach.inside)}:{self.hub_port}"
 
     @property
     def console(self) -> str:
-        """The address of the console that people are told."""
+        """Return the console's URL for people."""
         return f"http{'s' * self.reach.is_outer}://{bracketed(self.reach.advertised)}:{self.console_port}/"
 
     @property
     def token_file(self) -> Path:
-        """Where the admin's token is."""
+        """Return the file with the admin's token."""
         return self.data / "hub" / "admin-token"
 
-    def simulates(self, fleet: Fleet) -> bool:
-        """Whether the fleet's devices are played."""
+    def is_simulated(self, fleet: Fleet) -> bool:
+        """True if the fleet's devices are simulated."""
         return self.simulate and fleet.annotations.get(SIMULATE) == "true"
 
     def ports(self, fleet: Fleet) -> dict[int, str]:
-        """The ports that `fleet` has listened on here, and what for."""
+        """Return the ports that `fleet` needs on this machine, and their purpose."""
         wanted = {port: f"spec.listen.{name}" for name, port in listen_ports(fleet).items()}
-        if self.simulates(fleet):
+        if self.is_simulated(fleet):
             wanted |= dict.fromkeys(simulated_cameras(fleet), "simulated cameras")
         return wanted
 
     def command(self, *words: str) -> str:
-        """`embereye WORDS`, with what it needs to find this hub."""
-        found = ["embereye", *words]
+        """Return `embereye WORDS` with the options to find this hub."""
+        words_and_options = ["embereye", *words]
         if self.hub != DEFAULT_HUB:
-            found += ["--hub", self.hub]
+            words_and_options += ["--hub", self.hub]
         if self.token_file != OWN_TOKEN_FILE:
-            found += ["--token", f"@{self.token_file}"]
+            words_and_options += ["--token", f"@{self.token_file}"]
         if self.reach.is_outer:
-            found += ["--ca", str(self.data / "identity" / AUTHORITY / "ca.crt"), "--server-name", "localhost"]
-        return shlex.join(found)
+            words_and_options += [
+                "--ca",
+                str(self.data / "identity" / AUTHORITY / "ca.crt"),
+                "--server-name",
+                "localhost",
+            ]
+        return shlex.join(words_and_options)
 
     def link_command(self) -> str:
-        """The command that prints an address of the console which signs one browser in."""
+        """Return the command that prints a console URL which signs one browser in."""
         console = ("--console", self.console) if self.console != DEFAULT_CONSOLE else ()
         return self.command("access", "link", *console)
 
 
 @dataclass(frozen=True)
 class WantedPort:
-    """Who wants a port."""
+    """The reason why a port is needed."""
 
-    what: str
+    purpose: str
     remedy: str
-    host: str  # where it is listened on
+    host: str  # address to listen on
 
 
 def check_access(options: UpOptions, fleets: Iterable[Fleet]) -> None:
-    """UserError where others would be listened to unasked: on loopback nobody has to say who may speak."""
+    """Raise UserError if other machines could send data without access rules; on loopback none are needed."""
     if not options.reach.is_outer:
         return
     for fleet in fleets:
         if fleet.spec.access is None:
             raise UserError(
-                f"{fleet.key} does not say which devices it listens to, and --listen lets in everybody who reaches "
-                "this machine: say spec.access with networks or tokensRef, or open: true"
+                f"{fleet.key}: spec.access is not set, and with --listen any machine could send data: "
+                "set spec.access with networks or tokensRef, or with open: true"
             )
 
 
 def wanted_ports(options: UpOptions, fleets: Iterable[Fleet]) -> dict[int, WantedPort]:
-    """Who wants which port; UserError where two want one, which both would listen on without a word."""
+    """Return all needed ports; UserError if two purposes share one, which the system would silently allow."""
     host = options.reach.listen
     wanted: dict[int, WantedPort] = {}
-    for port, what, option, where in (
+    for port, purpose, option, address in (
         (options.hub_port, "the hub", "--hub-port", host),
         (options.console_port, "the console", "--console-port", host),
         (options.metrics_port, "metrics", "--metrics-port", HOST),
     ):
         if port in wanted:
-            raise UserError(f"port {port} is wanted by {what} and by {wanted[port].what}: choose another with {option}")
+            raise UserError(
+                f"port {port} is wanted by {purpose} and by {wanted[port].purpose}: choose another with {option}"
+            )
         if port:
-            wanted[port] = WantedPort(what, f"choose another with {option}", where)
+            wanted[port] = WantedPort(purpose, f"choose another with {option}", address)
     for fleet in fleets:
         for port, name in options.ports(fleet).items():
-            what = f"{fleet.key} ({name})"
+            purpose = f"{fleet.key} ({name})"
             if port in wanted:
-                sentence = f"port {port} is wanted by {what} and by {wanted[port].what}: give one of them another"
+                sentence = f"port {port} is wanted by {purpose} and by {wanted[port].purpose}: change one of them"
                 raise UserError(sentence)
-            wanted[port] = WantedPort(what, "stop what listens there or change the manifest", host)
+            wanted[port] = WantedPort(purpose, "stop the program that listens there, or change the manifest", host)
     return wanted

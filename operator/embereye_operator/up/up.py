@@ -1,4 +1,9 @@
-"""Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods."""
+"""Run fleets on this machine: the manifests and decisions of a cluster, with local processes instead of pods.
+
+`Up.run` starts the hub, then reconciles each fleet periodically with a `LocalRuntime`, whose shards are processes.
+Other tasks follow the manifests' files, the hub's alarm feed and the zones' states for the display. At the end
+simulators stop first, then shards, then the hub, so that no evidence is lost.
+"""
 
 import asyncio
 import contextlib
@@ -59,55 +64,55 @@ from embereye_operator.runtime.local.runtime import (
 from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
 from embereye_operator.up.folder import load_fleets, versions
 from embereye_operator.up.options import UpOptions, check_access, wanted_ports
-from embereye_operator.up.watchdog import keep_watchdog
+from embereye_operator.up.watchdog import notify_watchdog
 
 logger = logging.getLogger(__name__)
 SIMULATE_FIRE = "embereye.dev/simulate-fire"
-RECONCILE_SECONDS = 1.0  # between looks at a fleet nobody touched
-UNSETTLED_SECONDS = 0.1  # between looks at a fleet that is on its way
-FILES_SECONDS = 0.25  # between looks at the manifests
+RECONCILE_SECONDS = 1.0  # between passes over an unchanged fleet
+CHANGING_SECONDS = 0.1  # between passes over a fleet with changes in progress
+FILES_SECONDS = 0.25  # between checks of the manifests
 TARGETS = "prometheus-targets.json"
-ENDING_SECONDS = 20.0  # for what a killed run left behind to end
-READY_SECONDS = 30.0  # for the hub to answer
-START_SECONDS = 120.0  # at least, for all to be ready where it is to stop by itself
-HUB_TRIES = 3  # of a hub that says why it ends, before `embereye up` says so and ends
-FIRST_WORD_SECONDS = 2.0  # past its deadline, in which a device of a new fleet is awaited and not called dark
-UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # of the disk: no fault of ours
-MAKE_ROOM = "make room on its disk, or let it be written; until then nothing about fleets can be changed"
+ENDING_SECONDS = 20.0  # time for processes of a killed run to end
+READY_SECONDS = 30.0  # time for the hub to answer
+START_SECONDS = 120.0  # least time for everything to become ready, if the run time is limited
+HUB_TRIES = 3  # starts of a hub that reports why it ends, before `embereye up` gives up with that reason
+FIRST_WORD_SECONDS = 2.0  # time after the deadline in which a new fleet's device is awaited instead of dark
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO}  # errors of the disk
+MAKE_ROOM = "free space on its disk, or make it writable; until then fleets cannot change"
 
 
 def target(job: str, address: str, **labels: str) -> dict[str, Any]:
-    """One entry of a Prometheus target file."""
+    """Build an entry of a Prometheus target file."""
     return {"targets": [address], "labels": {"job": job, **labels}}
 
 
 @dataclass
 class FleetState:
-    """A fleet and how its last reconcile went."""
+    """A fleet and the history of its passes."""
 
     fleet: Fleet
     failing: str = ""
     memory: FleetMemory = field(default_factory=FleetMemory)
     backoff: Backoff = field(default_factory=lambda: Backoff(floor=0.2, cap=5.0))
     due: float = 0.0  # monotonic seconds
-    busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by a pass, and by whoever deletes it
-    status: FleetStatus | None = None  # by the latest pass that succeeded
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)  # locked during a pass, and during deletion
+    status: FleetStatus | None = None  # of the latest successful pass
     passes: int = 0
     failures: int = 0
-    seconds: float = 0.0  # of all passes
+    seconds: float = 0.0  # sum over all passes
     latest: float = 0.0  # monotonic seconds of the latest pass that succeeded
-    began: float = 0.0  # monotonic seconds at which its shards were first seen to work
-    greeted: bool = False  # all its devices were covered once
+    began: float = 0.0  # monotonic seconds when all its shards were first ready
+    was_covered: bool = False  # all its devices were covered once
 
-    def awaits(self, now: float, *, up: bool, well: bool, declared: int) -> bool:
-        """Whether it is so new that a device that is not covered may just not have had the time."""
-        self.greeted = self.greeted or well
+    def is_awaiting(self, now: float, *, up: bool, well: bool, declared: int) -> bool:
+        """True if it is so new that its uncovered devices may simply not have sent anything yet."""
+        self.was_covered = self.was_covered or well
         self.began = self.began or (now if up else 0.0)
         patience = self.fleet.spec.deadline / SECOND + FIRST_WORD_SECONDS
-        return up and declared > 0 and not self.greeted and now - self.began <= patience
+        return up and declared > 0 and not self.was_covered and now - self.began <= patience
 
     def report(self) -> FleetReport:
-        """The fleet for its metrics."""
+        """Return the fleet's state for its metrics."""
         fleet, status = self.fleet, self.status
         view = FleetView(fleet, status, status.required_shards) if status else None
         conditions = {entry.type: entry.status == "True" for entry in status.conditions} if status else {}
@@ -118,12 +123,12 @@ class FleetState:
 
 
 class Up:
-    """One `embereye up`: hub, shards and simulators, kept as the manifests say."""
+    """One run of `embereye up`: hub, shards and simulators as the manifests declare them."""
 
     def __init__(self, options: UpOptions, fleets: dict[str, Fleet]) -> None:
         self._options = options
         self._fleets = {key: FleetState(fleet) for key, fleet in fleets.items()}
-        # Its ports, declared and chosen: not all are listened on when another is chosen.
+        # All declared and chosen ports, because not all are open when the next one is chosen.
         self._taken = {options.hub_port, options.console_port, options.metrics_port}
         self._taken.update(*map(options.ports, fleets.values()))
         control, self._hub_metrics_port = free_ports(2, taken=self._taken)
@@ -136,21 +141,21 @@ class Up:
         self._runtime: LocalRuntime
         self._display: Display
         self._zones: Sequence[Zone] = ()
-        self._cursor = 0  # of the newest event that was told
+        self._cursor = 0  # of the newest displayed event
         self._dirty = asyncio.Event()
-        self._listened: set[int] = set()  # ports, by the manifests that were taken last
+        self._listened: set[int] = set()  # ports, of the manifests in force
         self._connected = False
         self._metrics_port = options.metrics_port
         self._token = ""
-        self._targets: str | None = ""  # as they were written last; None: they could not be
+        self._targets: str | None = ""  # as last written; None: writing failed
         self._unstored = Unstored()
-        self._unwritable = False  # whether it was said that the data folder cannot be written
-        self._versions = versions(options.manifests)  # as they were taken, or refused, last
+        self._unwritable = False  # the display says that the data folder cannot be written
+        self._versions = versions(options.manifests)  # as last accepted or rejected
 
     async def run(self, stop: asyncio.Event, *, patient: bool = False) -> int:
-        """Start everything, serve until `stop`, stop everything in the order that loses nothing.
+        """Start everything, run until `stop`, and stop everything in an order that loses no evidence.
 
-        `patient`: ports that are taken may be so by what is still ending, and are waited for.
+        `patient`: wait for ports that processes of the previous run may still use.
         """
         options = self._options
         fleets = [state.fleet for state in self._fleets.values()]
@@ -169,15 +174,15 @@ class Up:
         registry = CollectorRegistry()
         runtime_metrics = RuntimeMetrics(registry, lambda: self._runtime.credentials)
         registry.register(FleetMetrics(lambda: [state.report() for state in self._fleets.values()]))
-        Gauge("embereye_operator_leading", "1 where this operator acts.", registry=registry).set(1)
+        Gauge("embereye_operator_leading", "1 if this replica leads and acts.", registry=registry).set(1)
         pages = await serve_pages(metrics_pages(registry), HOST, options.metrics_port)
         self._metrics_port = pages.sockets[0].getsockname()[1]
         started = time.monotonic()
         self._display = self._make_display()
         try:
             async with Tasks() as tasks:
-                tasks.start(keep_watchdog(), name="keep-watchdog")
-                # How many shards there are to be is decided in the first pass, within minShards and maxShards.
+                tasks.start(notify_watchdog(), name="watchdog")
+                # The first pass decides the number of shards, within minShards and maxShards.
                 self._display.say(f"starting the hub, and shards for {', '.join(self._fleets)}")
                 await self._start_hub()
                 await self._simulate()
@@ -186,7 +191,7 @@ class Up:
                 tasks.start(self._follow_alarms(), name="follow-alarms")
                 tasks.start(self._follow_files(stop), name="follow-files")
                 tasks.start(self._keep_showing(), name="show")
-                tasks.start(self._runtime.identities.keep(), name="keep-identities")
+                tasks.start(self._runtime.identities.renew_periodically(), name="keep-identities")
                 tasks.start(self._runtime.credentials.follow(), name="follow-identity")
                 tasks.start(runtime_metrics.run(), name="event-loop-lag")
                 tasks.start(collect_garbage(), name="collect-garbage")
@@ -221,35 +226,35 @@ class Up:
         return Lines()
 
     async def _await_ports(self, fleets: Sequence[Fleet], stop: asyncio.Event, seconds: float) -> bool:
-        """As `_check_ports`, but a port may be taken for some seconds yet; False where `stop` comes first."""
+        """Check ports as `_check_ports` does, but wait some seconds for occupied ones; False if `stop` comes first."""
         deadline = time.monotonic() + seconds
-        told = False
+        logged = False
         while not stop.is_set():
             try:
                 self._check_ports(fleets)
             except PortTakenError as error:
                 if time.monotonic() >= deadline:
                     raise
-                if not told:
-                    told, port = True, str(error).partition(":")[0]
-                    Lines(sys.stderr).say(f"{port}: the run before this one was killed, and some of it is still ending")
+                if not logged:
+                    logged, port = True, str(error).partition(":")[0]
+                    Lines(sys.stderr).say(f"{port}: the previous run was killed, and some processes are still ending")
                 await first_of(stop.wait(), timeout=0.2)
             else:
                 return True
         return False
 
     def _check_ports(self, fleets: Iterable[Fleet]) -> None:
-        """UserError where two want one port, or somebody else has it."""
+        """Raise UserError if two purposes share one port, or another program uses it."""
         wanted = wanted_ports(self._options, fleets)
-        for port, by in wanted.items():
+        for port, wanted_port in wanted.items():
             if port not in self._listened:
-                check_port(port, by.what, by.remedy, by.host)
+                check_port(port, wanted_port.purpose, wanted_port.remedy, wanted_port.host)
         self._listened = set(wanted)
         self._taken |= self._listened
 
     def _dial_hub(self) -> grpc.aio.Channel:
-        """A channel to the hub; over TLS where others than this machine reach it, too."""
-        with contextlib.suppress(OSError, ValueError):  # that it cannot be read now does not make it another one
+        """Open a channel to the hub; with TLS if other machines can reach it."""
+        with contextlib.suppress(OSError, ValueError):  # on a read error, use the previous token
             self._token = admin_file.read(self._options.token_file)
         tls = ClientTls(self._runtime.identities.authority, server_name="localhost")
         return dial(self._options.hub, tls if self._options.reach.is_outer else None, token=self._token)
@@ -287,7 +292,7 @@ class Up:
                     answer = await AlarmsStub(link).Zones(ZonesRequest(), timeout=1.0)
                 except grpc.aio.AioRpcError as error:
                     hub = self._supervisor["hub"]
-                    why = hub.said.removeprefix("embereye: ")
+                    why = hub.last_line.removeprefix("embereye: ")
                     if why and hub.restarts >= HUB_TRIES:
                         raise UserError(f"the hub cannot be started: {why} (log: {hub.log or 'above'})") from error
                     if time.monotonic() > deadline:
@@ -297,28 +302,28 @@ class Up:
                     await asyncio.sleep(0.1)
                 else:
                     self._cursor = answer.cursor
-                    self._tell_open_alarms(answer.zones)
+                    self._show_open_alarms(answer.zones)
                     return
 
-    def _tell_open_alarms(self, zones: Iterable[Zone]) -> None:
-        """Say which zones are in alarm from an earlier run: what burns there again is not a new alarm."""
-        found = [zone for zone in zones if ZoneState(zone.state) is not ZoneState.NORMAL]
-        for zone in found:
+    def _show_open_alarms(self, zones: Iterable[Zone]) -> None:
+        """Show the zones that are in alarm since an earlier run: fire there is not a new alarm."""
+        alarmed = [zone for zone in zones if ZoneState(zone.state) is not ZoneState.NORMAL]
+        for zone in alarmed:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(zone.since_ns / SECOND))
             state, where = ZoneState(zone.state), f"{zone.namespace}/{zone.name}"
             text = f"{state.word.upper()} {where} since {since}, from an earlier run: {zone.why}"
             self._display.say(text, style="bold white on red" if state is ZoneState.ALARM else "bold")
-        latched = [zone for zone in found if ZoneState(zone.state) is not ZoneState.PRE_ALARM]
+        latched = [zone for zone in alarmed if ZoneState(zone.state) is not ZoneState.PRE_ALARM]
         if latched:
             zone = latched[0]
             steps = ["reset"] if ZoneState(zone.state) is not ZoneState.ALARM else ["ack", "reset"]
             alarms = self._options.command("alarms")
             command = " && ".join(f"{alarms} {step} {zone.namespace}/{zone.name}" for step in steps)
-            self._display.say(f"an alarm stays until somebody resets it: in the console, or with {command}")
+            self._display.say(f"reset the alarm in the console, or with {command}")
 
     async def _reconcile(self, state: FleetState) -> None:
         async with state.busy:
-            if self._fleets.get(state.fleet.key) is state:  # it may have gone meanwhile
+            if self._fleets.get(state.fleet.key) is state:  # it may have been removed meanwhile
                 await self._pass(state)
 
     async def _pass(self, state: FleetState) -> None:
@@ -334,24 +339,24 @@ class Up:
             state.due = time.monotonic() + pause
             reason, remedy = str(error), ""
             if isinstance(error, OSError) and error.errno in UNWRITABLE:
-                reason, remedy = f"--data {self._options.data} cannot be written: {error.strerror}", f": {MAKE_ROOM}"
+                reason, remedy = f"--data {self._options.data} cannot be written ({error.strerror})", f": {MAKE_ROOM}"
             if state.failing != reason:
                 state.failing = reason
                 if not remedy and not isinstance(error, UserError):
-                    logger.exception("%s could not be reconciled", key)
-                self._display.say(f"{key} could not be reconciled: {reason}{remedy}", style="bold red")
+                    logger.exception("%s: cannot be reconciled", key)
+                self._display.say(f"{key}: cannot be reconciled: {reason}{remedy}", style="bold red")
         else:
             if state.failing:
-                self._display.say(f"{key} is reconciled again")
+                self._display.say(f"{key}: is reconciled again")
                 state.failing = ""
             state.backoff.reset()
             state.status, state.latest = outcome.status, time.monotonic()
-            state.due = state.latest + (RECONCILE_SECONDS if outcome.settled else UNSETTLED_SECONDS)
+            state.due = state.latest + (RECONCILE_SECONDS if outcome.complete else CHANGING_SECONDS)
         finally:
             state.seconds += time.monotonic() - started
 
     def _current(self, fleet: Fleet) -> Fleet:
-        """The fleet as an API server would hold it: with its status, and scaled."""
+        """Return the fleet as an API server would store it: with its status, and scaled."""
         status = self._runtime.statuses.get(fleet.key, {})
         manifest = {**fleet.manifest, "status": status}
         shards = self._runtime.scales.get(fleet.key)
@@ -362,17 +367,17 @@ class Up:
 
     async def _reconcile_due(self, now: float) -> None:
         await asyncio.gather(*(self._reconcile(state) for state in self._fleets.values() if state.due <= now))
-        with contextlib.suppress(UnavailableError):  # a hub that restarts is told at the next look
+        with contextlib.suppress(UnavailableError):  # a restarting hub gets it in the next round
             await self._runtime.retain(list(self._fleets))
-        self._tell_disk(self._runtime.write_statuses())
+        self._show_disk_state(self._runtime.write_statuses())
 
-    def _tell_disk(self, unwritable: str) -> None:
-        """Say once that the data folder cannot be written, and why, and once that it can be again."""
+    def _show_disk_state(self, unwritable: str) -> None:
+        """Show once that and why the data folder cannot be written, and once that it can be again."""
         if bool(unwritable) == self._unwritable:
             return
         self._unwritable, data = bool(unwritable), self._options.data
         if unwritable:
-            self._display.say(f"--data {data} cannot be written: {unwritable}: {MAKE_ROOM}", style="bold red")
+            self._display.say(f"--data {data} cannot be written ({unwritable}): {MAKE_ROOM}", style="bold red")
         else:
             self._display.say(f"--data {data} can be written again")
 
@@ -389,18 +394,18 @@ class Up:
                     state.due = 0.0
 
     def _write_targets(self) -> None:
-        """Say where metrics are, in the form of Prometheus' file_sd_configs, with the labels of a cluster."""
+        """Write the addresses of metrics for Prometheus' file_sd_configs, with the labels of a cluster."""
         data = self._options.data
-        found = [
+        targets = [
             target("embereye-operator", f"{HOST}:{self._metrics_port}"),
             target("embereye-hub", f"{HOST}:{self._hub_metrics_port}"),
         ]
         for state in self._fleets.values():
             fleet = state.fleet
-            for shard, where in self._runtime.endpoints(fleet)["shards"].items():
+            for shard, addresses in self._runtime.endpoints(fleet)["shards"].items():
                 labels = {"namespace": fleet.namespace, "kind": fleet.kind, "fleet": fleet.name, "shard": shard}
-                found.append(target("embereye-shard", where["metrics"].split("/")[2], **labels))
-        text = json.dumps(found, indent=1)
+                targets.append(target("embereye-shard", addresses["metrics"].split("/")[2], **labels))
+                text = json.dumps(targets, indent=1)
         if text == self._targets:
             return
         try:
@@ -408,13 +413,13 @@ class Up:
             (data / TARGETS).chmod(0o644)  # Prometheus may be another user
         except OSError as error:
             if self._targets is not None:
-                logger.warning("%s: where metrics are is not told: %s", data, error)
+                logger.warning("%s: cannot write the list of metrics: %s", data, error)
             self._targets = None
         else:
             self._targets = text
 
     async def _until_ready(self, stop: asyncio.Event, seconds: float | None) -> bool:
-        """Wait until all works or `stop` is set; False where neither was so within `seconds`, None: without end."""
+        """Wait until everything works or `stop` is set; False after `seconds` without either, None: no limit."""
         began = time.monotonic()
         while not stop.is_set() and not all(row.up for row in self._fleet_rows()):
             if seconds is not None and time.monotonic() - began > seconds:
@@ -423,7 +428,7 @@ class Up:
         return True
 
     async def _sign_in_link(self) -> str:
-        """An address of the console that signs whoever runs this in, once."""
+        """Return a console URL that signs this user in, once."""
         try:
             name = getpass.getuser()
         except (KeyError, OSError):  # the system has no name for this user
@@ -431,10 +436,10 @@ class Up:
         request = CreateLinkRequest(name=name if NAME.fullmatch(name) else ADMIN)
         try:
             async with self._dial_hub() as link:
-                made = await AccessStub(link).CreateLink(request, timeout=5.0)
+                created = await AccessStub(link).CreateLink(request, timeout=5.0)
         except grpc.aio.AioRpcError:
-            return self._options.console  # the hub is being started again; `embereye access link` makes another
-        return self._options.console.rstrip("/") + made.path
+            return self._options.console  # the hub is restarting; `embereye access link` prints a link later
+        return self._options.console.rstrip("/") + created.path
 
     def _announce(self, seconds: float, link: str) -> None:
         endpoints: dict[str, Any] = {
@@ -454,18 +459,18 @@ class Up:
             f"ready after {seconds:.1f} s: console {self._options.console}, hub gRPC {endpoints['hub']}", style="bold"
         )
         if self._options.log_here:
-            # A service's log is kept, and sent elsewhere: whoever may read it is not an admin for that.
+            # A service's log is stored and forwarded, and its readers must not become admins.
             self._display.say(f"sign in by a link: {self._options.link_command()}")
         else:
-            self._display.keep(f"sign in, once, within the hour: {link}")
-        for key, listens in endpoints["fleets"].items():
-            where = ", ".join(f"{name} {address}" for name, address in listens["service"].items())
-            self._display.say(f"{key}: {where or 'its shards dial its cameras'}")
+            self._display.pin(f"sign in, once, within the hour: {link}")
+        for key, addresses in endpoints["fleets"].items():
+            ports = ", ".join(f"{name} {address}" for name, address in addresses["service"].items())
+            self._display.say(f"{key}: {ports or 'its shards dial its cameras'}")
 
     async def _simulate(self) -> None:
         wanted: dict[str, ProcessSpec] = {}
         for state in self._fleets.values():
-            if self._options.simulates(state.fleet):
+            if self._options.is_simulated(state.fleet):
                 fire = state.fleet.annotations.get(SIMULATE_FIRE, "")
                 wanted |= {spec.name: spec for spec in self._runtime.simulators(state.fleet, fire)}
         for name in self._supervisor.names:
@@ -475,10 +480,10 @@ class Up:
             await self._supervisor.ensure(spec)
 
     async def _follow_files(self, stop: asyncio.Event) -> None:
-        """Apply the manifests as they are saved, each time once two looks find the same: some editors write in steps.
+        """Apply changed manifests once two checks in a row see the same version, because some editors write in steps.
 
-        They are looked at, not watched: what a user may watch can be used up by other programs, a folder may not be
-        read, another machine's tells nothing, and of a link that is led elsewhere the target's folder does not know.
+        The files are polled, not watched: other programs may use up the user's watches, a folder may be unreadable,
+        network file systems report no events, and a redirected link causes none in its target's folder.
         """
         seen = self._versions
         while not await first_of(stop.wait(), timeout=FILES_SECONDS):
@@ -492,7 +497,7 @@ class Up:
                 check_access(self._options, fleets.values())
                 self._check_ports(fleets.values())
             except UserError as error:
-                self._display.say(f"change not taken: {error}", style="bold yellow")
+                self._display.say(f"change rejected: {error}", style="bold yellow")
                 continue
             await self._apply_fleets(fleets)
 
@@ -504,19 +509,19 @@ class Up:
     async def _apply_fleets(self, fleets: dict[str, Fleet]) -> None:
         for key in [key for key in self._fleets if key not in fleets]:
             state = self._fleets.pop(key)
-            async with state.busy:  # a pass that is under way would make anew what is deleted
+            async with state.busy:  # a pass in progress would create the deleted objects again
                 await self._runtime.delete_fleet(state.fleet)
-            self._display.say(f"{key} is gone from the manifests: stopped")
+            self._display.say(f"{key}: removed from the manifests, stopped")
         for key, fleet in fleets.items():
             current = self._fleets.get(key)
             if current is None:
                 self._fleets[key] = FleetState(fleet)
-                self._display.say(f"{key} is new")
+                self._display.say(f"{key}: new")
             elif (current.fleet.manifest, current.fleet.spec) != (fleet.manifest, fleet.spec):
                 if fleet.spec.shards != current.fleet.spec.shards:
-                    self._runtime.scales.pop(key, None)  # a person's word counts, until the next measurement
+                    self._runtime.scales.pop(key, None)  # a person's number applies until the next measurement
                 current.fleet = identified(fleet, current.fleet.generation + 1)
-                self._display.say(f"{key} was changed")
+                self._display.say(f"{key}: changed")
         self._dirty.set()
         await self._simulate()
 
@@ -528,8 +533,8 @@ class Up:
                 async with self._dial_hub() as link:
                     async for event in listen(AlarmsStub(link).Subscribe(request)):
                         backoff.reset()
-                        if told := self._unstored.news(event):
-                            self._display.say(told, style="bold red")
+                        if news := self._unstored.news(event):
+                            self._display.say(news, style="bold red")
                         if not event.unstored:
                             request.cursor = event.cursor
                             self._print_event(event)
@@ -588,10 +593,10 @@ class Up:
         watched, declared = devices.get("covered", 0), devices.get("declared", len(state.fleet.devices))
         up = ready == wanted and status.get("observedGeneration") == state.fleet.generation
         well = covered.get("status") == "True" and not state.failing
-        awaiting = state.awaits(time.monotonic(), up=up, well=well, declared=declared) and not state.failing
+        awaiting = state.is_awaiting(time.monotonic(), up=up, well=well, declared=declared) and not state.failing
         why = "" if covered.get("status") == "True" else covered.get("message", "starting")
         if awaiting:
-            why = f"{counted(declared - watched, 'device has', 'devices have')} yet to say a first word"
+            why = f"{counted(declared - watched, 'device has', 'devices have')} not sent any data yet"
         return FleetRow(
             name=state.fleet.key,
             ready=f"{ready}/{wanted}",
@@ -605,7 +610,7 @@ class Up:
     def _zone_rows(self) -> list[ZoneRow]:
         rows = []
         for zone in self._zones:
-            # A hub that does not answer leaves the last picture stale: that is not "normal".
+            # Without an answer from the hub the last state is outdated, and must not look "normal".
             state = ZoneState(zone.state).word if self._connected else "unknown"
             faults = [f"{fault.device}: {fault.reason}" for fault in zone.faults]
             signs = [sign(item) for item in zone.contributions if item.level > Level.CLEAR]

@@ -185,7 +185,7 @@ EXEC = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": "no-suc
         ({"certificate-authority": "/nowhere/ca.crt"}, {}, "/nowhere/ca.crt does not exist"),
         ({"certificate-authority-data": "bm9uZQ=="}, {}, "no certificate or crl found"),
         ({}, {"client-certificate": "/nowhere/tls.crt", "client-key": "/nowhere/tls.key"}, "/nowhere/tls.crt does"),
-        ({}, {"exec": EXEC}, "no-such-plugin, which it has credentials from, is not installed"),
+        ({}, {"exec": EXEC}, "no-such-plugin, which provides its credentials, is not installed"),
         ({}, {"exec": {**EXEC, "command": "false"}}, "Exec false returned 1"),
         ({}, {"exec": {**EXEC, "command": False}}, "Expected `str`, got `bool`"),
     ],

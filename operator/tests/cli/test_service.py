@@ -123,7 +123,7 @@ def test_what_an_image_leads_to_outside_of_it_is_not_deleted(
         (["--up", "--log", "files"], "--logs is the service's own"),
         (["--up", "other.yaml"], "--up: other.yaml is no option; name manifests before --up"),
         (["--up", "--listen", "router.lan"], "is no address of this machine"),
-        (["--up", "--listen", "0.0.0.0"], "default/sensors/hall does not say which devices it listens to"),
+        (["--up", "--listen", "0.0.0.0"], "default/sensors/hall: spec.access is not set"),
         (["--up", "--shard-ports", "80"], "--shard-ports 80 is not between"),
         (["--up", "--certificate-life", "1s"], "--certificate-life is not between"),
         (["--up", "--console-port", "50052"], "port 50052 is wanted by the console and by the hub"),

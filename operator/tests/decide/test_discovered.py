@@ -26,7 +26,7 @@ def test_a_camera_is_ready_to_be_applied_with_its_large_stream_recorded():
     }  # fmt: skip
     text = fleet_text([YARD], Naming())
     assert "# ACME X-1 0042" in text
-    assert '# looked at is "sub" (H264 640x360, 15 frames/s): of 2 the cheapest with at least 480 pixels' in text
+    assert '# detection uses "sub" (H264 640x360, 15 frames/s): of 2 the cheapest with at least 480 pixels' in text
     assert "kubectl --namespace default label secret cameras embereye.dev/allow-fleet-use=true" in text
 
 
@@ -48,7 +48,7 @@ def test_one_that_was_not_to_be_asked_is_in_it_with_the_reason():
     (entry,) = entries(camera)
     assert entry["id"] == "10.0.0.9-8080"
     assert "streams" not in entry
-    assert "# its profiles are not known: no answer within 5 s.- id: x" in fleet_text([camera], Naming())
+    assert "# its profiles are unknown: no answer within 5 s.- id: x" in fleet_text([camera], Naming())
 
 
 def test_each_video_source_of_a_recorder_becomes_a_camera_that_names_its_streams():

@@ -12,7 +12,7 @@ def write(correlator: EventCorrelator, now: float) -> list[tuple[str, int]]:
     written = []
     for entry in correlator.due(now):
         written.append((entry.message, entry.count))
-        correlator.wrote(entry, entry.count, now)
+        correlator.note_written(entry, entry.count, now)
     return written
 
 
@@ -40,7 +40,7 @@ def test_what_happens_while_it_is_written_is_written_later() -> None:
     note(correlator)
     (entry,) = correlator.due(0)
     note(correlator, second=1)
-    correlator.wrote(entry, 1, 1)
+    correlator.note_written(entry, 1, 1)
     assert not correlator.due(2)
     assert write(correlator, 1 + REPEAT) == [("quota", 2)]
 

@@ -8,7 +8,7 @@ from embereye.units import SECOND
 from embereye_operator.api.fleets import FleetError
 from embereye_operator.api.status import Condition, FleetStatus
 from embereye_operator.controller import PASS_LIMIT, FleetRecord, rest_period
-from embereye_operator.decide.failure import GRACE, build_failed_status, is_to_be_told, judge
+from embereye_operator.decide.failure import GRACE, build_failed_status, is_reportable, judge
 from embereye_operator.errors import RefusedError
 
 WELL = FleetStatus(
@@ -32,8 +32,8 @@ def test_what_only_a_person_can_mend_is_told_at_once(error: Exception, reason: s
     failure = judge(error)
     assert (failure.reason, failure.lasting) == (reason, lasting)
     assert failure.message
-    assert is_to_be_told(failure, 0.0) is lasting
-    assert is_to_be_told(failure, GRACE)
+    assert is_reportable(failure, 0.0) is lasting
+    assert is_reportable(failure, GRACE)
 
 
 def test_a_failure_names_what_was_being_written() -> None:

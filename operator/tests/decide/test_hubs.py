@@ -43,7 +43,7 @@ def test_a_fleet_reports_to_the_hub_that_it_names_or_that_is_for_its_namespace(
     [
         ("site", "south", HUBS, ['no hub "south"', "there are shared"]),
         ("site", "north", HUBS, ['no hub "north" is for namespace site', "there are shared"]),
-        ("site", "north", (NORTH,), ["there is none but the release's own"]),
+        ("site", "north", (NORTH,), ["only the release's default hub exists"]),
         ("north", "", (NORTH, replace(NORTH, name="attic")), ["several hubs are for namespace north", "north, attic"]),
     ],
 )
@@ -74,7 +74,7 @@ def test_hubs_are_read_as_the_chart_writes_them() -> None:
         ("[", "is not JSON"),
         ("{}", "is not a list of objects"),
         ('[{"name": "North", "address": "a:1", "process": "p"}]', r"\[0\].name"),
-        ('[{"name": "north", "process": "p"}]', r"\[0\].address: null is not a text"),
+        ('[{"name": "north", "process": "p"}]', r"\[0\].address: null is not a non-empty string"),
         ('[{"name": "north", "address": "a", "process": "p"}]', "is not HOST:PORT"),
         ('[{"name": "north", "address": "a:1", "process": "p", "namespaces": "x"}]', r"\[0\].namespaces"),
         ('[{"name": "north", "address": "a:1", "process": "p", "port": 1}]', r"\[0\].port: there is no such field"),

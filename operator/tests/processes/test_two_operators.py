@@ -16,7 +16,7 @@ from .test_operator import children, create, has_status, names, operator, sensor
 pytestmark = pytest.mark.apiserver
 
 
-def leads(port: int) -> bool:
+def is_leading(port: int) -> bool:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
             return "embereye_operator_leading 1.0" in response.read().decode()
@@ -39,7 +39,7 @@ def test_the_other_operator_takes_over_and_moves_nothing(
         both = [(one, one_port), (other, other_port)]
 
         def leader() -> Any:
-            found = [entry for entry in both if entry[0].poll() is None and leads(entry[1])]
+            found = [entry for entry in both if entry[0].poll() is None and is_leading(entry[1])]
             return found[0] if len(found) == 1 else None
 
         first = wait_for(leader, "one leader")

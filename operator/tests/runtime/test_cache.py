@@ -55,9 +55,9 @@ async def test_after_a_restore_from_a_backup_what_is_kept_is_not_gone_on_with() 
     runtime = made(client, "north")
     for _ in range(2):
         await runtime.resync()
-        assert not runtime.lag.dead(0.0)
+        assert not runtime.lag.death_reason(0.0)
     client.objects.clear()
     client.put(FLEET, "north", "hall", metadata={"resourceVersion": "3"}, spec={"shards": 2})
     client.version = "4"
     await runtime.resync()
-    assert "restored" in runtime.lag.dead(0.0)
+    assert "restored" in runtime.lag.death_reason(0.0)

@@ -108,7 +108,7 @@ async def test_a_fleet_with_a_list_leaves_the_operator_healthy(
         for _ in range(30):
             await asyncio.sleep(0.1)
             assert not running.unhealthy()
-            assert not runtime.lag.dead(time.monotonic() + 10 * LIMIT), "no watch runs here, and none is missed"
+            assert not runtime.lag.death_reason(time.monotonic() + 10 * LIMIT), "no watch runs here, and none is missed"
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

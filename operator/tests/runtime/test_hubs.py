@@ -143,13 +143,13 @@ async def test_it_is_told_why_a_hubs_pod_is_refused(cluster: ApiServer, namespac
     pods = HubPods(client, f"embereye-hub-control.{namespace}.svc:50053", Nodes(client))
     for manifest in (deployment, service):
         create(cluster, manifest)
-    await pods.diagnose(answers=False)
-    assert pods.trouble == "the hub has no pod: kubectl describe its Deployment says why"
+    await pods.diagnose(is_serving=False)
+    assert pods.trouble == "the hub has no pod: kubectl describe on its Deployment shows why"
     refusal = {"type": "ReplicaFailure", "status": "True", "message": "forbidden: exceeded quota"}
     await asyncio.to_thread(cluster.merge, f"{path_of(deployment)}/status", {"status": {"conditions": [refusal]}})
-    await pods.diagnose(answers=False)
+    await pods.diagnose(is_serving=False)
     assert pods.trouble == "its pod is refused: forbidden: exceeded quota"
-    await pods.diagnose(answers=True)
+    await pods.diagnose(is_serving=True)
     assert not pods.trouble
     await client.close()
 
@@ -160,7 +160,7 @@ async def test_every_hub_gets_a_certificate_of_its_own(cluster: ApiServer, names
     identities = Identities(
         client, name="embereye", namespace=namespace, fence=lambda: None, hub_names=("fire.example.com",), hubs=hubs
     )
-    await identities.keep([namespace])
+    await identities.renew([namespace])
     for process, name in (("embereye-hub", "fire.example.com"), ("embereye-north-hub", "north.example.com")):
         stored = cluster.get(f"/api/v1/namespaces/{namespace}/secrets/{process}-identity")
         folder = tmp_path / process

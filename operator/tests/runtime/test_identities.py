@@ -91,7 +91,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
 async def test_the_hub_and_each_shard_get_a_certificate_that_says_who_they_are(
     release: Release, tmp_path: Path
 ) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     hub = read_certificate(release.files("embereye-hub-identity", tmp_path / "hub"))
     shard = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
@@ -111,7 +111,7 @@ async def test_the_hub_and_each_shard_get_a_certificate_that_says_who_they_are(
 async def test_a_fleet_that_is_deleted_and_applied_again_gets_certificates_of_its_own(
     release: Release, collected: str
 ) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     name, declared = f"{SHARD}-identity", sensor_fleet(release.namespace)
     release.cluster.request("DELETE", path_of(declared))
@@ -128,34 +128,34 @@ async def test_a_fleet_that_is_deleted_and_applied_again_gets_certificates_of_it
 
 
 async def test_whoever_leads_next_goes_on_with_the_authority_and_issues_nothing_anew(release: Release) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     names = ("embereye-ca", "embereye-hub-identity", f"{SHARD}-identity")
     before = [release.secret(name)["metadata"]["resourceVersion"] for name in names]
     following = release.another()
-    await following.keep([release.namespace])
+    await following.renew([release.namespace])
     await following.identify(release.fleet, [SHARD])
     assert [release.secret(name)["metadata"]["resourceVersion"] for name in names] == before
 
 
 async def test_another_release_leaves_certificates_alone_until_it_takes_the_fleet_over(release: Release) -> None:
     name, other = f"{SHARD}-identity", release.another("other")
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     before = release.secret(name)["data"]
-    await other.keep([release.namespace])
+    await other.renew([release.namespace])
     assert release.secret(name)["data"] == before, "its shard proves itself to the hub of its own release"
     await other.identify(release.fleet, [SHARD])
     taken = release.secret(name)["data"]
     assert taken["ca.crt"] == release.secret("other-hub-identity")["data"]["ca.crt"]
-    await release.another().keep([release.namespace])
+    await release.another().renew([release.namespace])
     assert release.secret(name)["data"] == taken
 
 
 async def test_an_authority_that_the_chart_made_without_contents_is_filled(release: Release) -> None:
     metadata = {"name": "embereye-ca", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     data = release.secret("embereye-ca")["data"]
     assert Authority.load(*(base64.b64decode(data[key]) for key in ("ca.crt", "ca.key"))).trusted
 
@@ -163,7 +163,7 @@ async def test_an_authority_that_the_chart_made_without_contents_is_filled(relea
 async def test_certificates_are_renewed_after_two_thirds_of_their_life_and_not_before(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     names = ("embereye-hub-identity", f"{SHARD}-identity")
 
@@ -172,28 +172,28 @@ async def test_certificates_are_renewed_after_two_thirds_of_their_life_and_not_b
 
     first = expire()
     clock(LIFE * 0.6)
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     assert expire() == first
     clock(LIFE * 0.1)
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     assert all(later > earlier for later, earlier in zip(expire(), first, strict=True))
 
 
 async def test_an_authority_is_followed_by_another_that_everybody_trusts_before_it_signs(
     release: Release, tmp_path: Path, clock: Callable[[timedelta], None]
 ) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     first = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "first"))
     clock(timedelta(days=250))
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     both = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "both"))
     assert (first.trusted.count(b"BEGIN"), both.trusted.count(b"BEGIN")) == (1, 2)
     assert both.trusted.startswith(first.trusted)
     (tmp_path / "both" / "ca.crt").write_bytes(first.trusted)
     assert read_certificate(tmp_path / "both"), "the first one still signs"
     clock(timedelta(days=5))
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     release.files(f"{SHARD}-identity", tmp_path / "second")
     (tmp_path / "second" / "ca.crt").write_bytes(first.trusted)
     with pytest.raises(ValueError, match="do not belong together"):
@@ -203,12 +203,12 @@ async def test_an_authority_is_followed_by_another_that_everybody_trusts_before_
 async def test_what_somebody_removed_is_made_again_and_what_belongs_to_nobody_any_more_goes(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD, "hall-sensors-1"])
     secret = release.secret(f"{SHARD}-identity")
     release.cluster.request("DELETE", path_of({**secret, "apiVersion": "v1", "kind": "Secret"}))
     clock(timedelta(minutes=11))
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     assert release.secret(f"{SHARD}-identity")
     assert release.secret("hall-sensors-1-identity") is None
@@ -217,7 +217,7 @@ async def test_what_somebody_removed_is_made_again_and_what_belongs_to_nobody_an
 async def test_while_it_is_looked_what_there_is_nothing_is_issued_anew(
     release: Release, clock: Callable[[timedelta], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     issued = release.secret(f"{SHARD}-identity")["data"]
     clock(timedelta(minutes=11))
@@ -231,7 +231,7 @@ async def test_while_it_is_looked_what_there_is_nothing_is_issued_anew(
             yield secret
 
     monkeypatch.setattr(release.client, "list", answer_later)
-    looking = asyncio.create_task(release.identities.keep([release.namespace]))
+    looking = asyncio.create_task(release.identities.renew([release.namespace]))
     await asked.wait()
     await release.identities.identify(release.fleet, [SHARD])
     may_answer.set()
@@ -242,7 +242,7 @@ async def test_while_it_is_looked_what_there_is_nothing_is_issued_anew(
 async def test_a_secret_of_somebody_elses_is_left_as_it_is(release: Release) -> None:
     metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     with pytest.raises(TakenError, match=f"Secret {SHARD}-identity is somebody else's"):
         await release.identities.identify(release.fleet, [SHARD])
     assert set(release.secret(f"{SHARD}-identity")["data"]) == {"a"}
@@ -254,7 +254,7 @@ async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
     metadata = {"name": f"{SHARD}-identity", "namespace": release.namespace}
     create(release.cluster, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"a": "b"}})
     runtime = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
-    await runtime.keep_identities()
+    await runtime.renew_identities()
     shards = [SHARD, "hall-sensors-1", "hall-sensors-2"]
     with pytest.raises(TakenError, match=f"Secret {SHARD}-identity is somebody else's"):
         await runtime.identify(release.fleet, shards)
@@ -264,7 +264,7 @@ async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
     clock(LIFE * 0.7)
     leader = KubernetesRuntime(release.client, hub="127.0.0.1:1", release=(release.namespace, "embereye"))
     with pytest.raises(UnavailableError, match="Secret hall-sensors-1-identity"):
-        await leader.keep_identities()
+        await leader.renew_identities()
     assert release.secret("hall-sensors-2-identity")["data"] != first[1]["data"]
     assert leader._is_identified(), "whoever leads next talks to the shards and to the hub"
 
@@ -272,7 +272,7 @@ async def test_a_certificate_that_cannot_be_written_holds_up_no_other(
 async def test_a_name_that_no_certificate_may_have_holds_up_no_other(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     first = release.secret(f"{SHARD}-identity")["data"]
     clock(LIFE * 0.7)
@@ -281,7 +281,7 @@ async def test_a_name_that_no_certificate_may_have_holds_up_no_other(
     with pytest.raises(
         RefusedError, match=r"hub .*: fire\.embereye\.internal is how our own processes name each other"
     ):
-        await told.keep([release.namespace])
+        await told.renew([release.namespace])
     assert release.secret(f"{SHARD}-identity")["data"] != first
 
 
@@ -302,13 +302,13 @@ async def test_a_namespace_that_may_not_be_seen_any_more_holds_up_no_certificate
     create(release.cluster, {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
     client = AsyncClient(config=KubeConfig.from_file(release.cluster.operator_kubeconfig).get())
     operator = Identities(client, name="embereye", namespace=release.namespace, fence=lambda: None)
-    await operator.keep([release.namespace])
+    await operator.renew([release.namespace])
     await operator.identify(release.fleet, [SHARD])
     names = ("embereye-hub-identity", f"{SHARD}-identity")
     before = [release.secret(name)["data"]["tls.crt"] for name in names]
     clock(LIFE * 0.7)
     with pytest.raises(ApiError, match="forbidden"):
-        await operator.keep(["of-a-tenant-that-left", release.namespace])
+        await operator.renew(["of-a-tenant-that-left", release.namespace])
     assert all(release.secret(name)["data"]["tls.crt"] != old for name, old in zip(names, before, strict=True))
     await client.close()
 
@@ -326,7 +326,7 @@ async def test_the_operator_and_a_shard_prove_to_each_other_who_they_are(release
         resolve=lambda fleet, name: f"127.0.0.1:{port}",
     )  # fmt: skip
     assert runtime.identities is not None
-    await runtime.keep_identities()
+    await runtime.renew_identities()
     await runtime.identify(release.fleet, [SHARD])
     credentials = Credentials(release.files(f"{SHARD}-identity", tmp_path / "shard"))
     service = Service(add_ShardServicer_to_server, shard, "embereye.v1.Shard")
@@ -352,7 +352,7 @@ async def test_the_names_that_devices_dial_stand_in_the_certificates_of_a_fleet_
     def names() -> set[str]:
         return served_names(base64.b64decode(release.secret(f"{SHARD}-identity")["data"]["tls.crt"]))
 
-    await release.identities.keep([release.namespace])
+    await release.identities.renew([release.namespace])
     await release.identities.identify(release.fleet, [SHARD])
     assert len(names()) == 1
     tls = replace(release.fleet.spec, access=DeviceAccess(open=True, tls=DeviceTls(names=("10.0.0.5", "hall.example"))))
@@ -361,7 +361,7 @@ async def test_the_names_that_devices_dial_stand_in_the_certificates_of_a_fleet_
     assert names() >= {"hall-sensors", f"hall-sensors.{release.namespace}.svc", "10.0.0.5", "hall.example"}
     version = release.secret(f"{SHARD}-identity")["metadata"]["resourceVersion"]
     following = release.another()
-    await following.keep([release.namespace])
+    await following.renew([release.namespace])
     await following.identify(secured, [SHARD])
     assert release.secret(f"{SHARD}-identity")["metadata"]["resourceVersion"] == version
     await release.identities.identify(release.fleet, [SHARD])
@@ -405,12 +405,12 @@ def by_issuer(release: Release) -> Identities:
 
 async def test_an_issuers_authority_issues_and_both_sides_trust_it_alone(release: Release, tmp_path: Path) -> None:
     identities = by_issuer(release)
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     assert "issued has no authority: it is not there" in identities.trouble
     with pytest.raises(UnavailableError, match="issued has no authority"):
         await identities.identify(release.fleet, [SHARD])
     authority = issuer_secret(release, utc_now())
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     assert identities.trouble == ""
     await identities.identify(release.fleet, [SHARD])
     assert read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard")).trusted == authority.trusted
@@ -432,20 +432,20 @@ async def test_an_issuers_new_authority_is_trusted_for_a_day_before_it_signs(
 ) -> None:
     first = issuer_secret(release, utc_now() - timedelta(days=2))
     identities = by_issuer(release)
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     second = issuer_secret(release, utc_now())
-    await by_issuer(release).keep([release.namespace])  # another leader
+    await by_issuer(release).renew([release.namespace])  # another leader
     identities = by_issuer(release)
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     await identities.identify(release.fleet, [SHARD])
     shown = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
     assert shown.trusted == first.trusted + second.trusted
     assert shown.chain.endswith(first.trusted)
     clock(timedelta(days=1, minutes=1))
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     await identities.identify(release.fleet, [SHARD])
     clock(timedelta(days=5))
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     await identities.identify(release.fleet, [SHARD])
     shown = read_certificate(release.files(f"{SHARD}-identity", tmp_path / "shard"))
     assert shown.chain.endswith(second.trusted)
@@ -454,21 +454,21 @@ async def test_an_issuers_new_authority_is_trusted_for_a_day_before_it_signs(
 async def test_a_release_changes_over_to_an_issuer_and_ceases_to_trust_its_own_authority(
     release: Release, clock: Callable[[timedelta], None]
 ) -> None:
-    await release.another().keep([release.namespace])
+    await release.another().renew([release.namespace])
     own = release.secret("embereye-ca")["data"]["ca.crt"]
     issued = issuer_secret(release, utc_now())
-    await by_issuer(release).keep([release.namespace])
+    await by_issuer(release).renew([release.namespace])
     both = base64.b64decode(release.secret("embereye-ca")["data"]["ca.crt"])
     assert both == base64.b64decode(own) + issued.trusted
     clock(timedelta(days=9))
-    await by_issuer(release).keep([release.namespace])
+    await by_issuer(release).renew([release.namespace])
     assert base64.b64decode(release.secret("embereye-ca")["data"]["ca.crt"]) == issued.trusted
 
 
 async def test_an_issuers_secret_that_is_no_authority_changes_nothing(release: Release) -> None:
     authority = issuer_secret(release, utc_now())
     identities = by_issuer(release)
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     leaf = authority.issue(Identity(Role.HUB, "x", "y"), utc_now())
     for files in (
         {"tls.crt": leaf.certificate, "tls.key": leaf.key}, {"tls.crt": b"x"}, {"tls.crt": b"", "tls.key": b""},
@@ -476,7 +476,7 @@ async def test_an_issuers_secret_that_is_no_authority_changes_nothing(release: R
         with pytest.raises((KeyError, ValueError)):
             Authority.of_issuer(files["tls.crt"], files["tls.key"])
     release.cluster.request("DELETE", f"/api/v1/namespaces/{release.namespace}/secrets/issued")
-    await identities.keep([release.namespace])
+    await identities.renew([release.namespace])
     assert identities.trouble == ""
 
 
@@ -489,7 +489,7 @@ async def test_fleets_are_looked_at_once_the_operator_can_ask_their_shards_or_af
     runtime = KubernetesRuntime(
         release.client, hub="127.0.0.1:1", namespace=release.namespace, release=(release.namespace, "embereye")
     )
-    begun, may_go_on, keep = asyncio.Event(), asyncio.Event(), runtime.keep_identities
+    begun, may_go_on, keep = asyncio.Event(), asyncio.Event(), runtime.renew_identities
 
     async def slowly() -> None:
         begun.set()

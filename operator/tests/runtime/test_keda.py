@@ -53,7 +53,7 @@ def scaled_object(bench: Bench, namespace: str) -> Any:
 
 async def test_a_cluster_without_keda_is_told_and_all_goes_on(bench: Bench) -> None:
     await ready(bench)
-    sentence = "autoscaling.mode is keda, and there is no ScaledObject here: use embedded"
+    sentence = "autoscaling.mode is keda, but the cluster has no ScaledObject: use embedded"
     assert bench.condition("ScalingActive") == ("False", "NotInstalled", sentence)
     assert bench.condition("Degraded") == ("True", "ScalerMissing", sentence)
     assert bench.condition("Covered")[0] == "True"

@@ -96,7 +96,7 @@ async def test_one_of_two_leads_and_goes_on_leading() -> None:
     async with standing(first, second):
         for _ in range(30):
             await rounds()
-            assert [first.leads(), second.leads()].count(True) == 1
+            assert [first.is_leading(), second.is_leading()].count(True) == 1
             clock.now += 2
     assert server.lease["spec"]["leaseTransitions"] == 0
 
@@ -106,16 +106,16 @@ async def test_a_leader_that_dies_is_followed_once_its_lease_is_old() -> None:
     first, second = candidate(server, clock, "a"), candidate(server, clock, "b")
     async with standing(first):
         await rounds()
-        assert first.leads()
+        assert first.is_leading()
     async with standing(second):
         await rounds()
         clock.now += DURATION - 1
         await rounds()
-        assert not second.leads()
+        assert not second.is_leading()
         clock.now += 2
         await rounds()
-        assert second.leads()
-        assert not first.leads()
+        assert second.is_leading()
+        assert not first.is_leading()
     assert server.lease["spec"]["leaseTransitions"] == 1
 
 
@@ -125,10 +125,10 @@ async def test_a_leader_that_goes_in_order_is_followed_at_once() -> None:
     async with standing(first):
         await rounds()
     await first.release()
-    assert not first.leads()
+    assert not first.is_leading()
     async with standing(second):
         await rounds()
-        assert second.leads()
+        assert second.is_leading()
 
 
 async def test_a_leader_that_goes_while_the_server_is_away_goes_all_the_same(
@@ -138,11 +138,11 @@ async def test_a_leader_that_goes_while_the_server_is_away_goes_all_the_same(
     only = candidate(server, clock, "a")
     async with standing(only):
         await rounds()
-        assert only.leads()
+        assert only.is_leading()
     server.down = True
     with caplog.at_level("INFO"):
         await only.release()
-    assert not only.leads()
+    assert not only.is_leading()
     assert "lease embereye/operator is not released: connection refused" in caplog.text
 
 
@@ -156,13 +156,13 @@ async def test_a_leader_that_cannot_renew_stops_before_anybody_takes_over() -> N
         server.down = True
         clock.now += DEADLINE - 1
         await rounds()
-        assert first.leads()
+        assert first.is_leading()
         clock.now += 1
-        assert not first.leads()
+        assert not first.is_leading()
         await rounds()
         server.down = False
         await rounds()
-        assert first.leads()
+        assert first.is_leading()
     assert told == [True, False, True]
 
 
@@ -172,20 +172,20 @@ async def test_a_leader_that_was_suspended_knows_that_it_is_late() -> None:
     async with standing(first):
         await rounds()
     clock.now += DURATION + 1  # it wakes in the middle of a pass
-    assert not first.leads()
+    assert not first.is_leading()
 
 
 async def test_a_leader_whose_machine_was_suspended_knows_that_it_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Election(cast("AsyncClient", Server()), "operator", "embereye", holder="a")
     async with standing(first):
         await rounds()
-        assert first.leads()
+        assert first.is_leading()
     real, suspended = time.clock_gettime_ns, int((DURATION + 1) * SECOND)
     # CLOCK_MONOTONIC stood still meanwhile.
     monkeypatch.setattr(
         time, "clock_gettime_ns", lambda which: real(which) + suspended * (which == time.CLOCK_BOOTTIME)
     )
-    assert not first.leads()
+    assert not first.is_leading()
 
 
 async def test_clocks_of_others_are_not_trusted() -> None:
@@ -196,7 +196,7 @@ async def test_clocks_of_others_are_not_trusted() -> None:
     server.lease["spec"]["renewTime"] = "1999-01-01T00:00:00.000000Z"
     async with standing(second):
         await rounds()
-        assert not second.leads(), "what looks old may only have been written by a clock that is behind"
+        assert not second.is_leading(), "what looks old may only have been written by a clock that is behind"
 
 
 async def test_attempts_that_stop_make_the_operator_unhealthy() -> None:

@@ -112,7 +112,7 @@ async def test_the_hub_is_called_without_a_name_first_and_by_name_where_that_lea
     monkeypatch.setattr(links, "control_channel", dial)
     monkeypatch.setattr(links, "RosterStub", lambda _: SimpleNamespace(Retain=lambda *_, **__: Failed()))
     hub = Hub("hub.a.svc:50053")
-    hub.found_at("10.0.0.7:50053")
+    hub.set_address("10.0.0.7:50053")
     for _ in range(3):
         with pytest.raises(UnavailableError, match=r"hub hub\.a\.svc:50053 cannot"):
             await hub.retain([])

@@ -90,7 +90,7 @@ async def test_what_was_known_of_a_namespace_stays_known_and_the_others_are_seen
     assert ("Deployment", "south", "hall-sensors-0") in runtime.cache.objects
     assert await runtime.resync() == []
     assert [message for message in caplog.messages if "south" in message] == [
-        f"namespace south cannot be seen, and is left as it was: refused with {code}"
+        f"namespace south cannot be read, and is left unchanged: refused with {code}"
     ]
     client.refused.clear()
     client.objects.pop((FLEET, "south"))
@@ -109,7 +109,7 @@ class Hub:
     def __init__(self) -> None:
         self.retained: list[list[str]] = []
 
-    def found_at(self, address: str) -> None:
+    def set_address(self, address: str) -> None:
         pass
 
     async def retain(self, fleets: list[str]) -> None:

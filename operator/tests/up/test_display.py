@@ -57,7 +57,7 @@ def test_of_what_a_terminal_has_no_room_for_the_newest_events_are_shown(
     )
     table = LiveTable(["EmberEye"])
     try:
-        table.keep("sign in: http://127.0.0.1:8080/login#a-link")
+        table.pin("sign in: http://127.0.0.1:8080/login#a-link")
         table.show([FleetRow("default/cameras/yard", "1/1", "1/1", up=True, well=True, why="")],
                    [ZoneRow(f"default/zone-{number}", "normal", "1/1", "") for number in range(zones)])  # fmt: skip
         for number in range(12):
@@ -105,14 +105,14 @@ def test_the_devices_of_a_fleet_have_its_deadline_and_a_little_more_to_say_a_fir
     spec = {"cameras": [{"id": "cam-1", "zone": "yard", "source": "push"}], "deadline": "2s"}
     manifest = {"apiVersion": API_VERSION, "kind": "CameraFleet", "metadata": {"name": "yard"}, "spec": spec}
     state = FleetState(parse_fleet(manifest))
-    assert not state.awaits(90, up=False, well=False, declared=1), "its shards are only starting"
-    assert state.awaits(100, up=True, well=False, declared=1)
-    assert state.awaits(102 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
-    assert not state.awaits(102.1 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
-    assert not FleetState(parse_fleet(manifest)).awaits(100, up=True, well=False, declared=0), "nobody is awaited"
+    assert not state.is_awaiting(90, up=False, well=False, declared=1), "its shards are only starting"
+    assert state.is_awaiting(100, up=True, well=False, declared=1)
+    assert state.is_awaiting(102 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
+    assert not state.is_awaiting(102.1 + FIRST_WORD_SECONDS, up=True, well=False, declared=1)
+    assert not FleetState(parse_fleet(manifest)).is_awaiting(100, up=True, well=False, declared=0), "nobody is awaited"
     seen = FleetState(parse_fleet(manifest))
-    assert not seen.awaits(100, up=True, well=True, declared=1)
-    assert not seen.awaits(101, up=True, well=False, declared=1), "what was covered and is dark is told at once"
+    assert not seen.is_awaiting(100, up=True, well=True, declared=1)
+    assert not seen.is_awaiting(101, up=True, well=False, declared=1), "what was covered and is dark is told at once"
 
 
 def test_printed_lines_hold_no_control_characters(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_lines_that_nobody_reads_any_more_end_no_watch_and_that_is_told_once(cap
     for _ in range(2):
         lines.say("ALARM default/hall")
     assert [record.message for record in caplog.records] == [
-        "the output cannot be written (Broken pipe): what happens is not told there; fleets are watched as before"
+        "cannot write the output (Broken pipe). Events are not shown there, but fleets are watched as before"
     ]
     with contextlib.suppress(BrokenPipeError):
         stream.close()
@@ -148,7 +148,7 @@ def test_a_terminal_that_is_gone_ends_no_watch(
         table.show([FleetRow("default/cameras/yard", "1/1", "0/1", up=True, well=False, why="")], [])
     finally:
         table.close()
-    assert [record.message.partition(" (")[0] for record in caplog.records] == ["the output cannot be written"]
+    assert [record.message.partition(" (")[0] for record in caplog.records] == ["cannot write the output"]
 
 
 def test_lines_are_told_again_once_a_full_disk_has_room() -> None:

@@ -38,7 +38,7 @@ HOUR = 3_600 * SECOND
 def test_a_file_that_holds_no_manifest_is_told_in_words(content: str, held: str, tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(content)
-    told = f"{path} holds {held} where a SensorFleet or a CameraFleet should stand"
+    told = f"{path}: contains {held} instead of a SensorFleet or a CameraFleet"
     with pytest.raises(UserError, match=re.escape(told)):
         load_fleets([path])
 
@@ -69,7 +69,7 @@ def test_devices_of_a_config_map_in_the_files_are_the_fleets(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("listed", "sentence"),
     [
-        ("", "ConfigMap attic does not exist: give its manifest, too, in this file or another"),
+        ("", "ConfigMap attic does not exist: add its manifest to this file or another"),
         (LISTED.replace("metadata: {", "metadata: {namespace: other, "), "ConfigMap attic does not exist"),
         (LISTED.replace("s-03", "s-02"), "ConfigMap attic, key list: s-02 declared before"),
         (LISTED.replace("- {id: s-03, zone: attic}", "- {id: s-03}"), "ConfigMap attic, key list: "),
@@ -90,7 +90,7 @@ def test_a_list_of_devices_that_is_missing_or_wrong_is_named(listed: str, senten
 def test_lists_of_devices_without_a_fleet_are_no_fleets(tmp_path: Path) -> None:
     path = tmp_path / "lists.yaml"
     path.write_text(LISTED)
-    with pytest.raises(UserError, match="holds no fleet"):
+    with pytest.raises(UserError, match="contains no fleet"):
         load_fleets([path])
 
 
@@ -210,7 +210,7 @@ async def test_a_full_disk_is_told_by_the_folder_and_without_a_traceback(
     (state,) = up._fleets.values()
     monkeypatch.setattr(module, "reconcile", reconcile)
     await up._reconcile(state)
-    told = f"could not be reconciled: --data {up._options.data} cannot be written: No space left on device: "
+    told = f"cannot be reconciled: --data {up._options.data} cannot be written (No space left on device): "
     assert told in capsys.readouterr().out
     assert caplog.records == []
 
@@ -259,7 +259,7 @@ async def test_a_full_disk_is_said_once_until_everything_that_was_to_be_written_
             await up._reconcile_due(math.inf)
             assert state.failing
     told = capsys.readouterr().out
-    assert told.count("No space left on device") == told.count("make room") == 1
+    assert told.count("No space left on device") == told.count("free space") == 1
     assert "again" not in told
     for _ in range(2):
         await up._reconcile_due(math.inf)
@@ -283,13 +283,13 @@ async def test_the_state_of_a_fleet_is_shown_and_its_file_written_later_where_th
         for shards in (2, 3):
             await up._runtime.write_status(state.fleet, {"shards": shards})
             await up._runtime.write_status(state.fleet, {"shards": shards})
-            up._tell_disk(up._runtime.write_statuses())
+            up._show_disk_state(up._runtime.write_statuses())
     assert up._runtime.statuses[state.fleet.key] == {"shards": 3}
     assert json.loads(file.read_text())["status"] != {"shards": 3}
-    up._tell_disk(up._runtime.write_statuses())
+    up._show_disk_state(up._runtime.write_statuses())
     assert json.loads(file.read_text())["status"] == {"shards": 3}
     first, second = capsys.readouterr().out.splitlines()
-    assert "cannot be written: No space left on device: make room" in first
+    assert "cannot be written (No space left on device): free space" in first
     assert "can be written again" in second
 
 
@@ -335,11 +335,11 @@ async def test_a_fleet_that_wants_the_port_of_another_is_not_taken_while_it_runs
         manifest = running.manifest.read_text()
         other = SENSORS.format(tcp=running.tcp, grpc=free_port(), shards=1).replace("hall}", "annex}")
         running.manifest.write_text(f"{manifest}---{other}")
-        await running.until(lambda: running.said("change not taken"))
+        await running.until(lambda: running.said("change rejected"))
         assert running.said(f"port {running.tcp} is wanted by default/sensors/annex (spec.listen.tcp)")
         assert set(running.devices()) == {"s-01", "s-02"}
         running.manifest.write_text(f"{manifest}---{other.replace(f'tcp: {running.tcp}', f'tcp: {free_port()}')}")
-        await running.until(lambda: running.said("default/sensors/annex is new"))
+        await running.until(lambda: running.said("default/sensors/annex: new"))
 
 
 async def test_manifests_are_followed_where_links_lead_and_from_when_they_were_read(

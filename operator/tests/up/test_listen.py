@@ -86,7 +86,7 @@ async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp
     manifest.write_text(SENSORS.format(tcp=free_port(), grpc=free_port(), shards=1))
     ports = ["--hub-port", str(free_port()), "--console-port", str(free_port()), "--data", str(tmp_path / "data")]
     sentence = await refused(str(manifest), "--listen", "0.0.0.0", *ports)
-    assert sentence.startswith("embereye: default/sensors/hall does not say which devices it listens to")
+    assert sentence.startswith("embereye: default/sensors/hall: spec.access is not set")
     assert "spec.access" in sentence
     assert "no address of this machine" in await refused(str(manifest), "--listen", "router.lan", *ports)
 
@@ -94,14 +94,14 @@ async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp
 def test_an_address_that_this_machine_has_not_is_told_and_no_port_is_called_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with pytest.raises(UserError, match=r"^192\.0\.2\.1 is no address of this machine"):  # for documentation
+    with pytest.raises(UserError, match=r"^--listen 192\.0\.2\.1: not an address of this machine"):  # for documentation
         check_port(free_port(), "the hub", "choose another", "192.0.2.1")
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
 
     monkeypatch.setattr(socket, "socket", refuse)  # a machine without IPv6
-    with pytest.raises(UserError, match=r"^:: is no address of this machine"):
+    with pytest.raises(UserError, match=r"^--listen ::: not an address of this machine"):
         check_port(50052, "the hub", "choose another", "::")
 
 

@@ -13,7 +13,7 @@ import pytest
 from embereye.process.addresses import free_ports
 from embereye_operator.runtime.local import liveness
 from embereye_operator.runtime.local.processes import Exit, ProcessSpec, Supervisor
-from embereye_operator.up.watchdog import keep_watchdog
+from embereye_operator.up.watchdog import notify_watchdog
 
 from .test_up import house, talking
 
@@ -76,7 +76,7 @@ class Watched:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Asked as often as a test can wait for; what came of it, one by one."""
     asked: list[str] = []
-    real = liveness._ask
+    real = liveness._check
 
     async def ask(*arguments: object) -> str:
         asked.append(await real(*arguments))  # type: ignore[arg-type]
@@ -84,7 +84,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(liveness, "PERIOD_SECONDS", 0.3)
     monkeypatch.setattr(liveness, "TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setattr(liveness, "_ask", ask)
+    monkeypatch.setattr(liveness, "_check", ask)
     return asked
 
 
@@ -97,7 +97,7 @@ async def test_a_process_that_hangs_is_ended_and_its_log_says_where_it_was(
     await watched.until(lambda: "" in asked)
     ended = await watched.run("hang")
     assert str(ended).startswith(
-        "hub hung and was ended (3 times in a row it did not answer within 0.5 s); starting it again in "
+        "hub hung and was ended (3 times in a row: it did not answer within 0.5 s). Starting it again in "
     )
     assert asked[-4:] == ["", *["it did not answer within 0.5 s"] * 3]
     log = watched.log.read_text()
@@ -118,7 +118,7 @@ async def test_a_process_that_has_not_said_yet_that_it_lives_is_starting(tmp_pat
     watched = Watched(tmp_path, awake=4)
     await watched.supervisor.ensure(watched.spec)
     await watched.until(lambda: len(asked) > 3 and "" in asked)
-    assert all(why.startswith("it could not be asked: ") for why in asked[:3])
+    assert all(why.startswith("it could not be reached: ") for why in asked[:3])
     assert not watched.told
     await watched.supervisor.stop("hub")
 
@@ -129,7 +129,7 @@ async def test_a_process_that_answers_now_and_then_goes_on(asked: list[str], mon
     async def ask(*_: object) -> str:
         return next(answers)
 
-    monkeypatch.setattr(liveness, "_ask", ask)
+    monkeypatch.setattr(liveness, "_check", ask)
     monkeypatch.setattr(liveness, "PERIOD_SECONDS", 0.0)
     assert await liveness.until_hung("http://127.0.0.1:1/healthz") == "slow for good"
 
@@ -140,7 +140,7 @@ async def test_a_hub_and_a_shard_that_stand_still_are_started_again(tmp_path: Pa
         for word, name in (("hub", "hub"), ("shard", "default.hall-sensors-0")):
             (pid,) = running.pids(word)
             os.kill(pid, signal.SIGSTOP)
-            await running.until(lambda name=name: running.said(f"{name} hung and was ended (3 times in a row"))
+            await running.until(lambda name=name: running.said(f"{name} hung and was ended (3 times in a row:"))
             await running.until(lambda word=word, pid=pid: running.pids(word) not in ([], [pid]))
         await running.until(lambda: all(device["covered"] for device in running.devices().values()))
 
@@ -150,7 +150,7 @@ async def test_systemd_is_told_that_up_goes_on_twice_in_the_time_that_it_allows(
         manager.bind(str(tmp_path / "notify"))
         manager.setblocking(False)
         environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
-        keeping = asyncio.ensure_future(keep_watchdog(environment))
+        keeping = asyncio.ensure_future(notify_watchdog(environment))
         loop = asyncio.get_running_loop()
         for _ in range(3):
             assert await asyncio.wait_for(loop.sock_recv(manager, 100), 10) == b"WATCHDOG=1"
@@ -170,4 +170,4 @@ async def test_systemd_is_told_that_up_goes_on_twice_in_the_time_that_it_allows(
     ],
 )
 async def test_where_systemd_asks_for_nothing_nothing_is_told(environment: dict[str, str]) -> None:
-    await asyncio.wait_for(keep_watchdog(environment), 10)
+    await asyncio.wait_for(notify_watchdog(environment), 10)

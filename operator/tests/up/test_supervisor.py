@@ -28,10 +28,10 @@ async def test_a_process_that_cannot_be_started_is_told_and_tried_again(
     supervisor = Supervisor(tmp_path, told.append)
     await supervisor.ensure(ProcessSpec("hub", (sys.executable, "-c", "import time; time.sleep(60)")))
     async with asyncio.timeout(20):
-        while not supervisor.runs("hub"):
+        while not supervisor.is_running("hub"):
             await asyncio.sleep(0.05)
     assert len(told) == 2
-    assert str(told[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory; trying again in ")
+    assert str(told[0]).startswith("hub cannot be started: [Errno 12] Cannot allocate memory. Trying again in ")
     await supervisor.stop("hub")
 
 
@@ -77,7 +77,7 @@ async def test_what_a_process_said_last_is_told_as_it_ends(tmp_path: Path, scrip
             await asyncio.sleep(0.05)
     await supervisor.stop("hub")
     why = f": {said}" if said else ""
-    assert str(told[0]).startswith(f"hub ended with code 2{why}; starting it again in ")
+    assert str(told[0]).startswith(f"hub ended with code 2{why}. Starting it again in ")
 
 
 async def test_a_process_that_a_signal_without_a_name_ended_is_started_again(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_a_process_that_a_signal_without_a_name_ended_is_started_again(tmp
         while len(told) < 2:
             await asyncio.sleep(0.05)
     await supervisor.stop("hub")
-    assert told[0].startswith(f"hub was killed by signal {signal.SIGRTMIN + 1}; starting it again in ")
+    assert told[0].startswith(f"hub was killed by signal {signal.SIGRTMIN + 1}. Starting it again in ")
 
 
 async def test_a_log_that_has_grown_large_is_set_aside_and_goes_on(
@@ -113,7 +113,7 @@ print("gone on")
         while not told:
             await asyncio.sleep(0.05)
     await supervisor.stop("hub")
-    assert told[0].said == "gone on"
+    assert told[0].last_line == "gone on"
     assert (tmp_path / "hub.log").read_text().startswith("gone on\n")
     assert (tmp_path / "hub.log.1").read_text() == "before\n" * 15_000
 
@@ -123,6 +123,6 @@ async def test_a_log_that_cannot_be_set_aside_is_kept_as_it_is(
 ) -> None:
     (log := tmp_path / "hub.log").write_text("kept")
     (tmp_path / "hub.log.1").mkdir()
-    processes._begin_anew(log)
+    processes._rotate(log)
     assert log.read_text() == "kept"
     assert "is not set aside" in caplog.text

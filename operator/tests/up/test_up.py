@@ -278,9 +278,9 @@ async def test_an_alarm_that_nobody_reset_is_told_at_the_next_start_and_so_is_wh
         await smoke(running)
         await running.until(lambda: running.said("ALARM default/hall: smoke"))
     async with house(tmp_path) as running:
-        await running.until(lambda: running.said("until somebody resets it"))
+        await running.until(lambda: running.said("reset the alarm in the console"))
         assert running.said("ALARM default/hall since 20")
-        (how,) = [line for line in running.printed if "until somebody resets it" in line]
+        (how,) = [line for line in running.printed if "reset the alarm in the console" in line]
         await smoke(running)
         await running.until(lambda: running.said("default/hall: again: smoke"))
         for words in how.partition(" or with ")[2].split(" && "):
@@ -295,7 +295,7 @@ async def test_a_changed_manifest_is_applied_and_a_broken_one_is_not_taken(tmp_p
     async with house(tmp_path) as running:
         good = running.manifest.read_text()
         running.manifest.write_text(good.replace("zone: stairs", "zon: stairs"))
-        await running.until(lambda: running.said("change not taken"))
+        await running.until(lambda: running.said("change rejected"))
         assert set(running.devices()) == {"s-01", "s-02"}
         running.manifest.write_text(good.replace("id: s-02", "id: s-03"))
         await running.until(lambda: set(running.devices()) == {"s-01", "s-03"})
@@ -362,7 +362,7 @@ async def test_an_up_that_is_started_again_at_once_waits_for_what_the_killed_one
     try:
         assert second.stderr
         async with asyncio.timeout(60):
-            while b"the run before this one was killed, and some of it is still ending" not in (
+            while b"the previous run was killed, and some processes are still ending" not in (
                 line := await second.stderr.readline()
             ):
                 assert line
@@ -415,7 +415,7 @@ async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> 
     manifest.write_text(SENSORS.format(tcp=9001, grpc=50051, shards=1) + "  shards: 2\n")
     assert 'the key "shards" is there twice' in await refused(str(manifest), *data)
     manifest.write_text("# nothing\n")
-    assert "holds no manifest" in await refused(str(manifest), *data)
+    assert "contains no manifest" in await refused(str(manifest), *data)
     manifest.write_text(SENSORS.format(tcp=9001, grpc=50051, shards=0))
     assert "spec.shards" in await refused(str(manifest), *data)
     with socket.socket() as taken:
@@ -433,7 +433,7 @@ async def test_what_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path) -> 
         sentence = await refused(str(manifest), *data, *free, option, free[1])
         assert f"port {free[1]} is wanted by {what} and by the hub: choose another with {option}" in sentence
     manifest.write_text(f"{manifest.read_text()}---\n{manifest.read_text()}")
-    assert "default/sensors/hall is declared twice: give one another name" in await refused(str(manifest), *data)
+    assert "default/sensors/hall is declared twice: rename or remove one" in await refused(str(manifest), *data)
 
 
 async def test_a_hub_that_cannot_be_started_says_why(tmp_path: Path) -> None:
@@ -497,7 +497,7 @@ def test_a_data_folder_that_somebody_else_made_is_refused(tmp_path: Path, monkey
 def test_what_another_users_run_left_in_the_data_folder_is_told_by_its_name(tmp_path: Path) -> None:
     foreign = tmp_path / "objects" / "ConfigMap.default.hall.json"
     refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(foreign))  # root is refused nothing
-    told = f"{foreign} cannot be used: Permission denied: have it belong to you, or choose another --data"
+    told = f"{foreign} cannot be used (Permission denied): make yourself its owner, or choose another --data"
     with pytest.raises(UserError, match=re.escape(told)), locked(tmp_path):
         raise refused
 

@@ -1,1 +1,1 @@
-"""How much a fleet takes, on paper: measured costs, and the scaling law."""
+"""Capacity planning: the resources that a fleet needs, from measured costs and the scaling law."""

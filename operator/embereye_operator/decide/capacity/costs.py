@@ -1,4 +1,4 @@
-"""What readings, thermal frames, pictures and devices cost, as it was measured, where and when."""
+"""The measured costs of readings, thermal frames, pictures and devices, with the machine and date."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,15 +11,15 @@ MEGAPIXEL = 1e6
 
 @dataclass(frozen=True)
 class Curve:
-    """Cores that one shard needs for so many items a second: straight lines between measurements, from nothing on.
+    """One shard's CPU use by items per second: straight lines between measurements, starting at zero.
 
-    One item costs less the more there are, since they are handled together; a single figure would be wrong by half.
+    Items cost less the more arrive, because they are analysed together; one number would be wrong by half.
     """
 
     points: tuple[tuple[float, float], ...]  # (items/s, cores), ascending
 
     def cores(self, rate: float) -> float:
-        """Cores at `rate` items/s; beyond the last measurement one item costs what it cost there."""
+        """Return the cores at `rate` items/s; beyond the last measurement the cost per item is constant."""
         line = [(0.0, 0.0), *self.points]
         for (x0, y0), (x1, y1) in pairwise(line):
             if rate <= x1:
@@ -30,26 +30,26 @@ class Curve:
 
 @dataclass(frozen=True)
 class PictureCost:
-    """What pictures of one codec take, by their size."""
+    """The cost of one codec's pictures, by their size."""
 
     curve: Curve  # pictures/s of `pixels` each
     pixels: int
-    per_megapixel: float  # CPU seconds that a picture takes more with each million pixels
-    bits_per_pixel: float  # on the network, of each picture
+    per_megapixel: float  # CPU seconds per additional million pixels of a picture
+    bits_per_pixel: float  # on the network, per pixel of a picture
 
     def cores(self, rate: float, pixels: int) -> float:
-        """Cores of one shard for `rate` pictures/s of `pixels`."""
-        more = rate * self.per_megapixel * (pixels - self.pixels) / MEGAPIXEL
-        return max(self.curve.cores(rate) + more, 0.0)
+        """Return one shard's cores for `rate` pictures/s of `pixels`."""
+        extra = rate * self.per_megapixel * (pixels - self.pixels) / MEGAPIXEL
+        return max(self.curve.cores(rate) + extra, 0.0)
 
     def size(self, pixels: int) -> float:
-        """Bytes of a picture of so many pixels."""
+        """Return the bytes of a picture with so many `pixels`."""
         return self.bits_per_pixel * pixels / 8
 
 
 @dataclass(frozen=True)
 class Costs:
-    """All that a plan is calculated from."""
+    """All inputs of a plan's calculation."""
 
     measured: str  # when, on which machine
     readings: Curve  # by the text protocol
@@ -61,26 +61,26 @@ class Costs:
     sensor_mb: float  # a sensor with thermal frames
     camera_shard_mb: float  # a camera shard without cameras, decoders included
     camera_mb: Mapping[str, float]  # a camera, by codec
-    sensor_shard: float  # cores of a sensor shard to which nothing is sent
-    camera_shard: float  # cores of a camera shard likewise
+    sensor_shard: float  # cores of a sensor shard that receives nothing
+    camera_shard: float  # cores of a camera shard that receives nothing
     hub_idle: float  # cores of the hub
-    hub_device: float  # cores of the hub for each device that is watched
+    hub_device: float  # cores of the hub for each watched device
     hub_mb: float
     hub_device_mb: float
 
     def to_json(self) -> str:
-        """As `parse_costs` reads it."""
+        """Encode the costs for `parse_costs`."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def parse_costs(text: str) -> Costs:
-    """What `Costs.to_json` wrote; ValueError says what is wrong with it."""
+    """Parse the result of `Costs.to_json`; ValueError has the reason."""
     document = json.loads(text)
     if not isinstance(document, dict):
-        raise ValueError("it holds no object")  # noqa: TRY004 -- of what is read, not of an argument
+        raise ValueError("not a JSON object")  # noqa: TRY004 -- about a file, not an argument
     names = {field.name for field in fields(Costs)}
     if missing := sorted(names - document.keys()):
-        raise ValueError(f"{', '.join(missing)} is missing: measure anew with `embereye bench --calibrate`")
+        raise ValueError(f"{', '.join(missing)} is missing: measure again with `embereye bench --calibrate`")
     known: dict[str, Any] = {name: document[name] for name in names}
     for name in ("readings", "frames"):
         known[name] = _curve(document[name])
@@ -93,5 +93,5 @@ def parse_costs(text: str) -> Costs:
 def _curve(document: Mapping[str, Sequence[Sequence[float]]]) -> Curve:
     points = tuple((float(rate), float(cores)) for rate, cores in document["points"])
     if not points or [rate for rate, _ in points] != sorted({rate for rate, _ in points if rate > 0}):
-        raise ValueError(f"{points} are no measurements at rising rates")
+        raise ValueError(f"{points}: not measurements at rising rates")
     return Curve(points)

@@ -1,1 +1,1 @@
-"""What a cluster's nodes, pods and watches tell: nodes to be left, hubs that are away, watches that died."""
+"""Conclusions from a cluster's nodes, pods and watches: nodes to leave, absent hubs, dead watches."""

@@ -1,4 +1,4 @@
-"""Why a hub does not answer, by its pods and the claims they wait for; says it with the remedy."""
+"""Explain why a hub does not answer, from its pods and volume claims, with the remedy."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,14 +8,14 @@ from embereye_operator.decide.cluster.pods import name_of, why_pod_waits
 
 
 def why_hub_is_away(pods: Sequence[dict[str, Any]], claims: Sequence[Mapping[str, Any]]) -> str:
-    """One sentence of what is known; '' where everything that can be seen here is as it should be.
+    """Return the reason in one sentence; '' if everything visible here is in order.
 
     `pods` are the hub's, `claims` the PersistentVolumeClaims of its namespace.
     """
-    staying = newest(pods)
-    if not staying:
-        return "the hub has no pod: kubectl describe its Deployment says why"
-    pod = staying[-1]
+    remaining = newest(pods)
+    if not remaining:
+        return "the hub has no pod: kubectl describe on its Deployment shows why"
+    pod = remaining[-1]
     if (pod.get("status") or {}).get("phase") == "Pending":
         by_name = {claim["metadata"]["name"]: claim for claim in claims}
         for volume in pod["spec"].get("volumes") or ():
@@ -26,18 +26,18 @@ def why_hub_is_away(pods: Sequence[dict[str, Any]], claims: Sequence[Mapping[str
 
 
 def why_claim_waits(name: str, claim: Mapping[str, Any] | None) -> str:
-    """Why a pod that wants the claim `name` has to wait, and what helps; '' where the claim has its volume."""
+    """Explain why a pod that needs the claim `name` waits, with the remedy; '' if the claim has its volume."""
     if claim is None:
-        return f"PersistentVolumeClaim {name} does not exist: helm upgrade makes it again"
+        return f"PersistentVolumeClaim {name} does not exist: helm upgrade creates it again"
     if (claim.get("status") or {}).get("phase") == "Bound":
         return ""
     storage_class = claim["spec"].get("storageClassName")
-    if not storage_class:  # the API server enters the default class, also later
+    if not storage_class:  # the API server fills in the default class, even later
         return (
             f"PersistentVolumeClaim {name} waits for a volume, and the cluster has no default storage class: set "
             "hub.persistence.storageClass to one that kubectl get storageclass lists, or hub.persistence.enabled=false"
         )
     return (
         f"PersistentVolumeClaim {name} waits for a volume of storage class {storage_class}: "
-        f"kubectl describe pvc {name} says why"
+        f"kubectl describe pvc {name} shows why"
     )

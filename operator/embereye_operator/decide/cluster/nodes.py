@@ -1,18 +1,18 @@
-"""Which nodes pods have to leave, and which are lost, by what the API server tells of them."""
+"""The nodes that pods must leave, and the nodes that are lost, as the API server reports them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-HEARTBEATS = "kube-node-lease"  # the namespace of kubelets' own leases, each named after its node
-# Seconds without a renewal until a kubelet counts as stopped. It renews every 10 s; Kubernetes itself waits for 50.
+HEARTBEATS = "kube-node-lease"  # the namespace of the kubelets' leases, each named after its node
+# Seconds without a renewal until a kubelet counts as stopped. It renews every 10 s; Kubernetes waits 50 s.
 STALE = 15.0
 HARD = ("NoSchedule", "NoExecute")
 ENDED = ("Failed", "Succeeded")  # phases of a pod
 CORDONED = "node.kubernetes.io/unschedulable"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-# A condition of the node, not a wish that pods leave it: these come and go by themselves, and kubelet or the control
-# plane deletes the pods that have to go. See `is_lost` for the first two.
+# Conditions of a node, not requests to leave it: they come and go automatically, and kubelet or the control plane
+# deletes the pods that must go. See `is_lost` for the first two.
 CONDITIONS = frozenset(
     f"node.kubernetes.io/{name}"
     for name in (
@@ -24,7 +24,7 @@ CONDITIONS = frozenset(
         "network-unavailable",
     )
 )
-# Whoever sets one of these removes the node, pod by pod, whatever those tolerate.
+# Their setter removes the node, pod by pod, even pods that tolerate the taint.
 REMOVAL = frozenset(
     {
         CORDONED,
@@ -39,7 +39,7 @@ REMOVAL = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """As Kubernetes has it."""
+    """A taint as in the Kubernetes API."""
 
     key: str
     value: str
@@ -48,26 +48,26 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What matters here of a node."""
+    """The relevant properties of a node."""
 
     name: str
-    taints: tuple[Taint, ...]  # hard ones that ask pods to leave; a cordon is one
-    lost: bool  # the control plane has given it up
+    taints: tuple[Taint, ...]  # hard taints that ask pods to leave, including a cordon
+    lost: bool  # the control plane considers it lost
 
 
 @dataclass(frozen=True, slots=True)
 class Displaced:
-    """A shard's pod that cannot stay where it is."""
+    """A shard's pod that cannot stay on its node."""
 
     node: str
     pod: str  # its uid
-    lost: bool = False  # the node does not run any more: its pods cannot either
-    # Its tolerations let a new pod onto the same node: only an eviction ends it, a roll would go round in circles.
+    lost: bool = False  # the node has stopped, and so have its pods
+    # Its tolerations let a new pod onto the same node: only an eviction ends it, a roll-out would repeat forever.
     comes_back: bool = False
 
 
 def read_node(manifest: Mapping[str, Any]) -> Node:
-    """`manifest` is a node's."""
+    """Read the Node object `manifest`."""
     spec, name = manifest.get("spec") or {}, manifest["metadata"]["name"]
     taints = {
         Taint(entry["key"], entry.get("value") or "", entry["effect"])
@@ -77,14 +77,14 @@ def read_node(manifest: Mapping[str, Any]) -> Node:
     if spec.get("unschedulable"):
         taints.add(Taint(CORDONED, "", "NoSchedule"))
     conditions = (manifest.get("status") or {}).get("conditions") or ()
-    # "False" is kubelet's own word, and that it speaks says that the node runs.
+    # "False" comes from kubelet, and a kubelet that reports proves that the node runs.
     silent = any(entry["type"] == "Ready" and entry["status"] == "Unknown" for entry in conditions)
-    given_up = any(taint.key == OUT_OF_SERVICE for taint in taints)
-    return Node(name, tuple(sorted(taints, key=lambda taint: (taint.key, taint.effect))), silent or given_up)
+    out_of_service = any(taint.key == OUT_OF_SERVICE for taint in taints)
+    return Node(name, tuple(sorted(taints, key=lambda taint: (taint.key, taint.effect))), silent or out_of_service)
 
 
-def tolerates(tolerations: Iterable[Mapping[str, Any]], taint: Taint) -> bool:
-    """Whether a pod with these `tolerations` may be, and stay, on a node with this taint."""
+def is_tolerated(tolerations: Iterable[Mapping[str, Any]], taint: Taint) -> bool:
+    """True if a pod with these `tolerations` can start and stay on a node with this taint."""
     return any(
         entry.get("effect") in (None, "", taint.effect)
         and (entry.get("key") or "") in ("", taint.key)
@@ -95,12 +95,12 @@ def tolerates(tolerations: Iterable[Mapping[str, Any]], taint: Taint) -> bool:
 
 
 def displaced(node: Node, pod: Mapping[str, Any], *, lost: bool = False) -> Displaced | None:
-    """What is to be done about a `pod` that is on `node`; None: it may stay. `lost`: the node is known to be."""
+    """Return why `pod` cannot stay on `node`; None if it can. `lost`: the node is known to be lost."""
     metadata = pod["metadata"]
     if lost or node.lost:
         return Displaced(node.name, metadata["uid"], lost=True)
     tolerations = pod["spec"].get("tolerations") or ()
-    if any(not tolerates(tolerations, taint) for taint in node.taints):
+    if any(not is_tolerated(tolerations, taint) for taint in node.taints):
         return Displaced(node.name, metadata["uid"])
     if any(taint.key in REMOVAL for taint in node.taints):
         return Displaced(node.name, metadata["uid"], comes_back=True)
@@ -108,11 +108,11 @@ def displaced(node: Node, pod: Mapping[str, Any], *, lost: bool = False) -> Disp
 
 
 def newest(pods: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The pods that have neither ended nor are about to go, the newest last."""
+    """Return the pods that have neither ended nor are being deleted, the newest last."""
     staying = [
         pod
         for pod in pods
-        # One that was evicted, or that its node refused, is kept for long beside the pod that takes its place.
+        # Evicted and rejected pods remain for long, next to the pods that replace them.
         if not pod["metadata"].get("deletionTimestamp") and (pod.get("status") or {}).get("phase") not in ENDED
     ]
     return sorted(staying, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""))
@@ -120,14 +120,14 @@ def newest(pods: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass
 class Heartbeats:
-    """How long kubelets have not renewed their leases. Clocks of others are not trusted: only a change counts."""
+    """Detects kubelets that no longer renew their leases. Only changes count, because other clocks are not trusted."""
 
     _seen: dict[str, tuple[str, float, float]] = field(default_factory=dict)  # node → renewal, first and last seen
 
-    def stale(self, node: str, renewed: str, now: float) -> bool:
-        """Take a lease's `renewed` as read at `now`, in monotonic seconds; whether it has been the same for STALE.
+    def is_stale(self, node: str, renewed: str, now: float) -> bool:
+        """True if the lease's `renewed`, read at `now` in monotonic seconds, has been unchanged for STALE.
 
-        Times during which nobody asked do not count: whoever was away has not seen that nothing came.
+        Gaps between calls do not count: an absent operator has not seen that no renewal arrived.
         """
         known, first, last = self._seen.get(node, ("", now, now))
         if known != renewed or now - last > STALE:

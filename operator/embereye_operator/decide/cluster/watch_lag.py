@@ -1,57 +1,57 @@
-"""How a watch that has died is told from one that is only slow, by the events that it leaves out; and a restore."""
+"""Distinguish dead watches from slow ones by the events that they omit; and detect a restored API server."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-LIMIT = 60.0  # seconds that an event may be late: a burst over thousands of objects takes less
+LIMIT = 60.0  # seconds an event may be late; a burst over thousands of objects takes less
 
 
 @dataclass
 class WatchLag:
-    """Objects that a list told and the watch of their kind has not told since, each with a time of its own.
+    """Objects that a list returned and whose watch has not reported them since, each with its start time.
 
-    A deletion is no evidence: a watch that was renewed lists what there is, and what is gone it never tells.
+    Deletions are no evidence: a renewed watch lists existing objects, and never reports deleted ones.
     """
 
     _expected: dict[tuple[str, str, str], tuple[int, float]] = field(
         default_factory=dict
     )  # object → version, since when
-    _versions: dict[str, int] = field(default_factory=dict)  # kind → as of which it was listed last
-    _restored: str = ""  # why nothing that is known counts any more
+    _versions: dict[str, int] = field(default_factory=dict)  # kind → resource version of its latest list
+    _restored: str = ""  # why all known objects are invalid; "" if they are valid
 
     def expect(self, key: tuple[str, str, str], version: int, now: float) -> None:
-        """Note that a list told `key` at a `version` that neither a watch nor our own writing had told.
+        """Record that a list returned `key` at a `version` that neither a watch nor our own write has reported.
 
-        `now` is in monotonic seconds. One that is expected already keeps its time: it may change at every list.
+        `now` is in monotonic seconds. An expected object keeps its start time, because it may change at every list.
         """
         self._expected.setdefault(key, (version, now))
 
-    def listed(self, kind: str, version: int) -> None:
-        """Note as of which version all objects of `kind` were listed: those of one server only grow."""
+    def note_list(self, kind: str, version: int) -> None:
+        """Record the resource version of a full list of `kind`: on one server it only grows."""
         if version < (before := self._versions.get(kind, 0)):
             self._restored = (
                 f"{kind} was listed as of version {version} after {before}: the API server was restored from a backup, "
-                "and what is known of it counts as newer than what it has"
+                "so cached objects look newer than its own"
             )
         self._versions[kind] = version
 
-    def retain(self, kind: str, there: Collection[tuple[str, str, str]]) -> None:
-        """Expect nothing of `kind` that is not `there` any more."""
-        seen = frozenset(there)
-        for key in [key for key in self._expected if key[0] == kind and key not in seen]:
+    def retain(self, kind: str, existing: Collection[tuple[str, str, str]]) -> None:
+        """Stop expecting objects of `kind` that are not in `existing`."""
+        remaining = frozenset(existing)
+        for key in [key for key in self._expected if key[0] == kind and key not in remaining]:
             del self._expected[key]
 
-    def told(self, key: tuple[str, str, str], version: int) -> None:
-        """Note that the watch told `key` at `version`."""
+    def note_event(self, key: tuple[str, str, str], version: int) -> None:
+        """Record that the watch reported `key` at `version`."""
         if (expected := self._expected.get(key)) is not None and version >= expected[0]:
             del self._expected[key]
 
-    def dead(self, now: float) -> str:
-        """Why a watch counts as dead at `now`, or all of them do; '' where none does."""
+    def death_reason(self, now: float) -> str:
+        """Return why a watch, or all of them, count as dead at `now`; '' if none does."""
         if self._restored:
             return self._restored
         for (kind, namespace, name), (version, since) in self._expected.items():
             if now - since > LIMIT:
-                what = f"{kind} {namespace}/{name}"
-                return f"no watch has told {what} at version {version}, listed {now - since:.0f} s ago"
+                missing = f"{kind} {namespace}/{name} at version {version}"
+                return f"no watch has reported {missing}, listed {now - since:.0f} s ago"
         return ""

@@ -1,1 +1,1 @@
-"""Spec in, Kubernetes manifests out, nothing else: a fleet's children, a module for each kind of object."""
+"""The Kubernetes manifests of a fleet's children, built from its spec: one module for each kind of object."""

@@ -1,4 +1,4 @@
-"""Autoscalers of others, where the cluster knows their kind: HorizontalPodAutoscaler and KEDA's ScaledObject."""
+"""External autoscalers, if the cluster has their kinds: HorizontalPodAutoscaler and KEDA's ScaledObject."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,15 +9,15 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.api.shared import API_VERSION
 
 REQUIRED = "embereye_fleet_required_shards"
-# What a server offers that stores spec.behavior.*.tolerance: Kubernetes 1.33 and 1.34 where the feature gate
-# HPAConfigurableTolerance is on, which it is by default from 1.35.
+# Offered if the server stores spec.behavior.*.tolerance: Kubernetes 1.33 and 1.34 with the feature gate
+# HPAConfigurableTolerance, and 1.35 by default.
 TOLERANCE = "HorizontalPodAutoscaler.tolerance"
 
 
 def build_autoscaler(fleet: Fleet, metadata: Manifest, *, tolerance: bool) -> Manifest:
-    """The HorizontalPodAutoscaler of mode hpa: an adapter must serve the operator's number as an external metric.
+    """Build the HorizontalPodAutoscaler of mode hpa: an adapter must serve the operator's number as external metric.
 
-    `tolerance`: the server knows one of its own for each, so that a single step of many shards is followed.
+    `tolerance`: the server supports a tolerance per autoscaler, so that it follows a step of one shard among many.
     """
     limits = fleet.spec.autoscaling
     behavior = _behavior(fleet)
@@ -46,7 +46,7 @@ def build_autoscaler(fleet: Fleet, metadata: Manifest, *, tolerance: bool) -> Ma
 
 
 def build_scaled_object(fleet: Fleet, metadata: Manifest, prometheus: str) -> Manifest:
-    """KEDA's ScaledObject of mode keda. A metric that is lost must hold the shards, where KEDA's defaults make it 0."""
+    """Build KEDA's ScaledObject of mode keda. If the metric is missing, the shards stay; KEDA's default would be 0."""
     limits = fleet.spec.autoscaling
     query = f"max({REQUIRED}{{{','.join(f'{name}={value!r}' for name, value in _labels(fleet).items())}}})"
     return {
@@ -58,8 +58,8 @@ def build_scaled_object(fleet: Fleet, metadata: Manifest, prometheus: str) -> Ma
             "pollingInterval": 5,
             "minReplicaCount": limits.min_shards,
             "maxReplicaCount": limits.max_shards,
-            # Should KEDA not honour `behavior`, which its documentation has from 2.17 on, it goes to `replicas`: too
-            # many shards rather than too few.
+            # If KEDA ignores `behavior`, which it documents from 2.17 on, it scales to `replicas`: too many shards
+            # rather than too few.
             "fallback": {"failureThreshold": 3, "replicas": limits.max_shards, "behavior": "currentReplicas"},
             "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(fleet)}},
             "triggers": [

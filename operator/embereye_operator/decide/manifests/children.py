@@ -25,26 +25,26 @@ from embereye_operator.decide.manifests.settings import Settings
 from embereye_operator.decide.manifests.volumes import access_secrets
 
 
-def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by name
+def build_children(  # noqa: PLR0913 -- all inputs of the children
     fleet: Fleet,
     settings: Settings,
     *,
     assignments: Mapping[str, Assignment],
     record: Manifest,
     shards: Sequence[str],
-    offers: Callable[[str], bool] = lambda _: False,
+    is_offered: Callable[[str], bool] = lambda _: False,
     replaces: Mapping[str, str] | None = None,
     hosts: Mapping[str, str] | None = None,
     evictable: bool = False,
     budget_owner: Manifest | None = None,
 ) -> list[Manifest]:
-    """All children, the placement ConfigMap first: assignments exist before the shards that read them.
+    """Build all children, the placement ConfigMap first: assignments must exist before the shards that read them.
 
-    `assignments` may name more than `shards`: those that are about to go still need to know where devices are.
-    `record` is what a new leader has to know. `offers` tells which kinds can exist beyond the basic ones.
-    `replaces` has the uid of the pod that a shard's present one was made to replace; `hosts` the address that it
-    listens on, which is no reason to replace it. `evictable`: nobody sees to it that nodes can be emptied, so that
-    evictions must not be refused. `budget_owner`: see `build_disruption_budget`.
+    `assignments` may contain more than `shards`: leaving shards still need to know where devices are. `record` is for a
+    new leader. `is_offered` tells which optional kinds the cluster has. `replaces` has, by shard, the uid of the pod
+    that its current one replaced; `hosts` the address that it listens on, so that a new default does not replace it.
+    `evictable`: the operator cannot read nodes, so that evictions must be allowed. `budget_owner`: see
+    `build_disruption_budget`.
     """
     named = {device.credentials for a in assignments.values() for device in a.devices if device.credentials}
     secrets = sorted(named | access_secrets(fleet))
@@ -61,22 +61,22 @@ def build_children(  # noqa: PLR0913 -- what a Deployment is made of, all by nam
             for shard in shards
             for replaced in [(replaces or {}).get(shard, "")]
         ),
-        *build_additions(fleet, settings, offers, sorted(set(pushing.values()))),
-        *build_routes(fleet, shards, offers),
+        *build_additions(fleet, settings, is_offered, sorted(set(pushing.values()))),
+        *build_routes(fleet, shards, is_offered),
     ]
 
 
 def build_additions(
-    fleet: Fleet, settings: Settings, offers: Callable[[str], bool], udp: Sequence[int] = ()
+    fleet: Fleet, settings: Settings, is_offered: Callable[[str], bool], udp: Sequence[int] = ()
 ) -> list[Manifest]:
-    """Children of kinds that not every cluster knows, or that not every fleet wants; `udp` ports are let in."""
+    """Build the children of optional kinds; `udp` ports are allowed in."""
     built = []
     metadata = build_metadata(fleet, fleet_name(fleet))
-    if offers("NetworkPolicy"):
+    if is_offered("NetworkPolicy"):
         built.append(build_network_policy(fleet, metadata, selector(fleet), udp))
     match fleet.spec.autoscaling:
-        case Autoscaling(mode="hpa", observe=False) if offers("HorizontalPodAutoscaler"):
-            built.append(build_autoscaler(fleet, metadata, tolerance=offers(TOLERANCE)))
-        case Autoscaling(mode="keda", observe=False) if offers("ScaledObject"):
+        case Autoscaling(mode="hpa", observe=False) if is_offered("HorizontalPodAutoscaler"):
+            built.append(build_autoscaler(fleet, metadata, tolerance=is_offered(TOLERANCE)))
+        case Autoscaling(mode="keda", observe=False) if is_offered("ScaledObject"):
             built.append(build_scaled_object(fleet, metadata, settings.prometheus))
     return built

@@ -1,4 +1,4 @@
-"""Whether an observed object already says what a desired manifest says."""
+"""The comparison of an observed object with a desired manifest."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -6,17 +6,17 @@ from typing import Any
 
 from lightkube.utils.quantity import parse_quantity
 
-# What tells the entries of Kubernetes' associative lists apart; the first that does counts. Entries that others added
-# are theirs: a sidecar injector's container is not ours to fight over.
+# The fields that identify entries of Kubernetes' associative lists; the first that does applies. Additional entries
+# belong to others: the operator must not remove a sidecar injector's container.
 MERGE_KEYS = (("uid",), ("mountPath",), ("topologyKey", "whenUnsatisfiable"), ("topologyKey",), ("name",))
-# Replaced as a whole by the API server: one entry more selects other pods.
+# The API server replaces these as a whole: one additional entry selects other pods.
 ATOMIC = frozenset({"selector", "matchLabels", "nodeSelector"})
 QUANTITIES = frozenset({"requests", "limits"})
-Deviation = tuple[str, Any]  # path, what is there
+Deviation = tuple[str, Any]  # path, observed value
 
 
 def quantity(value: object) -> Decimal | None:
-    """`"500m"`, `"0.5"` and `0.5` as the same number; None where `value` is no quantity."""
+    """Parse a quantity, so that `"500m"`, `"0.5"` and `0.5` are equal; None if `value` is no quantity."""
     try:
         return parse_quantity(str(value))
     except ValueError:
@@ -24,12 +24,12 @@ def quantity(value: object) -> Decimal | None:
 
 
 def differences(desired: Any, observed: Any) -> list[str]:
-    """Paths where `observed` lacks or contradicts what `desired` says; what only `observed` has is left alone."""
+    """Return the paths at which `observed` lacks or contradicts `desired`; surplus fields are ignored."""
     return [path for path, _ in deviations(desired, observed)]
 
 
 def deviations(desired: Any, observed: Any, path: str = "") -> list[Deviation]:
-    """The same with what `observed` says there."""
+    """Return the same paths, with the observed values."""
     key = path.rsplit(".", 1)[-1]
     if isinstance(desired, Mapping):
         return _mapping(desired, observed, path, exact=key in ATOMIC, quantities=key in QUANTITIES)
@@ -39,7 +39,7 @@ def deviations(desired: Any, observed: Any, path: str = "") -> list[Deviation]:
 
 
 def _empty(value: Any) -> bool:
-    # The API server leaves out what is empty.
+    # The API server omits empty values.
     return value is None or value is False or value in ("", [], {})
 
 
@@ -47,10 +47,14 @@ def _mapping(desired: Mapping[str, Any], observed: Any, path: str, *, exact: boo
     if not isinstance(observed, Mapping):
         return [] if _empty(desired) and _empty(observed) else [(path, observed)]
     if quantities:
-        said = {name: observed.get(name) for name in desired}
-        return [(f"{path}.{name}", said[name]) for name in said if quantity(desired[name]) != quantity(said[name])]
-    found = [other for name in desired for other in deviations(desired[name], observed.get(name), f"{path}.{name}")]
-    return found + [(f"{path}.{name}", observed[name]) for name in observed if exact and name not in desired]
+        values = {name: observed.get(name) for name in desired}
+        return [
+            (f"{path}.{name}", values[name]) for name in values if quantity(desired[name]) != quantity(values[name])
+        ]
+    result = [
+        deviation for name in desired for deviation in deviations(desired[name], observed.get(name), f"{path}.{name}")
+    ]
+    return result + [(f"{path}.{name}", observed[name]) for name in observed if exact and name not in desired]
 
 
 def _sequence(desired: Sequence[Any], observed: Any, path: str) -> list[Deviation]:
@@ -58,27 +62,27 @@ def _sequence(desired: Sequence[Any], observed: Any, path: str) -> list[Deviatio
         return [] if _empty(desired) and _empty(observed) else [(path, observed)]
     for fields in MERGE_KEYS:
         wanted, known = _by_key(desired, fields), _by_key(observed, fields)
-        # Where that does not tell all of them apart it is no key of this list.
+        # Fields that do not identify every entry are no key of this list.
         if wanted and len(wanted) == len(desired) and known is not None:
             return [
-                other
+                deviation
                 for key, entry in wanted.items()
-                for other in deviations(entry, known.get(key), f"{path}[{'/'.join(map(str, key))}]")
+                for deviation in deviations(entry, known.get(key), f"{path}[{'/'.join(map(str, key))}]")
             ]
     if len(desired) != len(observed):
         return [(path, observed)]
     pairs = zip(desired, observed, strict=True)
-    return [other for i, (a, b) in enumerate(pairs) for other in deviations(a, b, f"{path}[{i}]")]
+    return [deviation for i, (a, b) in enumerate(pairs) for deviation in deviations(a, b, f"{path}[{i}]")]
 
 
 def _by_key(entries: Sequence[Any], fields: Sequence[str]) -> Mapping[tuple[Any, ...], Any] | None:
-    """Those of `entries` that have all `fields`, by what these say; None where two say the same."""
-    found: dict[tuple[Any, ...], Any] = {}
+    """Map the entries with all `fields` by these; None if two entries are equal in them."""
+    by_key: dict[tuple[Any, ...], Any] = {}
     for entry in entries:
         key = tuple(entry.get(name) for name in fields) if isinstance(entry, Mapping) else ()
         if not key or not all(isinstance(value, str) for value in key):
             continue
-        if key in found:
+        if key in by_key:
             return None
-        found[key] = entry
-    return found
+        by_key[key] = entry
+    return by_key

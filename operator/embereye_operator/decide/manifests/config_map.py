@@ -1,4 +1,4 @@
-"""The placement ConfigMap, which shards follow as files."""
+"""The placement ConfigMap, which shards read as files."""
 
 import base64
 import contextlib
@@ -15,13 +15,13 @@ from embereye_operator.decide.manifests.names import build_metadata, placement_n
 from embereye_operator.decide.placement.assignments import encode
 
 PLACEMENT_KEY = "placement.json"
-PLAIN_PLACEMENT = 250_000  # characters; more is packed, for a ConfigMap holds a million bytes
+PLAIN_PLACEMENT = 250_000  # characters; beyond it files are packed, because a ConfigMap has at most a million bytes
 
 
 def build_placement(fleet: Fleet, *, assignments: Mapping[str, Assignment], record: Manifest) -> Manifest:
-    """The ConfigMap that shards follow as files and that a new leader reads before it decides anything.
+    """Build the ConfigMap that shards read as files, and a new leader reads before it decides anything.
 
-    People can read it, but for a large one, whose files are packed with gzip.
+    People can read it, unless it is large: then its files are packed with gzip.
     """
     files = {f"{shard}.json": encode(assignment) for shard, assignment in assignments.items()}
     files[PLACEMENT_KEY] = json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
@@ -39,7 +39,7 @@ def build_placement(fleet: Fleet, *, assignments: Mapping[str, Assignment], reco
 
 
 def placement_files(manifest: Mapping[str, Any]) -> dict[str, str]:
-    """The files that `build_placement` put in, by name; those that somebody made unreadable are left out."""
+    """Return the files of `build_placement` by name, without unreadable ones."""
     files = dict(manifest.get("data") or {})
     for name, content in (manifest.get("binaryData") or {}).items():
         with contextlib.suppress(ValueError, OSError, EOFError, zlib.error):
@@ -48,6 +48,6 @@ def placement_files(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 
 def placement_size(manifest: Mapping[str, Any]) -> int:
-    """Bytes, as the API server counts them."""
+    """Return the size in bytes, as the API server counts it."""
     packed = sum(len(content) * 3 // 4 for content in (manifest.get("binaryData") or {}).values())
     return packed + sum(len(text.encode()) for text in (manifest.get("data") or {}).values())

@@ -1,4 +1,4 @@
-"""The container of a shard: what it is told, how it is probed, what it mounts."""
+"""The container of a shard: its environment, probes and mounts."""
 
 from collections.abc import Sequence
 
@@ -18,22 +18,22 @@ IDENTITY_FOLDER = "/etc/embereye/identity"
 MODEL_FOLDER = "/etc/embereye/model"
 DATA_FOLDER = "/var/lib/embereye"
 TELEMETRY_FOLDER = f"{DATA_FOLDER}/telemetry"
-# Of camera shards (False) and sensor shards (True). Measured: 220 MB with 100 cameras of JPEG and as much again in its
-# decoders on two cores, up to 16 MB more for each camera of H.264 at 1080p; 262 MB with 2,000 thermal sensors, 75 MB
-# with 100. A shard that is killed for memory watches nothing: limits are there for what nobody has thought of.
-# No limit of CPU: what is there in a fire is to be used.
+# For camera shards (False) and sensor shards (True). Measured: 220 MB with 100 JPEG cameras, and as much again in its
+# decoders on two cores; up to 16 MB more for each camera with H.264 at 1080p; 262 MB with 2,000 thermal sensors, 75 MB
+# with 100. The limits are far above, because a shard killed for memory watches nothing. CPU has no limit: during a fire
+# all of it should be used.
 DEFAULT_RESOURCES: dict[bool, Manifest] = {
     False: {"requests": {"cpu": "100m", "memory": "384Mi"}, "limits": {"memory": "4Gi"}},
     True: {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
 }
-LINGER_SECONDS = 60  # that a shard which is to go waits for a hub that is away: its evidence goes with its pod
-SUCCESSOR_SECONDS = 20  # that a shard goes on until its successor does, as long as a pod takes whose image is there
+LINGER_SECONDS = 60  # how long a leaving shard waits for an absent hub, because its evidence would be lost with its pod
+SUCCESSOR_SECONDS = 20  # how long a shard runs until its successor does: the start-up time of a pod with a local image
 PRE_STOP_SECONDS = 2  # for Services to stop sending new connections here
-EVERY_ADDRESS = "[::]"  # of both families, where the host has both
+EVERY_ADDRESS = "[::]"  # IPv4 and IPv6, if the host has both
 
 
 def shard_capacity(fleet: Fleet) -> float:
-    """Cores that one shard can use: what its container may have, and of a sensor shard not more than its one loop."""
+    """Return the cores that one shard can use: those of its container; for a sensor shard at most one event loop."""
     resources = fleet.spec.template.resources
     stated = quantity(resources.limits.get("cpu") or resources.requests.get("cpu") or CAPACITY)
     cores = float(stated) if stated else CAPACITY
@@ -41,17 +41,17 @@ def shard_capacity(fleet: Fleet) -> float:
 
 
 def _tls_environment(fleet: Fleet) -> dict[str, str]:
-    """Where the certificate is that devices are shown, and the authorities of theirs; empty: they speak no TLS."""
+    """Return the certificate for devices and the authorities of theirs; empty without TLS."""
     tls = fleet.spec.access and fleet.spec.access.tls
     if not tls:
         return {}
-    shown = f"{CREDENTIALS_FOLDER}/{tls.secret_ref.name}" if tls.secret_ref else IDENTITY_FOLDER
+    certificate = f"{CREDENTIALS_FOLDER}/{tls.secret_ref.name}" if tls.secret_ref else IDENTITY_FOLDER
     clients = {"EMBEREYE_CLIENT_CA": f"{CREDENTIALS_FOLDER}/{tls.clients.ca_ref.name}"} if tls.clients else {}
-    return {"EMBEREYE_TLS": shown, **clients}
+    return {"EMBEREYE_TLS": certificate, **clients}
 
 
 def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[str]) -> Manifest:
-    """The container of `shard`: its environment, ports, probes and mounts."""
+    """Build the container of `shard`: its environment, ports, probes and mounts."""
     environment = {
         "EMBEREYE_SHARD": shard,
         "EMBEREYE_FLEET": fleet.key,
@@ -91,7 +91,7 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
     alive = ready
     if tls := _tls_environment(fleet):
         environment |= tls
-        # The kubelet speaks no TLS to a gRPC port.
+        # The kubelet supports no TLS for gRPC probes.
         ready, alive = (
             {"httpGet": {"path": path, "port": "metrics"}, "timeoutSeconds": 2} for path in ("/readyz", "/healthz")
         )
@@ -136,19 +136,19 @@ def build_container(fleet: Fleet, shard: str, settings: Settings, secrets: Seque
 
 
 def build_user(settings: Settings) -> Manifest:
-    """Whom a pod or a container runs as: nobody is named where the cluster is to say, as on OpenShift."""
+    """Return the user of a pod or a container; empty if the cluster chooses, as on OpenShift."""
     return {} if settings.user is None else {"runAsUser": settings.user, "runAsGroup": settings.user}
 
 
 def build_resources(fleet: Fleet) -> Manifest:
-    """What the fleet says of a shard's resources, and our defaults for those that it says nothing of.
+    """Return the fleet's resources for a shard, with defaults for resources that it does not mention.
 
-    A default beside what somebody said could contradict it: a limit below their request, which nobody would admit.
+    A default for a mentioned resource could contradict it, for example a limit below the declared request.
     """
-    said = {key: dict(value) for key, value in to_manifest(fleet.spec.template.resources).items() if value}
-    named = {resource for part in said.values() for resource in part}
+    declared = {key: dict(value) for key, value in to_manifest(fleet.spec.template.resources).items() if value}
+    named = {resource for part in declared.values() for resource in part}
     for part, defaults in DEFAULT_RESOURCES[isinstance(fleet.spec, SensorFleetSpec)].items():
         added = {resource: amount for resource, amount in defaults.items() if resource not in named}
         if added:
-            said[part] = {**added, **said.get(part, {})}
-    return said
+            declared[part] = {**added, **declared.get(part, {})}
+    return declared

@@ -23,20 +23,20 @@ from embereye_operator.decide.manifests.volumes import (
     telemetry_claim,
 )
 
-ANNOTATION_REPLACES = "embereye.dev/replaces"  # of a pod: the uid of the one it was made to replace
-# preStop, what is waited for a successor, the shard's drain, what gRPC and the spool need after it, and what is waited
-# for a hub that is away.
+ANNOTATION_REPLACES = "embereye.dev/replaces"  # on a pod: the uid of the pod that it replaced
+# The sum of preStop, the wait for a successor, the shard's drain, gRPC's and the spool's end, and the wait for an
+# absent hub.
 GRACE_SECONDS = PRE_STOP_SECONDS + SUCCESSOR_SECONDS + 2 + 6 + LINGER_SECONDS
-READY_SECONDS = 5  # that a new pod must have been ready until the one it replaces goes
-# How long a pod stays bound to a node that does not tell how it is: Kubernetes' own 300 s begin after the 50 s that it
-# takes to notice. Kubelet's own word "not ready" is less: its pods may well go on meanwhile.
+READY_SECONDS = 5  # how long a new pod must be ready before its predecessor is deleted
+# How long a pod stays bound to a silent node: Kubernetes' default of 300 s would follow the 50 s until it notices. For
+# kubelet's own report "not ready" the time is longer, because its pods may still run.
 ABSENCES: tuple[Manifest, ...] = (
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30},
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
 )
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-# Of several constraints a scheduler heeds none on a node that lacks the label of any, and nodes outside of clouds have
-# no zone: over zones shards are spread by what they would rather not be near (`_far`).
+# A scheduler ignores all constraints on a node that lacks the label of any, and nodes outside clouds have no zone.
+# Shards are therefore spread over zones by anti-affinity (`_far`).
 SPREAD = (TopologySpread(HOSTNAME),)
 
 
@@ -47,10 +47,10 @@ def build_deployment(
     secrets: Sequence[str] = (),
     replaces: str = "",
 ) -> Manifest:
-    """One shard; `secrets` are those of all the fleet's cameras; another `replaces` makes it roll.
+    """Build one shard's Deployment; `secrets` are those of all the fleet's cameras; a new `replaces` rolls it.
 
-    In a roll the new pod has the same assignment: it watches, for READY_SECONDS, before the old one is told to go.
-    Nothing in it depends on the placement: a device that moves must not restart a pod.
+    In a roll-out the new pod has the same assignment: it watches for READY_SECONDS before the old one must end.
+    Nothing in it depends on the placement, so that moving a device restarts no pod.
     """
     labels = {**selector(fleet), LABEL_SHARD: shard}
     pod: Manifest = {"labels": build_labels(fleet, shard)}
@@ -84,7 +84,7 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     ]
     if claim := telemetry_claim(fleet):
         volumes.append({"name": "telemetry", "persistentVolumeClaim": {"claimName": claim}})
-    # What is said here although it is the default: server-side apply leaves what we do not say as somebody else set it.
+    # Some defaults are explicit: server-side apply leaves omitted fields as somebody else set them.
     pod: Manifest = {
         "hostNetwork": False,
         "hostPID": False,
@@ -117,24 +117,24 @@ def _build_pod(fleet: Fleet, shard: str, settings: Settings, secrets: Sequence[s
     }
     if template.node_selector:
         pod["nodeSelector"] = dict(template.node_selector)
-    own = [
+    declared = [
         {key: value for key, value in to_manifest(toleration).items() if value != ""}
         for toleration in template.tolerations
     ]
-    pod["tolerations"] = [*own, *(each for each in ABSENCES if not _bears(own, each))]
+    pod["tolerations"] = [*declared, *(absence for absence in ABSENCES if not _is_tolerated(declared, absence))]
     if template.priority_class_name:
         pod["priorityClassName"] = template.priority_class_name
-    own_secrets = [secret.name for secret in template.image_pull_secrets]
-    if pulled := dict.fromkeys([*own_secrets, *settings.image_pull_secrets]):
+    fleet_secrets = [secret.name for secret in template.image_pull_secrets]
+    if pulled := dict.fromkeys([*fleet_secrets, *settings.image_pull_secrets]):
         pod["imagePullSecrets"] = [{"name": name} for name in pulled]
     return pod
 
 
 def _far(fleet: Fleet, replaced: str) -> list[Manifest]:
-    """What a shard would rather not be near: others of its fleet in a zone, unless users say how shards are spread.
+    """Build a shard's anti-affinity: to other shards of its fleet in a zone, unless the fleet declares a spread.
 
-    Least of all the pod that it takes the place of as the shard `replaced`: of a node that was just lost nobody but us
-    may know yet.
+    It is strongest against the pod that it replaces as the shard `replaced`, whose lost node Kubernetes may not have
+    noticed yet.
     """
     wanted: list[tuple[int, str, Mapping[str, str]]] = []
     if replaced:
@@ -147,9 +147,9 @@ def _far(fleet: Fleet, replaced: str) -> list[Manifest]:
     ]
 
 
-def _bears(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
-    """Whether a user has said how long a node's absence is borne."""
+def _is_tolerated(tolerations: Sequence[Mapping[str, Any]], absence: Mapping[str, Any]) -> bool:
+    """True if the fleet declares how long a node's absence is tolerated."""
     return any(
-        each.get("key", "") in ("", absence["key"]) and each.get("effect", "") in ("", absence["effect"])
-        for each in tolerations
+        entry.get("key", "") in ("", absence["key"]) and entry.get("effect", "") in ("", absence["effect"])
+        for entry in tolerations
     )

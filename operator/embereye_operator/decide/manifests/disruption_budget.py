@@ -6,10 +6,10 @@ from embereye_operator.decide.manifests.names import build_metadata, fleet_name,
 
 
 def build_disruption_budget(fleet: Fleet, *, evictable: bool, owner: Manifest | None = None) -> Manifest:
-    """Evictions are refused: from a node that is being emptied shards are moved by a roll, which leaves no gap.
+    """Build a budget that refuses evictions: the operator rolls shards away from drained nodes, without a gap.
 
-    A pod that is not ready serves nobody and may go. Where nobody can see nodes, one shard at a time may. `owner` is a
-    reference to what goes when nobody is there to roll; without one the budget stays as long as its fleet.
+    A pod that is not ready may be evicted. `evictable`: the operator cannot read nodes, so one shard at a time may be.
+    `owner` deletes the budget when no operator runs any more; without one the budget stays as long as its fleet.
     """
     metadata = build_metadata(fleet, fleet_name(fleet))
     return {

@@ -1,4 +1,4 @@
-"""The NetworkPolicy of a fleet: what may come in to a shard."""
+"""The NetworkPolicy of a fleet: the traffic that may reach a shard."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ from embereye_operator.api.shared import METRICS_PORT
 def build_network_policy(
     fleet: Fleet, metadata: Manifest, selector: Mapping[str, str], udp: Sequence[int] = ()
 ) -> Manifest:
-    """What may come in to a shard: devices, senders and Prometheus on their ports; for control peers and operators.
+    """Allow devices, senders and Prometheus on their ports, and peers and operators on the control port.
 
-    `udp` are the ports that cameras push RTP to.
+    `udp` are the ports that receive pushed RTP.
     """
     operators = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component": "operator"}
     ports: list[Any] = ["grpc", METRICS_PORT]

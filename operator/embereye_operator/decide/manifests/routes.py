@@ -1,4 +1,4 @@
-"""Routes of the Gateway API: how devices outside the cluster reach a fleet and its shards through a Gateway."""
+"""Routes of the Gateway API, by which devices outside the cluster reach a fleet and its shards through a Gateway."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,15 +12,15 @@ from embereye_operator.decide.manifests.services import exposed_annotations
 GATEWAY_GROUP = "gateway.networking.k8s.io"
 
 
-def build_routes(fleet: Fleet, shards: Sequence[str], offers: Callable[[str], bool]) -> list[Manifest]:
-    """Routes for the fleet and each of `shards`, of the kinds that there are here; none where no Gateway is wanted."""
+def build_routes(fleet: Fleet, shards: Sequence[str], is_offered: Callable[[str], bool]) -> list[Manifest]:
+    """Build routes for the fleet and each of `shards`, of the kinds that the cluster has; none without a Gateway."""
     expose = fleet.spec.expose
     if expose is None or expose.gateway is None or expose.type != "Gateway":
         return []
     built = []
-    if offers("GRPCRoute"):
+    if is_offered("GRPCRoute"):
         built += [_grpc_route(fleet, name, shard) for name, shard in route_names(fleet, shards)]
-    if offers("TCPRoute") and routes_text(fleet):
+    if is_offered("TCPRoute") and routes_text(fleet):
         assert isinstance(fleet.spec, SensorFleetSpec)
         built.append(
             _route(
@@ -36,12 +36,12 @@ def build_routes(fleet: Fleet, shards: Sequence[str], offers: Callable[[str], bo
 
 
 def route_names(fleet: Fleet, shards: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and shard of each route for gRPC: the fleet's own first, which is no shard's."""
+    """Return name and shard of each gRPC route: first the fleet's, without a shard."""
     return [(fleet_name(fleet), ""), *((shard, shard) for shard in shards)]
 
 
 def routes_text(fleet: Fleet) -> bool:
-    """Whether text lines are to come through the Gateway."""
+    """True if text lines should come through the Gateway."""
     expose = fleet.spec.expose
     listener = expose.gateway.tcp_listener if expose and expose.gateway else ""
     return isinstance(fleet.spec, SensorFleetSpec) and bool(listener)

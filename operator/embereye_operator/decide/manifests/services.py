@@ -19,14 +19,15 @@ from embereye_operator.decide.manifests.names import (
     shard_index,
 )
 
-ANNOTATION_DEVICE = "embereye.dev/device"  # of a Service: the camera that pushes to it
-PUSHED = r"rtp://(?:0\.0\.0\.0|\[::\])?:(\d{1,5})(?:[/?#]|$)"  # sources that wait for the camera; others join a group
+ANNOTATION_DEVICE = "embereye.dev/device"  # on a Service: the camera that pushes to it
+# Sources that wait for the camera; others join a multicast group.
+PUSHED = r"rtp://(?:0\.0\.0\.0|\[::\])?:(\d{1,5})(?:[/?#]|$)"
 
 
 def peer_address(fleet: Fleet, shard: str, cluster_ip: str = "") -> Peer:
-    """In-cluster addresses of a shard, by its Service.
+    """Return a shard's addresses within the cluster, by its Service.
 
-    Our own processes need no names where `cluster_ip` is known; those of others look at the name in a certificate.
+    With `cluster_ip` our own processes need no name resolution; other clients check the name in a certificate.
     """
     host = f"{shard}.{fleet.namespace}.svc"
     control = f"{bracketed(cluster_ip or host)}:{CONTROL_PORT}"
@@ -45,9 +46,9 @@ def _ports(fleet: Fleet) -> list[Manifest]:
 
 
 def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifest:
-    """A shard's own Service: where its peers send devices, and where the operator and Prometheus find it.
+    """Build a shard's Service, which its peers, the operator and Prometheus use.
 
-    It is the Service that is annotated for Prometheus, not the pod, which would have to be made anew.
+    The Service has the annotations for Prometheus, because a change of the pod's would replace the pod.
     """
     metadata = build_metadata(fleet, shard, shard)
     if scraped:
@@ -56,7 +57,7 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
             "prometheus.io/path": "/metrics",
             "prometheus.io/port": str(METRICS_PORT),
         }
-    own = (("control", CONTROL_PORT), ("metrics", METRICS_PORT))
+    internal = (("control", CONTROL_PORT), ("metrics", METRICS_PORT))
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -66,14 +67,14 @@ def build_service(fleet: Fleet, shard: str, *, scraped: bool = False) -> Manifes
             "selector": {**selector(fleet), LABEL_SHARD: shard},
             "ports": [
                 *_ports(fleet),
-                *({"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in own),
+                *({"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in internal),
             ],
         },
     }
 
 
 def build_fleet_service(fleet: Fleet) -> Manifest:
-    """The fleet's Service: the one address that devices need to know."""
+    """Build the fleet's Service: the only address that devices need to know."""
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -85,19 +86,19 @@ def build_fleet_service(fleet: Fleet) -> Manifest:
 
 
 def is_exposed_by_services(fleet: Fleet) -> bool:
-    """Whether devices outside the cluster reach the fleet by Services of other types than ClusterIP."""
+    """True if devices outside the cluster reach the fleet by Services of other types than ClusterIP."""
     return fleet.spec.expose is not None and fleet.spec.expose.type in {"NodePort", "LoadBalancer"}
 
 
 def devices_name(shard: str) -> str:
-    """Name of the Service by which devices outside the cluster reach a shard."""
+    """Return the name of the Service for devices outside the cluster to reach a shard."""
     return f"{shard}-devices"
 
 
 def build_devices_service(fleet: Fleet, shard: str) -> Manifest:
-    """A shard's way in for devices outside: not its own Service, whose ports for control and metrics stay inside.
+    """Build a shard's Service for devices outside, which does not expose its ports for control and metrics.
 
-    Senders over gRPC alone are sent from shard to shard; text devices stay where they are, and are relayed.
+    It has only gRPC, whose senders are redirected to the right shard; text devices stay connected, and are relayed.
     """
     service = {
         "apiVersion": "v1",
@@ -115,7 +116,7 @@ def build_devices_service(fleet: Fleet, shard: str) -> Manifest:
 
 
 def _exposed(fleet: Fleet, service: Manifest, node_ports: Mapping[str, int | None]) -> Manifest:
-    """`service` as `spec.expose` wants it; `node_ports` are those that are to be the same for ever, by name."""
+    """Return `service` as `spec.expose` declares it; `node_ports` are the declared ports by name."""
     expose = fleet.spec.expose
     if expose is None or not is_exposed_by_services(fleet):
         return service
@@ -131,36 +132,36 @@ def _exposed(fleet: Fleet, service: Manifest, node_ports: Mapping[str, int | Non
     }
     if expose.load_balancer_class:
         exposed["loadBalancerClass"] = expose.load_balancer_class
-    if own := exposed_annotations(fleet, metadata["name"]) | metadata.get("annotations", {}):
-        metadata = {**metadata, "annotations": own}
+    if annotations := exposed_annotations(fleet, metadata["name"]) | metadata.get("annotations", {}):
+        metadata = {**metadata, "annotations": annotations}
     return {**service, "metadata": metadata, "spec": exposed}
 
 
 def exposed_annotations(fleet: Fleet, name: str) -> dict[str, str]:
-    """The annotations that `spec.expose` wants on the Service or route `name`."""
+    """Return the annotations from `spec.expose` for the Service or route `name`."""
     wanted = fleet.spec.expose.annotations if fleet.spec.expose else {}
     return {key: value.replace(NAME, name) for key, value in wanted.items()}
 
 
 def push_ports(assignments: Mapping[str, Assignment]) -> dict[str, int]:
-    """The UDP port of each camera that sends RTP to whoever owns it (`rtp://:5004`), by id."""
-    found = {}
+    """Return the UDP port of each camera that pushes RTP to its shard (`rtp://:5004`), by id."""
+    ports = {}
     for assignment in assignments.values():
         for device in assignment.devices:
             if match := re.match(PUSHED, device.source):
-                found[device.id] = int(match[1])
-    return dict(sorted(found.items()))
+                ports[device.id] = int(match[1])
+    return dict(sorted(ports.items()))
 
 
 def push_name(fleet: Fleet, device: str) -> str:
-    """Name of the Service of a camera that pushes: its id, as far as a DNS label can say it, made unique."""
+    """Return the name of a pushing camera's Service: its id as a DNS label, made unique."""
     unique = hashlib.blake2b(device.encode(), digest_size=4).hexdigest()
     name = re.sub("[^a-z0-9]+", "-", device.lower()).strip("-")
     return f"{fleet_name(fleet)}-{name[: 62 - len(fleet_name(fleet)) - len(unique) - 1].rstrip('-')}-{unique}"
 
 
 def build_push_service(fleet: Fleet, device: str, port: int, owner: str) -> Manifest:
-    """The address that a camera pushes RTP to, whichever shard owns it: it stays when the owner changes."""
+    """Build the address that a camera pushes RTP to: it stays the same when the owning shard changes."""
     metadata = build_metadata(fleet, push_name(fleet, device))
     service = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""What the operator was started with and every shard needs."""
+"""The operator's options that its shards' manifests depend on."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,23 +11,23 @@ from embereye_operator.decide.scaling.law import Observed
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator was started with and every shard needs."""
+    """The operator's options that its shards' manifests depend on."""
 
     image: str
     hub: str  # host:port, as shards reach it
-    hubs: tuple[NamedHub, ...] = ()  # more of them, for fleets that choose one or whose namespace they are for
+    hubs: tuple[NamedHub, ...] = ()  # additional hubs, for fleets that choose one or are in its namespaces
     image_pull_policy: str = ""  # empty: Kubernetes' own default
     image_pull_secrets: tuple[str, ...] = ()  # of shards, in their fleets' namespaces
-    user: int | None = 65532  # that shards run as, of the image; None: whom the cluster says
-    host: str = ""  # that shards listen on; empty: every address, of both families
-    prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # that KEDA asks
+    user: int | None = 65532  # user id of the shards, from the image; None: the cluster chooses
+    host: str = ""  # address that shards listen on; empty: all IPv4 and IPv6 addresses
+    prometheus: str = "http://prometheus-operated.monitoring.svc:9090"  # for KEDA's queries
     log_format: str = ""  # of the shards; empty: text
-    tracing: str = ""  # OTLP endpoint of the shards' traces; empty: they trace nothing
-    scrape_annotations: bool = False  # for a Prometheus that looks for prometheus.io/* rather than monitors
-    operator: str = ""  # its Lease, namespace/name, by which a fleet's status names it; empty: it has none
-    turns: Turns | None = None  # of fleets in a roll-out; None: each for itself
-    trace: Callable[[Fleet, Observed], None] | None = None  # is told what every scaling decision is made on
+    tracing: str = ""  # OTLP endpoint of the shards' traces; empty: no traces
+    scrape_annotations: bool = False  # for a Prometheus that uses prometheus.io/* annotations instead of monitors
+    operator: str = ""  # namespace/name of its Lease, its name in a fleet's status; empty: none
+    turns: Turns | None = None  # of fleets in a roll-out; None: fleets do not wait for each other
+    trace: Callable[[Fleet, Observed], None] | None = None  # called with the inputs of every scaling decision
 
     def listening(self, host: str) -> "Settings":
-        """The same for a shard that listens on `host` already, where nobody says which address it is to be."""
+        """Return the settings for a shard that already listens on `host`, unless the options choose an address."""
         return replace(self, host=self.host or host)

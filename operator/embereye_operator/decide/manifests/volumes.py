@@ -1,4 +1,4 @@
-"""Volumes that only some fleets' pods have: raw readings, models, cameras' credentials."""
+"""Volumes that only some pods have: raw readings, models, camera credentials."""
 
 import hashlib
 from collections import Counter
@@ -12,17 +12,17 @@ from embereye_operator.decide.manifests.names import identity_name
 
 
 def telemetry_claim(fleet: Fleet) -> str:
-    """The PersistentVolumeClaim that raw readings are kept in; empty: none."""
+    """Return the PersistentVolumeClaim for raw readings; empty: none."""
     if isinstance(fleet.spec, SensorFleetSpec) and fleet.spec.telemetry.archive:
         return fleet.spec.telemetry.claim
     return ""
 
 
 def model_volume(fleet: Fleet) -> list[Manifest]:
-    """The volume with the fleet's own model, where it has one that is not in the image."""
+    """Return the volume with the fleet's model, unless it has none or uses one in the image."""
     model = fleet.spec.detection.model if isinstance(fleet.spec, CameraFleetSpec) else None
     if model is not None and model.config_map_ref:
-        source = {"name": model.config_map_ref.name, "optional": True}  # as a Secret
+        source = {"name": model.config_map_ref.name, "optional": True}  # optional, as Secrets are
         return [{"name": "model", "configMap": source}]
     if model is not None and model.volume_ref:
         claim = {"claimName": model.volume_ref.claim_name, "readOnly": True}
@@ -31,7 +31,7 @@ def model_volume(fleet: Fleet) -> list[Manifest]:
 
 
 def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:
-    """Secret → name of its volume, which is the Secret's own as far as a DNS label can say it and no two share."""
+    """Return Secret → name of its volume: the Secret's name as a DNS label, made unique."""
     plain = {secret: f"credentials-{secret.replace('.', '-')}"[:63].rstrip("-") for secret in sorted(secrets)}
     uses = Counter(plain.values())
     names: dict[str, str] = {}
@@ -46,7 +46,7 @@ def credential_volumes(secrets: Sequence[str]) -> dict[str, str]:
 
 
 def access_secrets(fleet: Fleet) -> set[str]:
-    """The Secrets by which devices prove themselves to shards, and shards to devices."""
+    """Return the Secrets that authenticate devices to shards, and shards to devices."""
     access = fleet.spec.access
     tls = access and access.tls
     references = (access and access.tokens_ref, tls and tls.secret_ref, tls and tls.clients and tls.clients.ca_ref)
@@ -54,13 +54,13 @@ def access_secrets(fleet: Fleet) -> set[str]:
 
 
 def identity_volume(shard: str) -> Manifest:
-    """The volume with the certificate that a shard proves itself with. No shard starts without."""
+    """Build the volume with the shard's certificate. No shard starts without one."""
     return {"name": "identity", "secret": {"secretName": identity_name(shard), "defaultMode": 0o440}}
 
 
 def secret_volume(name: str) -> Manifest:
-    """What a volume with the Secret says.
+    """Build the source of a volume with the Secret.
 
-    A Secret that is missing darkens its cameras; it must not keep the shard from watching the others.
+    It is optional: a missing Secret darkens its cameras, but must not stop the shard from watching the others.
     """
     return {"secretName": name, "optional": True, "defaultMode": 0o440}

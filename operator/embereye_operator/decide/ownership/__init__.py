@@ -1,1 +1,1 @@
-"""Whose a fleet or an object is: which operator looks after it, and what was applied by whom."""
+"""Ownership of fleets and objects: which operator reconciles a fleet, and who applied an object."""

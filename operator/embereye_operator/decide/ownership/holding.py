@@ -1,7 +1,6 @@
-"""Which of several operators a fleet is looked after by: the one that its status names, for as long as it lives.
+"""The choice of the operator that reconciles a fleet: the one named in its status, for as long as that lives.
 
-An operator is called as the Lease that its replicas share, NAMESPACE/NAME: whoever wants to know whether it lives looks
-at that.
+An operator's name is NAMESPACE/NAME of the Lease that its replicas share. Its Lease shows if it is alive.
 """
 
 from dataclasses import dataclass, field
@@ -9,40 +8,40 @@ from dataclasses import dataclass, field
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.decide.ownership.selection import Scope
 
-ANNOTATION_OPERATOR = "embereye.dev/operator"  # of a fleet: the operator that a person gives it to
-ANNOTATION_SCOPE = "embereye.dev/scope"  # of a Lease: what its operator looks after
-TAKE_OVER = 60.0  # seconds without a change of its Lease, after which an operator counts as dead
-LOOKED = 10.0  # of them, at most, between two looks at it: whoever was away has not seen that nothing changed
+ANNOTATION_OPERATOR = "embereye.dev/operator"  # on a fleet: the operator that a person chose
+ANNOTATION_SCOPE = "embereye.dev/scope"  # on a Lease: the fleets of its operator
+TAKE_OVER = 60.0  # seconds without a change of its Lease until an operator counts as dead
+OBSERVATION_GAP = 10.0  # seconds between two observations that count at most: an absent observer sees no changes
 
 
 @dataclass
 class Holder:
-    """What is known of another operator. Times are monotonic seconds: other clocks are not trusted."""
+    """The observed state of another operator. Times are monotonic seconds: other clocks are not trusted."""
 
-    seen: tuple[object, ...] | None = None  # of its Lease; None: nothing yet
-    changed: float = 0.0  # when its Lease was last another, or later by the time for which nobody looked
-    looked: float = 0.0  # when that was seen
+    seen: tuple[object, ...] | None = None  # fields of its Lease; None: not read yet
+    changed: float = 0.0  # of its Lease's last change, moved forward by gaps between observations
+    observed: float = 0.0  # of the latest observation
     scope: Scope = field(default_factory=Scope)
-    unreadable: str = ""  # why nothing is known
+    unreadable: str = ""  # why its Lease cannot be read
 
     def observe(self, seen: tuple[object, ...], scope: Scope, now: float) -> None:
-        """Take what its Lease says at `now`; an empty tuple: there is none."""
+        """Record the content of its Lease at `now`; an empty tuple if it does not exist."""
         if seen != self.seen:
             self.seen, self.changed = seen, now
         else:
-            self.changed += max(0.0, now - self.looked - LOOKED)
-        self.looked = now
+            self.changed += max(0.0, now - self.observed - OBSERVATION_GAP)
+        self.observed = now
         self.scope, self.unreadable = scope, ""
 
     def is_dead(self, now: float, patience: float) -> bool:
-        """Whether its Lease has not changed for `patience` seconds."""
+        """True if its Lease has not changed for `patience` seconds."""
         return self.seen is not None and not self.unreadable and now - self.changed >= patience
 
 
 def why_left_alone(me: str, name: str, fleet: Fleet, holder: Holder, *, now: float, patience: float = TAKE_OVER) -> str:
-    """Why the operator `me` leaves alone a fleet that `name` holds; empty where it may look after it.
+    """Return why the operator `me` must not reconcile a fleet of operator `name`; empty if it may.
 
-    `name` is empty where nobody holds it, and `me` for an operator without a Lease, which can hold nothing.
+    `name` is empty if the fleet has no operator. `me` is empty for an operator without a Lease, which can own no fleet.
     """
     given = fleet.annotations.get(ANNOTATION_OPERATOR, "")
     if given:
@@ -51,9 +50,9 @@ def why_left_alone(me: str, name: str, fleet: Fleet, holder: Holder, *, now: flo
         return ""
     if holder.unreadable:
         return (
-            f"operator {name} holds it, and whether that lives cannot be seen ({holder.unreadable}): "
+            f"operator {name} owns it, and its Lease cannot be read ({holder.unreadable}): "
             f"kubectl annotate {fleet.type.short} {fleet.name} {ANNOTATION_OPERATOR}={me} takes it over"
         )
-    if holder.seen is not None and not holder.scope.covers(fleet.namespace, fleet.labels):
+    if holder.seen is not None and not holder.scope.is_responsible_for(fleet.namespace, fleet.labels):
         return ""
-    return f"operator {name} holds it"
+    return f"operator {name} owns it"

@@ -1,4 +1,4 @@
-"""Which fleets an operator looks after: those of its namespaces that its label selector selects."""
+"""The fleets of an operator: those in its namespaces that match its label selector."""
 
 import json
 import re
@@ -17,20 +17,20 @@ _TERM = re.compile(
 
 @dataclass(frozen=True)
 class Requirement:
-    """One term of a label selector: the label's value is among `values`, or it is not."""
+    """One term of a label selector: the label's value is among `values`, or is not."""
 
     key: str
     values: frozenset[str] | None  # None: any
     negated: bool = False
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether it holds for an object with `labels`; an absent label is not among any values."""
-        found = self.key in labels and (self.values is None or labels[self.key] in self.values)
-        return found != self.negated
+    def is_met(self, labels: Mapping[str, str]) -> bool:
+        """True if an object with `labels` meets the term; an absent label is not among any values."""
+        matches = self.key in labels and (self.values is None or labels[self.key] in self.values)
+        return matches != self.negated
 
 
 def parse_selector(text: str) -> tuple[Requirement, ...]:
-    """The terms of `a=b,c!=d,e in (f, g),h notin (i),j,!k`, as kubectl has them; ValueError where it is none."""
+    """Parse `a=b,c!=d,e in (f, g),h notin (i),j,!k` as kubectl does; ValueError if it is no selector."""
     requirements, position = [], 0
     while position < len(text.rstrip(", ")):
         match = _TERM.match(text, position)
@@ -46,7 +46,7 @@ def parse_selector(text: str) -> tuple[Requirement, ...]:
 
 @dataclass(frozen=True)
 class Scope:
-    """What an operator looks after."""
+    """The namespaces and labels of an operator's fleets."""
 
     namespaces: tuple[str, ...] = ()  # none: all
     selector: str = ""
@@ -55,23 +55,23 @@ class Scope:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_requirements", parse_selector(self.selector))
 
-    def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether it looks after a fleet with `labels`, if it does after the fleet's namespace."""
-        return all(requirement.holds(labels) for requirement in self._requirements)
+    def is_selected(self, labels: Mapping[str, str]) -> bool:
+        """True if the selector matches a fleet with `labels`; its namespace is not considered."""
+        return all(requirement.is_met(labels) for requirement in self._requirements)
 
-    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether it looks after a fleet of `namespace` with `labels`."""
-        return (not self.namespaces or namespace in self.namespaces) and self.selects(labels)
+    def is_responsible_for(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """True if the operator reconciles a fleet in `namespace` with `labels`."""
+        return (not self.namespaces or namespace in self.namespaces) and self.is_selected(labels)
 
     def to_text(self) -> str:
-        """As other operators read it."""
+        """Return the JSON text that other operators read."""
         return json.dumps({"namespaces": list(self.namespaces), "selector": self.selector})
 
     @classmethod
     def from_text(cls, text: str) -> "Scope":
-        """What `to_text` said; everything, where it is not understood."""
+        """Parse the result of `to_text`; a scope of everything if it is malformed."""
         try:
-            told: Manifest = json.loads(text)
-            return cls(tuple(map(str, told["namespaces"])), str(told["selector"]))
+            document: Manifest = json.loads(text)
+            return cls(tuple(map(str, document["namespaces"])), str(document["selector"]))
         except (ValueError, KeyError, TypeError):
             return cls()

@@ -1,1 +1,1 @@
-"""Which shard owns which device, how it changes hands, and what each shard is told."""
+"""Placement: the owner of each device, hand-overs between shards, and each shard's assignment."""

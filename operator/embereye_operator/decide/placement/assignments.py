@@ -1,4 +1,4 @@
-"""What each shard is told: its devices, its peers, its settings; and when the epoch grows."""
+"""The assignments of shards: devices, peers and settings; and the rule for when the epoch grows."""
 
 import json
 from collections import defaultdict
@@ -58,15 +58,15 @@ DIGITAL_FLAME = {
 
 
 def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
-    """The wire form of a declared device, the fleet's values where it has none of its own."""
+    """Build the wire form of a declared device, with the fleet's values as defaults."""
     out = Device(id=device.id, zone=device.zone, location=device.location)
     if isinstance(device, Camera) and isinstance(fleet.spec, CameraFleetSpec):
-        rate, own = fleet.spec.fps, device.fps
+        rate, limits = fleet.spec.fps, device.fps
         out.source = device.source
         if device.streams:
             out.detect_stream, out.record_stream = device.streams.detect, device.streams.record
-        out.fps_target = (own and own.target) or max(rate.target, (own and own.min) or 0)
-        out.fps_min = (own and own.min) or min(rate.min, out.fps_target)
+        out.fps_target = (limits and limits.target) or max(rate.target, (limits and limits.min) or 0)
+        out.fps_min = (limits and limits.min) or min(rate.min, out.fps_target)
         out.detectors.extend(device.detectors)
         out.masks.extend(
             Mask(x=[point.left for point in mask.points], y=[point.top for point in mask.points])
@@ -81,24 +81,24 @@ def build_device(device: Sensor | Camera, fleet: Fleet) -> Device:
     return out
 
 
-def _calibration(own: SensorCalibration) -> Calibration:
+def _calibration(declared: SensorCalibration) -> Calibration:
     return Calibration(
-        emissivity=own.emissivity or 0,
-        converter_bits=own.converter_bits or 0,
-        load_kohm=own.load_kilohm or 0,
-        r0_kohm=own.clean_air_kilohm or 0,
-        supply_ratio=own.supply_ratio or 0,
-        digital_flame=DIGITAL_FLAME[own.digital_flame],
+        emissivity=declared.emissivity or 0,
+        converter_bits=declared.converter_bits or 0,
+        load_kohm=declared.load_kilohm or 0,
+        r0_kohm=declared.clean_air_kilohm or 0,
+        supply_ratio=declared.supply_ratio or 0,
+        digital_flame=DIGITAL_FLAME[declared.digital_flame],
     )
 
 
 def build_settings(spec: SensorFleetSpec | CameraFleetSpec) -> SensorSettings | CameraSettings:
-    """The fleet's settings, as its shards need them: complete, which a shard insists on."""
+    """Build the fleet's settings for its shards, complete with defaults, because shards refuse incomplete ones."""
     return build_camera_settings(spec) if isinstance(spec, CameraFleetSpec) else build_sensor_settings(spec)
 
 
 def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
-    """A camera fleet's settings; those of a fleet that declares nothing with `CameraFleetSpec()`."""
+    """Build a camera fleet's settings; `CameraFleetSpec()` gives the defaults."""
     settings = CameraSettings(
         deadline_ns=spec.deadline,
         flame_threshold=spec.detection.flame.threshold,
@@ -117,7 +117,7 @@ def build_camera_settings(spec: CameraFleetSpec) -> CameraSettings:
 
 
 def build_sensor_settings(spec: SensorFleetSpec) -> SensorSettings:
-    """A sensor fleet's settings; those of a fleet that declares nothing with `SensorFleetSpec()`."""
+    """Build a sensor fleet's settings; `SensorFleetSpec()` gives the defaults."""
     settings = SensorSettings(
         deadline_ns=spec.deadline,
         window_ns=spec.batching.window,
@@ -213,27 +213,26 @@ def build_assignments(
     holders: Mapping[str, str] | None = None,
     hub: str = "",
 ) -> dict[str, Assignment]:
-    """The assignment of every shard, by name.
+    """Build the assignment of every shard, by name.
 
-    `members` are the shards that may own devices, with their addresses; `others` exist but own nothing: they are on
-    their way in or out, and only learn where each device is. `holders` names, for devices that are being handed over,
-    the shard that goes on watching until the new owner does: it has the device among its own *and* elsewhere.
-    `hub` is where the hub is reached without a name, if that is known.
-    Where others' devices are is the same for all, and much: `located` adds it for the one who is told.
+    `members` are the shards that can own devices, with their addresses. `others` exist without owning devices, because
+    they are starting or leaving; they learn only where each device is. For devices in hand-over, `holders` names the
+    shard that watches until the new owner does: it has the device in its own list *and* elsewhere. `hub` is the hub's
+    IP address, if known. `located` adds the owners of other shards' devices, which is long and equal for all.
     """
     holders = holders or {}
     settings = build_settings(fleet.spec)
-    held: dict[str | None, list[Device]] = defaultdict(list)
+    devices_of: dict[str | None, list[Device]] = defaultdict(list)
     for device in devices:
         for holder in {placement.get(device.id), holders.get(device.id)}:
-            held[holder].append(device)
+            devices_of[holder].append(device)
     out = {}
     for shard in sorted({*members, *others}):
         assignment = Assignment(
             fleet=fleet.key,
             shard=shard,
             epoch=epoch,
-            devices=held[shard],
+            devices=devices_of[shard],
             peers=[peer for name, peer in sorted(members.items()) if name != shard],
             own=members.get(shard),
             hub=hub,
@@ -248,14 +247,14 @@ def build_assignments(
 
 
 def located(assignment: Assignment, placement: Mapping[str, str]) -> Assignment:
-    """`assignment` with the owners of all devices that are not the shard's own."""
+    """Return `assignment` with the owners of all devices of other shards."""
     out = Assignment(elsewhere={device: owner for device, owner in placement.items() if owner != assignment.shard})
     out.MergeFrom(assignment)
     return out
 
 
 def build_roster(fleet: Fleet, devices: Sequence[Device], epoch: int) -> FleetRoster:
-    """What the hub is told: which devices ought to be watched."""
+    """Build the roster for the hub: all declared devices."""
     return FleetRoster(
         fleet=fleet.key,
         epoch=epoch,
@@ -266,37 +265,37 @@ def build_roster(fleet: Fleet, devices: Sequence[Device], epoch: int) -> FleetRo
 
 
 def encode(assignment: Assignment) -> str:
-    """Protobuf JSON, the same text for the same content."""
+    """Return Protobuf JSON: equal assignments give equal texts."""
     return json.dumps(json_format.MessageToDict(assignment), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def decode(text: str) -> Assignment | None:
-    """The inverse; None where `text` is no assignment (somebody edited it)."""
+    """Parse the result of `encode`; None if `text` is no assignment, because somebody edited it."""
     try:
         assignment = json_format.Parse(text, Assignment(), ignore_unknown_fields=True)
     except json_format.ParseError:
         return None
-    assignment.ClearField("elsewhere")  # v0.1.0 wrote it here
+    assignment.ClearField("elsewhere")  # stored by v0.1.0
     return assignment
 
 
 def next_epoch(
     wanted: Mapping[str, Assignment], stored: Mapping[str, Assignment | None], floor: int, *, moved: bool = False
 ) -> int:
-    """The epoch of `wanted`: the stored one where nothing changed, one more than any known where something did.
+    """Return the epoch of `wanted`: the stored one if nothing changed, else the highest known epoch plus one.
 
     `floor` is the highest epoch known from elsewhere (status, shards): the store may have been lost or edited.
-    `moved`: a device has another owner, which an assignment does not say of two shards that both have it.
-    A shard that is no longer wanted, or is new and owns nothing, is no change to the others: their epoch stays.
+    `moved`: a device changed its owner, which is invisible in the assignments while both shards have it.
+    A new shard without devices, or an unwanted one, does not change the others' epoch.
     """
-    epochs = {kept.epoch for shard in wanted if (kept := stored.get(shard))}
+    epochs = {known.epoch for shard in wanted if (known := stored.get(shard))}
     latest = max(epochs, default=0)
     same = len(epochs) == 1 and latest >= floor and not moved
     for shard, assignment in wanted.items():
-        kept = stored.get(shard)
-        if kept is None:
+        known = stored.get(shard)
+        if known is None:
             same = same and shard not in stored and not assignment.devices
         else:
-            assignment.epoch = kept.epoch
-            same = same and kept == assignment
+            assignment.epoch = known.epoch
+            same = same and known == assignment
     return latest if same else max(latest, floor) + 1

@@ -1,4 +1,4 @@
-"""Make before break: which shards there are to be, who owns each device, and who keeps watching it meanwhile."""
+"""Make before break: the choice of shards, the new owner of each device, and the old owner that watches meanwhile."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,23 +15,23 @@ MAX_PATIENCE = 60 * SECOND
 
 @dataclass(frozen=True)
 class Plan:
-    """The placement to be."""
+    """The new placement."""
 
-    members: Sequence[str] = ()  # shards that may own devices
+    members: Sequence[str] = ()  # shards that can own devices
     placement: Mapping[str, str] = field(default_factory=dict)  # device → owner
-    moving: Mapping[str, Move] = field(default_factory=dict)  # device → who still watches it, too
-    overdue: Sequence[str] = ()  # devices that are let go although their new owner does not cover them
+    moving: Mapping[str, Move] = field(default_factory=dict)  # device → the shard that still watches it
+    overdue: Sequence[str] = ()  # devices released although their new owner does not cover them
 
     @property
     def holders(self) -> dict[str, str]:
-        """Device → the shard that still watches it."""
+        """Map each device in hand-over to the shard that still watches it."""
         return {device: move.holder for device, move in self.moving.items()}
 
 
 def patience(deadline: int) -> int:
-    """Nanoseconds that a holder waits for the new owner: a device that does not talk must not hold things up forever.
+    """Return how many nanoseconds a holder waits for the new owner: a silent device must not block a hand-over forever.
 
-    Twice the device's own deadline, so that whatever it sends in time is heard; within MIN_PATIENCE and MAX_PATIENCE.
+    Twice the device's deadline, so that every message in time arrives; between MIN_PATIENCE and MAX_PATIENCE.
     """
     return min(max(2 * deadline, MIN_PATIENCE), MAX_PATIENCE)
 
@@ -47,11 +47,11 @@ def choose_shards(
     index: Callable[[str], int],
     unwanted: Collection[str] = (),
 ) -> list[str]:
-    """The `count` shards that there are to be, by index.
+    """Choose the `count` shards that should exist, by index.
 
-    Those that were to be stay, but for those of which a person says that they are `unwanted`. To grow, shards that
-    were to go and still exist are reused before new ones are made; to shrink, the cheapest go: those that do not
-    answer, then those that carry least, then the last.
+    Chosen shards stay, except those that a person marked as `unwanted`. To grow, leaving shards that still exist are
+    reused before new ones are created. To shrink, the cheapest go: first those that do not answer, then those with the
+    least load, then the last.
     """
     chosen = [shard for shard in record.shards or existing if shard not in unwanted]
     existing = [shard for shard in existing if shard not in unwanted]
@@ -69,7 +69,7 @@ def choose_shards(
     return sorted(chosen, key=index)
 
 
-def plan(  # noqa: PLR0913 -- the facts of one decision, all by name
+def plan(  # noqa: PLR0913 -- all inputs of one decision
     record: PlacementRecord,
     devices: Sequence[Device],
     members: Sequence[str],
@@ -81,11 +81,11 @@ def plan(  # noqa: PLR0913 -- the facts of one decision, all by name
     deadline: int,
     waiting: Mapping[str, int],
 ) -> Plan:
-    """The next placement; calling it again with what came of it moves things on, wherever it was interrupted.
+    """Plan the next placement; repeated calls with the resulting state continue it, wherever it was interrupted.
 
-    A device that changes owner is given to the new one first; the old one holds on to it until the new one says that
-    it covers it, or until `patience` is over, of which this operator has itself seen all: `waiting` has since when.
-    What the old one does not cover, there is nothing to hold on to.
+    A device that changes its owner goes to the new one first. The old one watches it until the new one covers it, or
+    until `patience` is over; `waiting` has since when this operator has seen the device wait.
+    A device that its old owner does not cover needs no hand-over.
     """
     covering = {
         shard: {device.id for device in status.devices if device.covered}
@@ -111,14 +111,14 @@ def plan(  # noqa: PLR0913 -- the facts of one decision, all by name
         else:
             moving[device] = move
     if moving and placement == record.devices and not set(moving) - set(record.moving):
-        # Nothing else changes: all let go together, instead of an epoch for each.
+        # Nothing else changes: all devices are released together, instead of with an epoch for each.
         alive = {device: move for device, move in record.moving.items() if move.holder in covering}
         moving = {device: move for device, move in alive.items() if device in placement and device not in overdue}
     return Plan(members, placement, moving, overdue)
 
 
 def _current(record: PlacementRecord, members: Collection[str]) -> dict[str, str]:
-    """Who has each device, for stickiness: a shard that was to go but stays after all keeps what it still holds."""
+    """Return each device's present shard: a leaving shard that stays after all retains the devices it still watches."""
     current = dict(record.devices)
     for device, move in record.moving.items():
         if move.holder in members and (current.get(device) not in members or move.holder not in record.members):
@@ -129,7 +129,7 @@ def _current(record: PlacementRecord, members: Collection[str]) -> dict[str, str
 def _move(
     record: PlacementRecord, device: str, owner: str, covering: Mapping[str, Collection[str]], now: int
 ) -> Move | None:
-    """Who has to hold on to `device` until `owner` covers it; None where nobody has to, or can."""
+    """Return the shard that must watch `device` until `owner` covers it; None if none must, or none can."""
     if device in covering.get(owner, ()):
         return None
     known = record.moving.get(device)

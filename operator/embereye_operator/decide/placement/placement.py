@@ -1,20 +1,20 @@
-"""Which shard owns which device: who owns one keeps it, unless the shards' loads would differ too much."""
+"""The owner of each device: it stays the same unless the shards' loads would differ too much."""
 
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-LIMIT = 1.10  # largest load over the mean that is left alone
-SLACK = 1.02  # to which a rebalance brings it, so that the next one is far away
+LIMIT = 1.10  # largest load divided by the mean before a rebalance
+SLACK = 1.02  # the same ratio after a rebalance, so that the next one is far away
 
 
 def _order(device: str) -> bytes:
-    # Any order will do that does not follow the names: those of one floor or one maker stand together.
+    # Any order that ignores names will do: similar names often mean the same floor or maker.
     return hashlib.blake2b(device.encode(), digest_size=8).digest()
 
 
 def spread(loads: Mapping[str, float]) -> float:
-    """The largest load over the mean; 1 where nothing is loaded."""
+    """Return the largest load divided by the mean; 1 without any load."""
     mean = sum(loads.values()) / len(loads) if loads else 0.0
     return max(loads.values()) / mean if mean else 1.0
 
@@ -22,7 +22,7 @@ def spread(loads: Mapping[str, float]) -> float:
 def shard_loads(
     placement: Mapping[str, str], shards: Sequence[str], weights: Mapping[str, float], default: float = 1.0
 ) -> dict[str, float]:
-    """What each of `shards` carries."""
+    """Return the load of each of `shards`."""
     loads = dict.fromkeys(shards, 0.0)
     for device, shard in placement.items():
         if shard in loads:
@@ -39,14 +39,14 @@ def place(
     zones: Mapping[str, str] | None = None,
     rebalance: bool = True,
 ) -> dict[str, str]:
-    """The owner of every device: device → shard. No shards: an empty placement.
+    """Return the owner of every device: device → shard; empty without shards.
 
-    A device stays with its owner in `current` if that is one of `shards`. The others go, heaviest first, to shards
-    with room, among those to the one with fewest devices of the same zone: a lost shard must not blind a whole zone.
-    Then, where a shard carries more than LIMIT of the mean (with `rebalance`), or has nothing while others have
-    several, shards above the mean give to those below it, and no device moves that does not have to.
-    `weights` are the devices' loads in any one unit; a device without one weighs as the mean of the others.
-    The result depends on the arguments alone, and not on their order.
+    A device stays with its owner in `current` if that is one of `shards`. The others go, heaviest first, to a shard
+    with room, preferring the one with the fewest devices of the same zone: a lost shard must not blind a whole zone.
+    Then, if a shard has more than LIMIT of the mean load (with `rebalance`), or none while others have several devices,
+    shards above the mean give devices to those below it, and no more devices move than necessary. `weights` are the
+    devices' loads in any one unit; a device without one gets the mean of the others. The result depends only on the
+    arguments, and not on their order.
     """
     if not shards:
         return {}
@@ -76,15 +76,15 @@ class _Placing:
         self.mean = sum(self.weight.values()) / len(shards)
 
     def run(self, *, rebalance: bool) -> dict[str, str]:
-        homeless = []
+        unplaced = []
         for device in self.devices:
             owner = self.current.get(device)
             if owner in self.load:
                 self._assign_device(device, owner)
             else:
-                homeless.append(device)
-        homeless.sort(key=lambda device: (-self.weight[device], _order(device)))
-        for device in homeless:
+                unplaced.append(device)
+        unplaced.sort(key=lambda device: (-self.weight[device], _order(device)))
+        for device in unplaced:
             self._assign_device(device, self._room(device, self.shards))
         empty = min(self.count.values()) == 0 and max(self.count.values()) > 1
         if empty or (rebalance and max(self.load.values()) > LIMIT * self.mean):
@@ -104,7 +104,7 @@ class _Placing:
         self.zone_count[shard][self.zones.get(device, "")] -= 1
 
     def _room(self, device: str, shards: Sequence[str]) -> str:
-        """The shard among `shards` that has room and fewest of the device's zone; where none has, the least loaded."""
+        """Choose a shard with room and the fewest devices of the zone; without room, the least loaded one."""
         weight, limit = self.weight[device], self.mean * SLACK
         fitting = [shard for shard in shards if self.load[shard] + weight <= limit]
         zone = self.zones.get(device, "") if self.zones else ""
@@ -113,7 +113,7 @@ class _Placing:
         return min(shards, key=lambda shard: (self.load[shard], shard))
 
     def _level(self) -> None:
-        """Let shards above the mean give to those below it."""
+        """Move devices from shards above the mean to those below it."""
         owned: dict[str, list[str]] = {shard: [] for shard in self.shards}
         for device, shard in self.owner.items():
             owned[shard].append(device)
@@ -122,7 +122,7 @@ class _Placing:
             if self.load[donor] <= top:
                 break
             crowd = self.zone_count[donor]
-            # Heavy ones first: fewer move. Of equals those whose zone crowds here.
+            # Heavy devices first, so that fewer move; among equals those whose zone is most frequent on this shard.
             owned[donor].sort(
                 key=lambda device: (-self.weight[device], -crowd[self.zones.get(device, "")], _order(device))
             )
@@ -137,7 +137,7 @@ class _Placing:
         if not receivers:
             return
         shard = self._room(device, receivers)
-        # Worth it only if the heavier of the two ends up lighter, and the donor keeps its share.
+        # Worth it only if the heavier of the two shards becomes lighter, and the donor retains its share.
         if self.load[shard] + weight < self.load[donor] and (
             self.load[donor] - weight >= self.mean * (2 - SLACK) or self.load[shard] + weight <= self.mean * SLACK
         ):

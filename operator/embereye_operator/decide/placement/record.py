@@ -1,4 +1,4 @@
-"""The placement as it is persisted: what a new leader reads before it decides anything."""
+"""The stored placement, which a new leader reads before it decides anything."""
 
 import json
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from embereye_operator.decide.manifests.config_map import PLACEMENT_KEY, placeme
 from embereye_operator.decide.manifests.names import shard_index
 from embereye_operator.decide.placement.assignments import decode
 
-MAX_EPOCH = 2**32 - 1  # shards and hub refuse what is further than 2**32 from what they know
+MAX_EPOCH = 2**32 - 1  # shards and hub refuse an epoch more than 2**32 above theirs
 
 
 @dataclass(frozen=True)
 class Move:
-    """A device on its way: `holder` watches it until its new owner does."""
+    """A device in hand-over: `holder` watches it until its new owner does."""
 
     holder: str
     since: int  # nanoseconds since the Unix epoch
@@ -25,17 +25,17 @@ class Move:
 
 @dataclass(frozen=True)
 class PlacementRecord:
-    """Who owns what, and under which epoch every shard was told."""
+    """The owner of each device, and the epoch of the latest assignments."""
 
     epoch: int = 0
     devices: Mapping[str, str] = field(default_factory=dict)  # device id → shard
-    members: tuple[str, ...] = ()  # shards that may own devices
-    shards: tuple[str, ...] = ()  # shards that there are to be; empty where a version wrote it that did not say
-    moving: Mapping[str, Move] = field(default_factory=dict)  # device id → who lets go of it
-    assignments: Mapping[str, Assignment | None] = field(default_factory=dict)  # None: somebody broke it
+    members: tuple[str, ...] = ()  # shards that can own devices
+    shards: tuple[str, ...] = ()  # shards that should exist; empty in records of old versions
+    moving: Mapping[str, Move] = field(default_factory=dict)  # device id → its former owner
+    assignments: Mapping[str, Assignment | None] = field(default_factory=dict)  # None: unreadable
 
     def to_manifest(self) -> Manifest:
-        """Without the assignments, which are kept beside it."""
+        """Return the record without the assignments, which are stored in other keys."""
         manifest: Manifest = {
             "epoch": self.epoch,
             "members": list(self.members),
@@ -50,12 +50,12 @@ class PlacementRecord:
 
     @property
     def holders(self) -> dict[str, str]:
-        """Device → the shard that still watches it."""
+        """Map each device in hand-over to the shard that still watches it."""
         return {device: move.holder for device, move in self.moving.items()}
 
 
 def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRecord:
-    """What the placement ConfigMap says; empty where there is none or it was made unreadable."""
+    """Read the placement ConfigMap; empty if it does not exist or is unreadable."""
     data = placement_files(manifest or {})
     names = [name.removesuffix(".json") for name in data if name.endswith(".json")]
     assignments = {name: decode(data[f"{name}.json"]) for name in names if shard_index(fleet, name) is not None}
@@ -63,7 +63,7 @@ def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRe
         raw = json.loads(data.get(PLACEMENT_KEY, "{}"))
         epoch = int(raw.get("epoch", 0))
         if not 0 <= epoch <= MAX_EPOCH:
-            raise ValueError(f"{epoch} is no epoch")
+            raise ValueError(f"epoch: {epoch}: not between 0 and {MAX_EPOCH}")
         return PlacementRecord(
             epoch=epoch,
             devices={str(device): str(shard) for device, shard in raw.get("devices", {}).items()},
@@ -80,12 +80,12 @@ def read_record(fleet: Fleet, manifest: Mapping[str, Any] | None) -> PlacementRe
 
 
 def recover(record: PlacementRecord, statuses: Mapping[str, ShardStatus | None]) -> PlacementRecord:
-    """`record` with the owners that shards themselves tell, where it has none: a lost record moves no device."""
+    """Return `record`, with the owners that shards report if it has none: a lost record moves no device."""
     if record.devices:
         return record
-    told = sorted((status.epoch, shard) for shard, status in statuses.items() if status and status.epoch)
+    answers = sorted((status.epoch, shard) for shard, status in statuses.items() if status and status.epoch)
     devices = {}
-    for _, shard in told:  # the latest epoch has the last word
+    for _, shard in answers:  # the latest epoch wins
         status = statuses[shard]
         devices.update({device.id: shard for device in status.devices} if status else {})
     return replace(record, devices=devices)

@@ -1,1 +1,1 @@
-"""Which shards, and which fleets, may take a changed pod now."""
+"""Roll-outs: the shards and fleets that may replace their pods now."""

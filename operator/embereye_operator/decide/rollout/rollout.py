@@ -1,4 +1,9 @@
-"""Which shards may take a changed pod now: of a fleet one at a time, and only when the fleet's turn has come."""
+"""The roll-out within one fleet: one shard at a time gets a changed pod, and only during the fleet's turn.
+
+`plan_rollout` compares existing Deployments with wanted ones and returns the shards that stay on their pod for now. A
+shard that got a changed pod must become ready and cover its devices before the next one follows. If it does not within
+LIMIT, the roll-out has failed. `RolloutMemory` remembers the shards that were updated and are not proven yet.
+"""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -15,13 +20,13 @@ from embereye_operator.decide.ownership.applied import annotated, hashed
 from embereye_operator.decide.rollout.turns import QUESTIONS, Turns
 from embereye_operator.decide.snapshot import Identity
 
-ANNOTATION_ROLLOUT = "embereye.dev/rollout"  # of a fleet, "paused": no more shards take a changed pod
-ANNOTATION_POD = "embereye.dev/pod"  # of a shard's Deployment: a hash of the pod that was asked for
-LIMIT = 180 * SECOND  # for a shard to be ready and watching again; then its roll-out has failed
+ANNOTATION_ROLLOUT = "embereye.dev/rollout"  # on a fleet; "paused" stops further shards from getting a changed pod
+ANNOTATION_POD = "embereye.dev/pod"  # on a shard's Deployment: a hash of the requested pod template
+LIMIT = 180 * SECOND  # until a shard must be ready and watching again; then its roll-out has failed
 
 
 def target_image(fleet: Fleet, image: str) -> str:
-    """The image that the fleet's shards are to run, where the operator's is `image`."""
+    """Return the image for the fleet's shards; `image` is the operator's."""
     if fleet.spec.image:
         return fleet.spec.image
     if not fleet.spec.version:
@@ -32,13 +37,13 @@ def target_image(fleet: Fleet, image: str) -> str:
 
 
 def image_of(deployment: Mapping[str, Any]) -> str:
-    """The image that a shard's Deployment asks for; empty where there is none."""
+    """Return the image of a shard's Deployment; empty if it has none."""
     containers = _template(deployment).get("spec", {}).get("containers") or ()
     return str(next((entry.get("image", "") for entry in containers if entry.get("name") == "shard"), ""))
 
 
 def with_pod(deployment: Manifest) -> Manifest:
-    """`deployment` with a hash of its pod: what it does not ask for any more is told by that alone."""
+    """Return `deployment` with a hash of its pod, which alone reveals fields that were removed."""
     return annotated(deployment, ANNOTATION_POD, _pod_hash(deployment))
 
 
@@ -46,40 +51,40 @@ def _pod_hash(deployment: Mapping[str, Any]) -> str:
     return hashed(_unmoved(_template(deployment)))
 
 
-def _rolls(desired: Manifest, observed: Mapping[str, Any], memory: "RolloutMemory") -> bool:
-    """Whether applying `desired` makes a new pod, for another reason than that its node is left."""
-    asked = (observed["metadata"].get("annotations") or {}).get(ANNOTATION_POD)
-    if asked and asked != _pod_hash(desired):
+def _has_changed_pod(desired: Manifest, observed: Mapping[str, Any], memory: "RolloutMemory") -> bool:
+    """True if applying `desired` creates a new pod for another reason than leaving its node."""
+    stored_hash = (observed["metadata"].get("annotations") or {}).get(ANNOTATION_POD)
+    if stored_hash and stored_hash != _pod_hash(desired):
         return True
     return bool(differences(_unmoved(_template(memory.expected(desired))), _unmoved(_template(observed))))
 
 
 def is_rolled(deployment: Mapping[str, Any]) -> bool:
-    """Whether the pod that a Deployment asks for runs, and no other one does."""
+    """True if the requested pod runs, and no other one does."""
     status, metadata = deployment.get("status") or {}, deployment["metadata"]
     known = status.get("observedGeneration", metadata.get("generation", 0)) >= metadata.get("generation", 0)
     updated = status.get("updatedReplicas", status.get("availableReplicas", 0))
     return known and min(updated, status.get("availableReplicas", 0)) > 0 and not status.get("unavailableReplicas", 0)
 
 
-def _is_replaced(deployment: Mapping[str, Any]) -> bool:
-    """Whether the pod before goes on until the one that is asked for runs."""
+def _is_being_replaced(deployment: Mapping[str, Any]) -> bool:
+    """True if the previous pod still runs because the requested one does not run yet."""
     return not is_rolled(deployment) and (deployment.get("status") or {}).get("availableReplicas", 0) > 0
 
 
 def has_failed(deployment: Mapping[str, Any]) -> bool:
-    """Whether Kubernetes has given up waiting for the pod."""
+    """True if Kubernetes has given up waiting for the pod."""
     conditions = (deployment.get("status") or {}).get("conditions") or ()
     return any(entry.get("type") == "Progressing" and entry.get("status") == "False" for entry in conditions)
 
 
 def _template(deployment: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = deployment.get("spec", {}).get("template", {})
-    return found
+    template: Mapping[str, Any] = deployment.get("spec", {}).get("template", {})
+    return template
 
 
 def _unmoved(template: Mapping[str, Any]) -> Manifest:
-    """`template` without what a move from one node to another changes."""
+    """Return `template` without the fields that a move to another node changes."""
     metadata = dict(template.get("metadata") or {})
     if annotations := metadata.get("annotations"):
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != ANNOTATION_REPLACES}
@@ -89,67 +94,70 @@ def _unmoved(template: Mapping[str, Any]) -> Manifest:
 
 @dataclass
 class RolloutMemory:
-    """Of one fleet, between its passes."""
+    """The roll-out state of one fleet between its passes."""
 
-    since: int = 0  # when one of `taken` was first seen not well; 0: all are
-    dark: frozenset[str] = frozenset()  # devices that were dark before: they are not waited for
-    held: tuple[str, ...] = ()  # shards that keep their pod for now
-    # Shards that ran as they took a changed pod → since when they are well with it; 0: they are not yet. For others,
-    # whose pods did not run anyway, nobody waits.
-    taken: dict[str, int] = field(default_factory=dict)
-    looked: bool = False  # whether the fleet has been seen: another operator may have begun
-    # Deployment → the pod that was asked for, and what admission made of it where that is something else: requests that
-    # are raised, an image that is led to a mirror.
+    since: int = 0  # when one of `updated` was first seen unhealthy; 0: all are healthy
+    dark: frozenset[str] = frozenset()  # devices that were dark before the roll-out, and may stay dark
+    pending: tuple[str, ...] = ()  # shards that stay on their pod for now
+    # Shards that ran when they got a changed pod → since when they are healthy with it; 0: not yet. Shards whose pods
+    # did not run before block no others.
+    updated: dict[str, int] = field(default_factory=dict)
+    observed: bool = False  # the fleet was seen once; another operator may have begun its roll-out
+    # Deployment → the requested pod template, and the one that admission made of it if they differ: raised requests, an
+    # image redirected to a mirror.
     admitted: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=dict)
 
-    def admits(self, deployment: Manifest, stored: Manifest) -> None:
-        """Note what has become of `deployment` as it was written."""
-        name, asked, made = deployment["metadata"]["name"], _template(deployment), _template(stored)
-        if differences(asked, made):
-            self.admitted[name] = copy.deepcopy((asked, made))
+    def note_admitted(self, deployment: Manifest, stored: Manifest) -> None:
+        """Record the difference between `deployment` as written and as stored."""
+        name, requested, admitted = deployment["metadata"]["name"], _template(deployment), _template(stored)
+        if differences(requested, admitted):
+            self.admitted[name] = copy.deepcopy((requested, admitted))
         else:
             self.admitted.pop(name, None)
 
     def expected(self, deployment: Manifest) -> Manifest:
-        """`deployment` as it is there once it is written, as far as that is known."""
-        asked, made = self.admitted.get(deployment["metadata"]["name"], ({}, {}))
-        if asked != _template(deployment):
+        """Return `deployment` as it will be stored, as far as known."""
+        requested, admitted = self.admitted.get(deployment["metadata"]["name"], ({}, {}))
+        if requested != _template(deployment):
             return deployment
-        return {**deployment, "spec": {**deployment["spec"], "template": made}}
+        return {**deployment, "spec": {**deployment["spec"], "template": admitted}}
 
-    def judge(self, there: Mapping[str, Mapping[str, Any]], whys: Mapping[str, str], now: int) -> Mapping[str, str]:
-        """Those that others wait for, of shards that are changed → `whys` they are not well, empty where they are.
+    def judge(
+        self, existing: Mapping[str, Mapping[str, Any]], problems: Mapping[str, str], now: int
+    ) -> Mapping[str, str]:
+        """Return the updated shards that block the others, with their problems.
 
-        One that has been well for LIMIT has nothing to prove any more.
+        `problems` maps each shard with the changed pod to its problem, '' if healthy. A shard that has been healthy for
+        LIMIT is proven and blocks no others.
         """
-        unwell = {name: why for name, why in whys.items() if why}
-        if not self.looked:
-            self.looked = True
-            self.taken = {name: 0 for name in unwell if _is_replaced(there[name])}
-        proven = {name for name, since in self.taken.items() if since and now - since > LIMIT}
-        self.taken = {
-            name: 0 if name in unwell else since or now
-            for name, since in self.taken.items()
-            if name in there and name not in proven
+        unhealthy = {name: problem for name, problem in problems.items() if problem}
+        if not self.observed:
+            self.observed = True
+            self.updated = {name: 0 for name in unhealthy if _is_being_replaced(existing[name])}
+        proven = {name for name, since in self.updated.items() if since and now - since > LIMIT}
+        self.updated = {
+            name: 0 if name in unhealthy else since or now
+            for name, since in self.updated.items()
+            if name in existing and name not in proven
         }
-        return {name: why for name, why in unwell.items() if name in self.taken}
+        return {name: problem for name, problem in unhealthy.items() if name in self.updated}
 
     @property
-    def is_on(self) -> bool:
-        """Whether anything is still to come of it."""
-        return bool(self.held or self.since)
+    def is_active(self) -> bool:
+        """True if the roll-out is not complete."""
+        return bool(self.pending or self.since)
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """What a pass may do about shards whose pod is to change."""
+    """The plan of a pass for shards with a changed pod."""
 
     image: str
-    held: tuple[str, ...] = ()  # they keep what they run
-    waits: str = ""  # for what; empty: nothing is held
-    failed: str = ""  # why it does not go on by itself
-    before: str = ""  # what shards ran until then; empty: another pod, but the same image
-    images: Mapping[str, str] = field(default_factory=dict)  # shards that are new → what the others still run
+    pending: tuple[str, ...] = ()  # shards that stay on their pod for now
+    waits: str = ""  # why they wait; empty without pending shards
+    failed: str = ""  # why it does not continue automatically
+    before: str = ""  # the shards' previous image; empty if only other fields of the pod change
+    images: Mapping[str, str] = field(default_factory=dict)  # new shards → the image that the others still run
 
 
 def plan_rollout(
@@ -163,61 +171,61 @@ def plan_rollout(
     image: str,
     now: int,
 ) -> Rollout:
-    """Which of the fleet's shards keep their pod for now; `desired` are all its children, `image` the operator's.
+    """Choose the shards that stay on their pod for now; `desired` are all the fleet's children, `image` the operator's.
 
-    A shard whose pod does not run has nothing to lose, and is never held. `memory` is brought up to date.
+    A shard whose pod does not run has nothing to lose, and never waits. Updates `memory`.
     """
     target = target_image(fleet, image)
     wanted = {child["metadata"]["name"]: child for child in desired if child["kind"] == "Deployment"}
-    there = {name: children[key] for name in wanted if (key := ("Deployment", name)) in children}
+    existing = {name: children[key] for name in wanted if (key := ("Deployment", name)) in children}
     memory.admitted = {name: pod for name, pod in memory.admitted.items() if name in wanted}
-    pending = [name for name, found in there.items() if _rolls(wanted[name], found, memory)]
-    changed = sorted(there.keys() - set(pending))
-    whys = {name: _why_not_well(name, there[name], statuses.get(name), memory, turns) for name in changed}
-    sick = memory.judge(there, whys, now)
-    memory.since = (memory.since or now) if sick else 0
+    outdated = [name for name, child in existing.items() if _has_changed_pod(wanted[name], child, memory)]
+    changed = sorted(existing.keys() - set(outdated))
+    problems = {name: _health_problem(name, existing[name], statuses.get(name), memory, turns) for name in changed}
+    unhealthy = memory.judge(existing, problems, now)
+    memory.since = (memory.since or now) if unhealthy else 0
     gate = _gate(turns, fleet, image, now)
     if gate:
-        if sick:
-            gate.is_on(fleet.key)
-        elif not pending:
-            gate.ended(fleet.key, now, proven=bool(changed) and not any(whys.values()))
+        if unhealthy:
+            gate.note_rolling(fleet.key)
+        elif not outdated:
+            gate.note_ended(fleet.key, now, proven=bool(changed) and not any(problems.values()))
     failed = ""
-    if sick and (now - memory.since > LIMIT or any(has_failed(there[name]) for name in sick)):
-        failed = f"{fleet.key}: {next(iter(sick.values()))} with {target}"
+    if unhealthy and (now - memory.since > LIMIT or any(has_failed(existing[name]) for name in unhealthy)):
+        failed = f"{fleet.key}: {next(iter(unhealthy.values()))} with {target}"
         if gate and gate.halt_on:
-            gate.halts(fleet.key, failed)
-    held: list[str] = []
+            gate.note_failure(fleet.key, failed)
+    pending: list[str] = []
     waits = ""
-    if safe := [name for name in pending if is_rolled(there[name])]:
-        new_image = any(image_of(there[name]) != target for name in safe)
+    if running := [name for name in outdated if is_rolled(existing[name])]:
+        new_image = any(image_of(existing[name]) != target for name in running)
         if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused":
             waits = f"it is paused: kubectl embereye rollout resume {fleet.name}"
-        elif sick:
-            waits = next(iter(sick.values()))
+        elif unhealthy:
+            waits = next(iter(unhealthy.values()))
         elif gate and new_image:
             waits = gate.why_not(fleet.key, now)
-        held = safe if waits or len(safe) < len(pending) else safe[1:]
-        if held and not waits:
-            waits = f"{next(name for name in pending if name not in held)} goes first"
-        memory.taken |= dict.fromkeys(set(safe).difference(held), 0)
-        if held and not sick:
+        pending = running if waits or len(running) < len(outdated) else running[1:]
+        if pending and not waits:
+            waits = f"{next(name for name in outdated if name not in pending)} goes first"
+        memory.updated |= dict.fromkeys(set(running).difference(pending), 0)
+        if pending and not unhealthy:
             memory.dark = frozenset(_dark(statuses))
-    memory.held = tuple(held)
-    running = image_of(there[held[0]]) if held else ""
-    images = {name: running for name in wanted if name not in there} if running else {}
-    before = next((found for name in pending if (found := image_of(there[name])) != target), "")
-    return Rollout(target, tuple(held), waits, failed, before, images)
+    memory.pending = tuple(pending)
+    previous = image_of(existing[pending[0]]) if pending else ""
+    images = {name: previous for name in wanted if name not in existing} if previous else {}
+    before = next((image for name in outdated if (image := image_of(existing[name])) != target), "")
+    return Rollout(target, tuple(pending), waits, failed, before, images)
 
 
 def _gate(turns: Turns | None, fleet: Fleet, image: str, now: int) -> Turns | None:
-    """`turns` where the fleet takes part; who chooses another image has chosen the fleet, too."""
+    """Return `turns` if the fleet takes part; a fleet with an image of its choice does not."""
     if turns is None:
         return None
     if target_image(fleet, image) != image:
         turns.release(fleet.key)
         return None
-    turns.look(image, now)
+    turns.note_image(image, now)
     return turns
 
 
@@ -225,15 +233,15 @@ def _dark(statuses: Mapping[str, ShardStatus | None]) -> set[str]:
     return {device.id for status in statuses.values() if status for device in status.devices if not device.covered}
 
 
-def _why_not_well(
+def _health_problem(
     name: str, deployment: Mapping[str, Any], status: ShardStatus | None, memory: RolloutMemory, turns: Turns | None
 ) -> str:
-    """Why the next shard has to wait for this one; empty where it has not."""
+    """Return the reason why the next shard has to wait for this one; '' if there is none."""
     questions = (turns.halt_on if turns else QUESTIONS) or QUESTIONS[:1]
     if "Ready" in questions and (not is_rolled(deployment) or status is None or not status.ready):
         return f"{name} is not ready"
     if "Covered" in questions and status is not None:
         dark = [device.id for device in status.devices if not device.covered and device.id not in memory.dark]
-        if dark and memory.held:
+        if dark and memory.pending:
             return f"{name} does not watch {', '.join(dark[:3])}"
     return ""

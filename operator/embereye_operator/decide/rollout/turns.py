@@ -1,22 +1,22 @@
-"""Whose turn it is, of all fleets that take the operator's image: one alone first, then several at once."""
+"""The turns of the fleets that run the operator's image: one alone first, then several at once."""
 
 from collections.abc import Collection
 from typing import Literal
 
 from embereye.units import SECOND, counted
 
-GRACE = 15 * SECOND  # after an operator starts, until it has seen which fleets are in the middle of it
+GRACE = 15 * SECOND  # after the operator's start, until it has seen which roll-outs are in progress
 Question = Literal["Ready", "Covered"]
 QUESTIONS: tuple[Question, ...] = ("Ready", "Covered")
 
 
 class Turns:
-    """Of one operator. Losing it makes roll-outs later."""
+    """The roll-out turns of one operator. Losing them only delays roll-outs."""
 
     def __init__(self, max_fleets: int = 5, delay: int = 0, halt_on: Collection[Question] = QUESTIONS) -> None:
-        """`delay` is in nanoseconds, from the end of one fleet to the beginning of the next.
+        """Start without turns; `delay` is in nanoseconds, from the end of one fleet to the start of the next.
 
-        A fleet that fails halts all others; without `halt_on`, its questions, none does.
+        A fleet that fails one of the questions `halt_on` halts all others; without questions none does.
         """
         self.max_fleets, self.delay, self.halt_on = max_fleets, delay, tuple(halt_on)
         self._image = ""
@@ -25,15 +25,15 @@ class Turns:
         self._ended: dict[str, int] = {}
         self._halted: dict[str, str] = {}
 
-    def look(self, image: str, now: int) -> None:
-        """Note what is rolled out, before anything else is asked."""
+    def note_image(self, image: str, now: int) -> None:
+        """Record the image that is rolled out; call it first in each pass."""
         self._began = now if self._began is None else self._began
         if image != self._image:
             self._image = image
             self._forget_fleets()
 
     def forget(self) -> None:
-        """Begin anew, as an operator that has just started: another one leads meanwhile."""
+        """Start again like a new operator, because another one leads meanwhile."""
         self._began = None
         self._forget_fleets()
 
@@ -43,30 +43,32 @@ class Turns:
         self._halted.clear()
 
     def why_not(self, fleet: str, now: int) -> str:
-        """Why the fleet may not begin; empty: it has begun."""
+        """Return why the fleet cannot start; '' if it has started."""
         if fleet in self._rolling:
             return ""
-        if others := sorted(set(self._halted) - {fleet}):
-            return f"the roll-out is halted: {self._halted[others[0]]}"
+        if failed := sorted(set(self._halted) - {fleet}):
+            return f"the roll-out is halted: {self._halted[failed[0]]}"
         if now - (self._began or now) < GRACE:
-            return "the operator has just started, and looks which fleets are in the middle of it"
+            return "the operator has just started, and is checking which roll-outs are in progress"
         if self._rolling and not self._ended:
             return f"{min(self._rolling)} goes first, alone"
         if len(self._rolling) >= self.max_fleets:
-            return f"{counted(len(self._rolling), 'other is', 'others are')} rolled at the moment, as many as may be"
+            return (
+                f"{counted(len(self._rolling), 'other fleet is', 'other fleets are')} rolling out, which is the limit"
+            )
         if self._ended and now - max(self._ended.values()) < self.delay:
-            return f"the fleet before has {self.delay // SECOND} s to prove itself"
+            return f"the previous fleet has {self.delay // SECOND} s to prove itself"
         self._rolling.add(fleet)
         return ""
 
-    def is_on(self, fleet: str) -> None:
-        """Note that the fleet is in the middle of it."""
+    def note_rolling(self, fleet: str) -> None:
+        """Record that the fleet's roll-out is in progress."""
         self._rolling.add(fleet)
 
-    def ended(self, fleet: str, now: int, *, proven: bool) -> None:
-        """Note that all of the fleet's shards have taken it, and are well where it is `proven`."""
+    def note_ended(self, fleet: str, now: int, *, proven: bool) -> None:
+        """Record that all of the fleet's shards are updated; `proven`: they are also healthy."""
         self._halted.pop(fleet, None)
-        if not proven:  # what is wrong with it was so before
+        if not proven:  # its problem is older than the roll-out
             self._rolling.discard(fleet)
         elif fleet in self._rolling:
             self._rolling.discard(fleet)
@@ -74,11 +76,11 @@ class Turns:
         else:
             self._ended.setdefault(fleet, now - self.delay)
 
-    def halts(self, fleet: str, why: str) -> None:
-        """Note that the fleet has failed."""
+    def note_failure(self, fleet: str, why: str) -> None:
+        """Record that the fleet's roll-out failed."""
         self._halted[fleet] = why
 
     def release(self, fleet: str) -> None:
-        """Wait for the fleet no more: it is gone, or left as it is."""
+        """Forget the fleet's turn, because it was deleted or takes no part."""
         self._rolling.discard(fleet)
         self._halted.pop(fleet, None)

@@ -1,1 +1,1 @@
-"""How many shards a fleet needs: the scaling law, other autoscalers that follow it, and a record of its inputs."""
+"""The number of shards a fleet needs: the scaling law, autoscalers that follow it, and a record of its inputs."""

@@ -1,4 +1,4 @@
-"""Why a fleet has as many shards as it has: inputs, formula and outcome, from what its status says."""
+"""An explanation of a fleet's number of shards: inputs, formula and result, from its status."""
 
 from dataclasses import asdict
 
@@ -11,7 +11,7 @@ from embereye_operator.decide.scaling.law import Measured, bounded, overrun, ter
 
 
 def explanation(fleet: Fleet) -> Manifest:
-    """Inputs, formula and outcome, from what the fleet's status says."""
+    """Return inputs, formula and result, from the fleet's status."""
     status: FleetStatus = from_manifest(FleetStatus, fleet.status)
     limits = fleet.spec.autoscaling
     answer: Manifest = {
@@ -32,7 +32,7 @@ def explanation(fleet: Fleet) -> Manifest:
         measured = Measured(load.arrival_rate, load.cost, load.queue_depth, load.oldest_age, load.utilization)
         sums = terms(measured, limits, lead=load.lead, capacity=capacity)
         why = overrun(measured, limits, current=fleet.spec.shards, deadline=fleet.spec.deadline / SECOND)
-        asked = max(sums.shards, fleet.spec.shards + 1) if why else sums.shards
+        unbounded = max(sums.shards, fleet.spec.shards + 1) if why else sums.shards
         answer["inputs"] = {
             **asdict(measured),
             "lead": load.lead,
@@ -45,8 +45,8 @@ def explanation(fleet: Fleet) -> Manifest:
             "numbers": str(sums),
             "law": sums.shards,
             "overrun": why,
-            "bounded": bounded(asked, limits),
-            "bound": why_bounded(asked, limits),
+            "bounded": bounded(unbounded, limits),
+            "bound": why_bounded(unbounded, limits),
         }
     if status.last_scale:
         answer["lastScale"] = to_manifest(status.last_scale)
@@ -54,7 +54,7 @@ def explanation(fleet: Fleet) -> Manifest:
 
 
 def sentences(answer: Manifest) -> list[str]:
-    """An explanation, for people."""
+    """Format an explanation for people."""
     shards, lines = answer["shards"], []
     observe = ", observe: decides without acting" if answer["observe"] else ""
     lines.append(f"{answer['fleet']}: mode {answer['mode']}{observe}")
@@ -76,9 +76,9 @@ def sentences(answer: Manifest) -> list[str]:
             lines.append(f"  raised     {formula['overrun']}")
         if formula["bound"]:
             lines.append(f"  bounded    {formula['bound']}")
-        lines.append("             (status keeps rounded inputs; small differences to `required` come from that)")
+        lines.append("             (the status has rounded inputs, so `required` may differ slightly)")
     else:
-        lines.append("  inputs     none: no shard has told its load, so the number is held")
+        lines.append("  inputs     none: no shard reports its load, so the number stays")
     for name, condition in answer["conditions"].items():
         lines.append(f"  {name:<10} {condition['status']}, {condition['reason']}: {condition['message']}")
     if last := answer.get("lastScale"):

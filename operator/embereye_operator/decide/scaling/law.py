@@ -1,4 +1,4 @@
-"""How many shards a fleet needs, from what its shards measured."""
+"""The scaling law: the number of shards a fleet needs, from its shards' measurements."""
 
 import math
 from collections import deque
@@ -9,17 +9,17 @@ from embereye.units import SECOND, counted
 from embereye.v1.shard_pb2 import Load
 from embereye_operator.api.shared import Autoscaling
 
-CAPACITY = 1.0  # cores that one shard can use: it is one event loop
-DEFAULT_LEAD = 10.0  # seconds until a new shard is ready, where none was measured
-CONFIRM = 4 * SECOND  # that more must have been asked for before an ordinary step up; a burst is not waited for
-PANIC_FACTOR = 1.5  # of what there is: asked for at once, this is a burst
-GAP = 20 * SECOND  # without a measurement, after which watching starts anew
-PANIC = 60 * SECOND  # after a burst, in which nothing is taken away
+CAPACITY = 1.0  # cores that one shard can use: a shard is one event loop
+DEFAULT_LEAD = 10.0  # seconds until a new shard is ready, until one was measured
+CONFIRM = 4 * SECOND  # how long more shards must be required before an ordinary step up; a burst does not wait
+PANIC_FACTOR = 1.5  # times the present shards; a requirement of so many is a burst
+GAP = 20 * SECOND  # gap between measurements after which the stabilization window starts again
+PANIC = 60 * SECOND  # time after a burst in which no shard is removed
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the law works on, of the whole fleet."""
+    """The law's measurements over the whole fleet."""
 
     arrival_rate: float  # items/s
     cost: float  # CPU seconds per item
@@ -28,7 +28,7 @@ class Measured:
     utilization: float  # of one core, mean over the shards
 
     def inputs(self, lead: float) -> dict[str, float]:
-        """For the status: what a decision was made on, rounded."""
+        """Return the rounded inputs of a decision, for the status."""
         values = {
             "arrivalRate": self.arrival_rate,
             "cost": self.cost,
@@ -41,29 +41,29 @@ class Measured:
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that one evaluation is made on; a trace is a list of these."""
+    """All inputs of one evaluation; a trace is a list of these."""
 
     time: int  # nanoseconds since the Unix epoch
-    shards: int  # that there are to be now
-    measured: Measured | None  # None: nobody told
-    missing: tuple[str, ...] = ()  # shards that own devices and did not tell
+    shards: int  # shards that should exist now
+    measured: Measured | None  # None: no shard reported
+    missing: tuple[str, ...] = ()  # shards that own devices and did not report
     lead: float = DEFAULT_LEAD  # seconds until a new shard is ready
     capacity: float = CAPACITY  # cores per shard
 
 
 @dataclass(frozen=True)
 class Decision:
-    """How many shards there are to be, and why."""
+    """The number of shards that should exist, and the reason."""
 
     shards: int
-    required: int  # what the law asks for, whoever decides
+    required: int  # the law's result, even if another autoscaler decides
     reason: str
-    known: bool = True  # whether enough was measured to know what is required
+    known: bool = True  # False if there were too few measurements
     inputs: Mapping[str, float] = field(default_factory=dict)
 
 
 def measure(loads: Sequence[Load]) -> Measured | None:
-    """The loads of all shards as one; None where there are none, and 'not known' is not 'nothing to do'."""
+    """Combine the loads of all shards; None without any, because "unknown" is not "idle"."""
     if not loads:
         return None
     rate = sum(load.arrival_rate for load in loads)
@@ -89,7 +89,7 @@ class Terms:
 
     @property
     def shards(self) -> int:
-        """What they add up to."""
+        """Return the number of shards that the terms add up to."""
         return math.ceil(round((self.keep_up + self.backlog + self.lead) / self.capacity, 6))
 
     def __str__(self) -> str:
@@ -100,10 +100,10 @@ class Terms:
 
 
 def terms(measured: Measured, limits: Autoscaling, *, lead: float, capacity: float = CAPACITY) -> Terms:
-    """λ·c/u, backlog·c/catchUp and λ·c·lead/catchUp.
+    """Return the terms λ·c/u, backlog·c/catchUp and λ·c·lead/catchUp.
 
-    λ items/s arrive at a cost of c CPU seconds each; u is the utilization to run at, so the first term keeps up. The
-    second works the backlog off within catchUp, the third what will pile up during the `lead` seconds that a new
+    λ items/s arrive at a cost of c CPU seconds each; u is the target utilization. The first term handles arrivals. The
+    second works off the backlog within catchUp, the third the items that arrive during the `lead` seconds that a new
     shard takes.
     """
     catch_up = limits.catch_up / SECOND
@@ -117,12 +117,12 @@ def terms(measured: Measured, limits: Autoscaling, *, lead: float, capacity: flo
 
 
 def bounded(shards: int, limits: Autoscaling) -> int:
-    """`shards` within minShards and maxShards."""
+    """Return `shards` limited to minShards and maxShards."""
     return min(max(shards, limits.min_shards), limits.max_shards)
 
 
 def why_bounded(shards: int, limits: Autoscaling) -> str:
-    """Which bound makes another number of `shards`, and what; '' where none does."""
+    """Return the bound that changes `shards`, and its value; '' if none does."""
     within = bounded(shards, limits)
     if within == shards:
         return ""
@@ -130,9 +130,9 @@ def why_bounded(shards: int, limits: Autoscaling) -> str:
 
 
 def overrun(measured: Measured, limits: Autoscaling, *, current: int, deadline: float) -> str:
-    """Why there must be more than `current` shards whatever the cost says; '' where there need not be.
+    """Return why more than `current` shards are needed regardless of the measured cost; '' if they are not.
 
-    Cost may be measured wrongly; a queue above its depth, or an item older than half of `deadline` seconds, is not.
+    Costs may be measured wrongly, but not a queue above queueDepth, or an item older than half of `deadline` seconds.
     """
     if measured.backlog > limits.queue_depth * current:
         waiting = counted(measured.backlog, "item waits", "items wait")
@@ -151,7 +151,7 @@ def required_shards(
     lead: float = DEFAULT_LEAD,
     capacity: float = CAPACITY,
 ) -> int:
-    """`ceil((λ·c/u + backlog·c/catchUp + λ·c·lead/catchUp) / capacity)`, raised where overrun, within min and max."""
+    """Return `ceil((λ·c/u + backlog·c/catchUp + λ·c·lead/catchUp) / capacity)`, raised if overrun, bounded."""
     required = terms(measured, limits, lead=lead, capacity=capacity).shards
     if overrun(measured, limits, current=current, deadline=deadline):
         required = max(required, current + 1)
@@ -160,34 +160,34 @@ def required_shards(
 
 @dataclass
 class Scaler:
-    """Makes steps out of what the law asks for: up when it is sure, at once in a burst, down when it has been so long.
+    """Turns the law's results into steps: up once confirmed, or at once in a burst; down after the window.
 
-    It remembers recommendations; one that starts without a memory takes nothing away until it has one.
+    It remembers results; without a full window of them it removes no shard.
     """
 
-    _asked: deque[tuple[int, int]] = field(default_factory=deque)  # time, required: of the stabilization window
-    _above: int = 0  # since when more is asked for than there is; 0: not
-    _panic: int = 0  # when the latest burst was
-    _since: int = 0  # since when recommendations are known
-    _latest: int = 0  # until when
+    _results: deque[tuple[int, int]] = field(default_factory=deque)  # time, required; within the stabilization window
+    _above: int = 0  # since when more shards are required; 0: they are not
+    _panic: int = 0  # time of the latest burst
+    _since: int = 0  # first result without a gap since
+    _latest: int = 0  # latest result
 
     def decide(self, limits: Autoscaling, observed: Observed, deadline: float) -> Decision:
-        """What to run now; `deadline` is the fleet's, in seconds."""
+        """Decide the number of shards; `deadline` is the fleet's, in seconds."""
         now, current, measured = observed.time, observed.shards, observed.measured
         if measured is None:
             self._above = 0
-            return self._hold(current, limits, "no shard tells its load")
+            return self._unchanged(current, limits, "no shard reports its load")
         sums = terms(measured, limits, lead=observed.lead, capacity=observed.capacity)
         why_more = overrun(measured, limits, current=current, deadline=deadline)
-        asked = max(sums.shards, current + 1) if why_more else sums.shards
-        required = bounded(asked, limits)
+        unbounded = max(sums.shards, current + 1) if why_more else sums.shards
+        required = bounded(unbounded, limits)
         inputs = _inputs(measured, limits, observed)
-        text = "; ".join(filter(None, (why_more or str(sums), why_bounded(asked, limits))))
+        text = "; ".join(filter(None, (why_more or str(sums), why_bounded(unbounded, limits))))
         if observed.missing:
-            # What the others tell is the least there is: enough to add by it, never to take away.
+            # The other shards' load is a lower bound: enough to add shards, never to remove any.
             missing = ", ".join(observed.missing[:5])
             if required <= current:
-                return self._hold(current, limits, f"no load from {missing}")
+                return self._unchanged(current, limits, f"no load from {missing}")
             text = f"without {missing} already {text}"
         else:
             self._remember(now, required, limits)
@@ -198,28 +198,28 @@ class Scaler:
             shards, why = self._down(now, current, required, limits)
         return Decision(shards, required, f"{why}{text}", inputs=inputs)
 
-    def _hold(self, current: int, limits: Autoscaling, why: str) -> Decision:
-        # Bounds are the user's word and need no measurement.
+    def _unchanged(self, current: int, limits: Autoscaling, why: str) -> Decision:
+        # Bounds are the user's decision and need no measurement.
         shards = bounded(current, limits)
-        held = f"{why}: holding {current}"
+        reason = f"{why}: staying at {current}"
         if shards != current:
-            held = f"{why}, but minShards is {limits.min_shards} and maxShards is {limits.max_shards}"
-        return Decision(shards, shards, held, known=False)
+            reason = f"{why}, but minShards is {limits.min_shards} and maxShards is {limits.max_shards}"
+        return Decision(shards, shards, reason, known=False)
 
     def _remember(self, now: int, required: int, limits: Autoscaling) -> None:
         window = limits.scale_down.stabilization
-        if not self._asked or not 0 <= now - self._latest <= GAP:
-            # What nobody saw was not watched; nor does a clock count that was set back.
-            self._asked.clear()
+        if not self._results or not 0 <= now - self._latest <= GAP:
+            # Unobserved time does not count, nor does time on a clock that was set back.
+            self._results.clear()
             self._since = now
             self._above = 0
         self._latest = now
-        # Only what may yet be the highest is kept: the first is, and those after it fall.
-        while self._asked and self._asked[-1][1] <= required:
-            self._asked.pop()
-        self._asked.append((now, required))
-        while self._asked[0][0] < now - window:
-            self._asked.popleft()
+        # Only results that may become the highest stay: a falling sequence.
+        while self._results and self._results[-1][1] <= required:
+            self._results.pop()
+        self._results.append((now, required))
+        while self._results[0][0] < now - window:
+            self._results.popleft()
 
     def _up(self, now: int, current: int, required: int, *, urgent: bool) -> tuple[int, str]:
         if not self._above or now < self._above:
@@ -228,12 +228,12 @@ class Scaler:
             self._panic = now
             return required, "burst: "
         if now - self._above < CONFIRM:
-            return current, "more for a moment only so far: "
+            return current, "more shards are required, not confirmed yet:  "
         return required, ""
 
     def _down(self, now: int, current: int, required: int, limits: Autoscaling) -> tuple[int, str]:
         window = limits.scale_down.stabilization
-        highest = max((asked for _, asked in self._asked), default=required)
+        highest = max((result for _, result in self._results), default=required)
         if current > limits.max_shards:
             return limits.max_shards, f"maxShards is {limits.max_shards}: "
         if required == current:
@@ -241,7 +241,7 @@ class Scaler:
         if self._panic and 0 <= now - self._panic < PANIC:
             return current, f"a burst was {(now - self._panic) // SECOND} s ago: "
         if now - self._since < window:
-            return current, f"observed for too short a time, {(window - now + self._since) // SECOND} s to go: "
+            return current, f"observed too briefly, for {(window - now + self._since) // SECOND} s more:  "
         if highest >= current:
             return current, f"{highest} were needed within {window // SECOND} s: "
         return highest, f"no more than {highest} were needed for {window // SECOND} s: "

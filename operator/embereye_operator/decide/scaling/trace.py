@@ -1,4 +1,4 @@
-"""What scaling decided on, a line of JSON for every change of it, so that it can be decided again and explained."""
+"""A trace of the scaling law's inputs, one line of JSON per change, to replay and explain decisions."""
 
 import json
 import logging
@@ -16,16 +16,16 @@ from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.scaling.law import Measured, Observed
 
 logger = logging.getLogger(__name__)
-LIMIT = 8_000_000  # bytes of a trace; then it starts anew and the one before is kept
-ROOM = 1024**3  # bytes that the traces of all fleets may take
-BLOCK = 4096  # bytes that a file takes at least
-SAME = 10_000_000_000  # nanoseconds for which an unchanged observation is not written again
-MOST = 10_000  # fleets of which it is known; of one that was forgotten, as those that are gone are, one line more
+LIMIT = 8_000_000  # bytes of a trace; then a new file starts, and one old file is retained
+ROOM = 1024**3  # bytes limit of the traces of all fleets together
+BLOCK = 4096  # bytes; a file's size on disk is a multiple of it
+SAME = 10_000_000_000  # nanoseconds; an unchanged observation is written again after this time
+MAX_FLEETS = 10_000  # fleets whose latest observation is remembered; a forgotten one gets a surplus line
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One evaluation: the law's limits, the fleet's deadline, what was observed."""
+    """One evaluation: the law's limits, the fleet's deadline, the observations."""
 
     limits: Autoscaling
     deadline: float  # seconds
@@ -33,7 +33,7 @@ class Entry:
 
 
 def encode(entry: Entry) -> str:
-    """One line."""
+    """Encode an entry as one line."""
     observed = entry.observed
     document: dict[str, Any] = {
         "time": observed.time,
@@ -56,7 +56,7 @@ def encode(entry: Entry) -> str:
 
 
 def decode(line: str | bytes) -> Entry:
-    """The inverse; ValueError says what is wrong."""
+    """Parse the result of `encode`; ValueError has the reason."""
     try:
         document = json.loads(line)
         raw = document.get("measured")
@@ -76,20 +76,20 @@ def decode(line: str | bytes) -> Entry:
         limits = from_manifest(Autoscaling, with_defaults(openapi(Autoscaling), document.get("autoscaling") or {}))
         return Entry(limits, float(document["deadline"]), observed)
     except (TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"lacks {error}") from error
+        raise ValueError(f"missing or malformed: {error}") from error
 
 
 def read(path: Path) -> Iterator[Entry]:
-    """The entries of a trace, in order; UserError where it is none."""
+    """Yield the entries of a trace in order; UserError if it is no trace."""
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 try:
                     yield decode(line)
                 except ValueError as error:
-                    raise UserError(f"{path}, line {number} is no entry of a scaling trace: {error}") from error
+                    raise UserError(f"{path}:{number}: not an entry of a scaling trace: {error}") from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 @dataclass
@@ -97,13 +97,13 @@ class Trace:
     """Writes a file per fleet into a folder."""
 
     folder: Path
-    room: int = ROOM  # bytes that all of them may take; the oldest go
+    room: int = ROOM  # bytes limit of all files; the oldest are deleted
     _latest: dict[str, Observed] = field(default_factory=dict)
     _failing: bool = False
-    _grown: float = math.inf  # bytes since it was looked how much they take
+    _grown: float = math.inf  # bytes written since the latest check of the limit
 
     def write(self, fleet: Fleet, observed: Observed) -> None:
-        """Append what is news; bounded in size. What cannot be written is left out and logged: a pass goes on."""
+        """Append a changed observation. On failure it is logged and left out, and the pass continues."""
         latest = self._latest.get(fleet.key)
         if latest and _same(latest, observed):
             return
@@ -111,15 +111,15 @@ class Trace:
             self._append(fleet, observed)
         except OSError as error:
             if not self._failing:
-                logger.warning("%s: what scaling decides on is not recorded: %s", self.folder, error)
+                logger.warning("%s: cannot record the scaling trace: %s", self.folder, error)
             self._failing = True
             return
         if self._failing:
-            logger.info("%s: what scaling decides on is recorded again", self.folder)
+            logger.info("%s: recording the scaling trace again", self.folder)
         self._failing = False
         self._latest.pop(fleet.key, None)
         self._latest[fleet.key] = observed
-        if len(self._latest) > MOST:
+        if len(self._latest) > MAX_FLEETS:
             del self._latest[next(iter(self._latest))]
 
     def _append(self, fleet: Fleet, observed: Observed) -> None:
@@ -134,22 +134,22 @@ class Trace:
         line = encode(Entry(fleet.spec.autoscaling, fleet.spec.deadline / SECOND, observed)) + "\n"
         with path.open("a") as out:
             out.write(line)
-        self._grown += _taken(size + len(line)) - _taken(size)
+        self._grown += _disk_bytes(size + len(line)) - _disk_bytes(size)
 
     def _make_room(self) -> None:
-        """Remove the traces that were written to the longest time ago, until a quarter of the room is left."""
-        files = [(found.stat(), found) for found in self.folder.glob("*.jsonl*")]
-        used = sum(_taken(stat.st_size) for stat, _ in files)
-        for stat, file in sorted(files, key=lambda one: one[0].st_mtime_ns):
+        """Delete the least recently written traces, until a quarter of the limit is free."""
+        files = [(path.stat(), path) for path in self.folder.glob("*.jsonl*")]
+        used = sum(_disk_bytes(stat.st_size) for stat, _ in files)
+        for stat, file in sorted(files, key=lambda entry: entry[0].st_mtime_ns):
             if used <= 0.75 * self.room:
                 break
             file.unlink()
-            used -= _taken(stat.st_size)
+            used -= _disk_bytes(stat.st_size)
         self._grown = 0.0
 
 
-def _taken(size: int) -> int:
-    """Bytes that a file of `size` takes of its disk."""
+def _disk_bytes(size: int) -> int:
+    """Return the bytes that a file of `size` occupies on its disk."""
     return -(-size // BLOCK) * BLOCK
 
 

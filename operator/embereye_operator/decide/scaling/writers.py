@@ -1,4 +1,4 @@
-"""Who writes a fleet's spec.shards: two that undo each other's numbers are found out, and named."""
+"""The writers of a fleet's spec.shards: detect and name two that undo each other's changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,25 +7,25 @@ from typing import Any
 from embereye.units import MINUTE
 from embereye_operator.decide.manifests.names import MANAGED_BY
 
-WINDOW = 10 * MINUTE  # in which they do
-TURNS = 4  # of writers in turn that are a fight: this one, that one, and both once more
+WINDOW = 10 * MINUTE  # period in which changes are compared
+TURNS = 4  # alternating writes that count as a contest: A, B, A, B
 REMEMBERED = 16  # writes
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """That spec.shards became somebody's."""
+    """A change of spec.shards."""
 
     when: int  # nanoseconds since the Unix epoch
     writer: str  # the field manager
     shards: int
-    mark: tuple[str, ...]  # by which the API server tells this write from others
+    mark: tuple[str, ...]  # identifies this write in managedFields
 
 
 def latest_write(manifest: Mapping[str, Any], shards: int, now: int) -> Write | None:
-    """Who owns spec.shards of a fleet, as its managedFields have it; None where they do not say.
+    """Return the latest writer of spec.shards, from the fleet's managedFields; None if they are absent.
 
-    Where several do, they agree on the number, and the one who said so last counts.
+    If several own the field, they agree on the number, and the latest counts.
     """
     entries = (manifest.get("metadata") or {}).get("managedFields") or ()
     if not entries:
@@ -36,14 +36,14 @@ def latest_write(manifest: Mapping[str, Any], shards: int, now: int) -> Write | 
 
 
 def remember(writes: tuple[Write, ...], latest: Write | None) -> tuple[Write, ...]:
-    """`writes` with the latest one, where it is another than the one before."""
+    """Return `writes` with `latest` appended if it differs from the last one."""
     if latest is None or (writes and (writes[-1].mark, writes[-1].shards) == (latest.mark, latest.shards)):
         return writes
     return (*writes, latest)[-REMEMBERED:]
 
 
-def tell_fight(writes: tuple[Write, ...], now: int) -> str:
-    """Which two writers undo each other's numbers, and the remedy; empty where none do."""
+def describe_contest(writes: tuple[Write, ...], now: int) -> str:
+    """Name two writers that undo each other's numbers, with the remedy; '' if there are none."""
     recent = [write for write in writes if now - write.when <= WINDOW]
     turns = recent[:1]
     for write in recent[1:]:
@@ -53,11 +53,11 @@ def tell_fight(writes: tuple[Write, ...], now: int) -> str:
             turns.append(write)
     if len(turns) < TURNS:
         return ""
-    one, other = sorted(turns[-2:], key=lambda write: write.writer != MANAGED_BY)
-    back_and_forth = all(turn.writer in {one.writer, other.writer} for turn in turns[-TURNS:])
+    first, second = sorted(turns[-2:], key=lambda write: write.writer != MANAGED_BY)
+    back_and_forth = all(turn.writer in {first.writer, second.writer} for turn in turns[-TURNS:])
     if not back_and_forth:
         return ""
     return (
-        f"spec.shards is written in turn by {one.writer} ({one.shards}) and {other.writer} ({other.shards}): take it "
-        "out of what one of them applies, or set autoscaling.mode: none (docs/how-to/gitops.md)"
+        f"spec.shards is written in turn by {first.writer} ({first.shards}) and {second.writer} ({second.shards}): "
+        "remove it from the manifest of one of them, or set autoscaling.mode: none (docs/how-to/gitops.md)"
     )

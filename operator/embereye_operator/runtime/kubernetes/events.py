@@ -1,4 +1,4 @@
-"""Events on fleets, written beside the passes: a server that is away neither fails a pass nor loses one."""
+"""Kubernetes Events on fleets, written outside the passes: an unreachable server fails no pass and loses no Event."""
 
 import asyncio
 import hashlib
@@ -22,13 +22,13 @@ from embereye_operator.runtime.kubernetes.client.resources import EVENTS
 from embereye_operator.runtime.kubernetes.client.retry_after import retry_after
 
 logger = logging.getLogger(__name__)
-POLL = 1.0  # seconds between looks at what has come to be due
-MAX_MESSAGE = 1000  # characters; the API server takes 1,024
-NEVER = frozenset({400, 401, 403, 404, 405, 422})  # answers that asking again would not change
+POLL = 1.0  # seconds between checks for Events to write
+MAX_MESSAGE = 1000  # characters; the API server accepts 1,024
+NEVER = frozenset({400, 401, 403, 404, 405, 422})  # answers that a retry would not change
 
 
 class EventWriter:
-    """`tell` takes note at once and never fails; `run` writes."""
+    """`note` queues an Event at once and never fails; `run` writes."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -38,23 +38,24 @@ class EventWriter:
         self._failing = ""
 
     def note(self, fleet: Fleet | FleetReference, type_: Literal["Normal", "Warning"], reason: str, text: str) -> None:
-        """Note that something happened to `fleet`."""
+        """Queue an Event about `fleet`."""
         subject = FleetReference(fleet.type, fleet.namespace, fleet.name, fleet.uid)
         self._correlator.record(subject, type_, reason, text[:MAX_MESSAGE], time.time_ns())
         self._noted.set()
 
     async def run(self) -> None:
-        """Write what is due, until cancelled."""
+        """Write waiting Events until cancelled."""
         while True:
             try:
                 await self._write_due()
             except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
-                self._tell_once(str(error) or type(error).__name__)
+                self._log_once(str(error) or type(error).__name__)
                 await asyncio.sleep(max(self._backoff.next(), retry_after(error)))
                 continue
             if lost := self._correlator.lost:
                 logger.warning(
-                    "%s lost: more wait than are kept, or they were refused", counted(lost, "event is", "events are")
+                    "%s lost: the queue was full, or the API server refused them",
+                    counted(lost, "event is", "events are"),
                 )
                 self._correlator.lost = 0
             self._backoff.reset()
@@ -67,15 +68,15 @@ class EventWriter:
                 continue
 
     async def flush(self, seconds: float) -> None:
-        """Write what is still due, for at most so long."""
+        """Write waiting Events for at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self._write_due()
         except (ApiError, httpx.HTTPError, OSError, TimeoutError) as error:
-            logger.info("events are left untold: %s", str(error) or type(error).__name__)
+            logger.info("events are not written: %s", str(error) or type(error).__name__)
 
     async def _write_due(self) -> None:
-        failed: dict[str, ApiError] = {}  # by namespace: a webhook may fail in one of them alone
+        failed: dict[str, ApiError] = {}  # by namespace: a webhook may fail in only one
         for entry in self._correlator.due(time.monotonic()):
             count, namespace = entry.count, _about(entry).namespace
             if namespace in failed:
@@ -88,10 +89,10 @@ class EventWriter:
                 if error.status.code not in NEVER:
                     failed[namespace] = error
                     continue
-                self._tell_once(f"{entry.reason}: {error.status.message}")
-                self._correlator.gave_up(entry)
+                self._log_once(f"{entry.reason}: {error.status.message}")
+                self._correlator.discard(entry)
             else:
-                self._correlator.wrote(entry, count, time.monotonic())
+                self._correlator.note_written(entry, count, time.monotonic())
         if failed:
             raise next(iter(failed.values()))
 
@@ -103,11 +104,11 @@ class EventWriter:
         try:
             await self._client.create(EVENTS.from_dict(_manifest(entry)))
         except ApiError as error:
-            if error.status.code != 409 or not await self._count(entry):  # 409: our last attempt did arrive
+            if error.status.code != 409 or not await self._count(entry):  # 409: the previous attempt succeeded
                 raise
 
     async def _count(self, entry: Entry) -> bool:
-        """Raise the count of an Event that is there; False where it is not any more: they are kept for an hour."""
+        """Raise the count of an existing Event; False if it has expired, usually after an hour."""
         change: Any = {"count": entry.count, "lastTimestamp": timestamp(entry.last)}
         namespace = _about(entry).namespace
         try:
@@ -118,9 +119,9 @@ class EventWriter:
             return False
         return True
 
-    def _tell_once(self, reason: str) -> None:
+    def _log_once(self, reason: str) -> None:
         if reason != self._failing:
-            logger.warning("an event is not written: %s", reason)
+            logger.warning("cannot write an event: %s", reason)
         self._failing = reason
 
 
@@ -130,10 +131,10 @@ def _about(entry: Entry) -> FleetReference:
 
 
 def _name(entry: Entry) -> str:
-    """The same for each attempt at it, so that one that did arrive is found again."""
+    """Return the same name at every attempt, so that a successful one is recognised."""
     fleet = _about(entry)
-    told = f"{fleet.uid}/{entry.type_}/{entry.reason}/{entry.message}/{entry.first}"
-    return f"{fleet.name}-{fleet.kind}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    content = f"{fleet.uid}/{entry.type_}/{entry.reason}/{entry.message}/{entry.first}"
+    return f"{fleet.name}-{fleet.kind}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def _manifest(entry: Entry) -> dict[str, Any]:

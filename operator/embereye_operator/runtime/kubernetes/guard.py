@@ -1,10 +1,9 @@
-"""Who holds the disruption budgets: with the release they go at once, without an operator after a while.
+"""The owner of disruption budgets, which deletes them with the release, or some time after the operator stops.
 
-A budget refuses every eviction, for the operator moves shards by itself. Where no operator does that, a budget would
-make drains hang for ever. Budgets are therefore owned by a Job of their namespace, which Kubernetes deletes by itself:
-it has nothing to run, is complete at once, and its ttlSecondsAfterFinished, which the operator puts off again and
-again, is the time that budgets outlive the operator. The Job in turn is owned by a role of the release, so that
-`helm uninstall` takes all of them away.
+A budget refuses every eviction, because the operator moves shards itself. Without an operator a budget would block
+drains forever. Budgets are therefore owned by a Job in their namespace that Kubernetes deletes automatically: the Job
+runs nothing and is complete at once, and the operator keeps raising its ttlSecondsAfterFinished. That is the time for
+which budgets outlive the operator. A role of the release owns the Job, so `helm uninstall` deletes all of them.
 """
 
 import asyncio
@@ -24,16 +23,16 @@ from embereye_operator.decide.manifests.names import LABEL_MANAGED_BY, MANAGED_B
 from embereye_operator.runtime.kubernetes.client.resources import CLUSTER_ROLES, JOBS, RBAC, ROLES
 
 logger = logging.getLogger(__name__)
-HOLD = 1800  # seconds that budgets outlive the operator
-RENEW = 600  # seconds after which they are held anew
+HOLD = 1800  # seconds for which budgets outlive the operator
+RENEW = 600  # seconds between renewals of the Job's time
 RESOURCES = {"cpu": "10m", "memory": "16Mi"}  # of the container that is never started
-BELIEVED = 5.0  # seconds for which a Job that was seen counts as there
+BELIEVED = 5.0  # seconds after reading a Job in which it counts as existing
 
 
 def build_timer(namespace: str, owner: Manifest, image: str, seconds: int) -> Manifest:
-    """The Job that holds a namespace's budgets, to be deleted `seconds` after its completion. It runs nothing.
+    """Build the Job that owns a namespace's budgets, to be deleted `seconds` after its completion. It runs nothing.
 
-    Its pod is one that the cluster's policies may ask for all the same: with a full name of an image, and resources.
+    Its pod template still satisfies common policies: a full image name, and resources.
     """
     return {
         "apiVersion": "batch/v1",
@@ -72,12 +71,12 @@ def build_timer(namespace: str, owner: Manifest, image: str, seconds: int) -> Ma
 
 
 def timer_name(owner: Manifest) -> str:
-    """Name of the Job of the release whose role `owner` refers to."""
+    """Return the name of the Job for the release whose role is `owner`."""
     return f"{owner['name']}-budgets"
 
 
 def seconds_to_hold(job: Mapping[str, Any] | None, now: float) -> int:
-    """The ttlSecondsAfterFinished that ends HOLD seconds from `now`, in seconds since the Unix epoch."""
+    """Return the ttlSecondsAfterFinished that ends HOLD seconds after `now`, in seconds since the Unix epoch."""
     completed = ((job or {}).get("status") or {}).get("completionTime")
     if not completed:
         return HOLD
@@ -86,69 +85,71 @@ def seconds_to_hold(job: Mapping[str, Any] | None, now: float) -> int:
 
 
 class Guard:
-    """Makes and holds the Jobs."""
+    """Creates and renews the Jobs."""
 
     def __init__(self, client: AsyncClient, role: str, image: str, *, cluster_wide: bool) -> None:
-        """`role` is a ClusterRole, or a Role of each namespace; "": budgets stay with their fleets.
+        """Use `role`, a ClusterRole, or a Role in each namespace, as owner of the Jobs; "": fleets own their budgets.
 
-        `image` is the one that Jobs name and never run.
+        `image` appears in the Jobs and never runs.
         """
         self._client = client
         self._role = role
         self._image = image
         self._cluster_wide = cluster_wide
-        self._known: dict[str, tuple[Manifest, float]] = {}  # namespace → reference to its Job, `lease_seconds`
-        self._held: dict[str, float] = {}  # namespace → `lease_seconds`
+        self._known: dict[
+            str, tuple[Manifest, float]
+        ] = {}  # namespace → reference to its Job, `lease_seconds` when it was seen
+        self._renewed: dict[str, float] = {}  # namespace → `lease_seconds` of the latest renewal
         self._lock = asyncio.Lock()
         self._refused: dict[str, str] = {}  # namespace → why it has no Job
 
     async def reference(self, namespace: str) -> Manifest | None:
-        """What owns the budgets of `namespace`; None: their fleets do."""
+        """Return the owner of budgets in `namespace`; None: their fleets own them."""
         if not self._role:
             return None
         async with self._lock:
             reference, seen = self._known.get(namespace, (None, 0.0))
             if reference and lease_seconds() - seen < BELIEVED:
                 return reference
-            return await self._hold(namespace)
+            return await self._ensure_job(namespace)
 
-    def holds(self, budget: Mapping[str, Any]) -> bool:
-        """Whether this release's Job owns `budget`: with no fleet to own it, nothing else takes it away."""
+    def is_owner_of(self, budget: Mapping[str, Any]) -> bool:
+        """True if this release's Job owns `budget`, so that only the operator deletes it with its fleet."""
         owners = budget["metadata"].get("ownerReferences") or ()
         return any((owner["kind"], owner["name"]) == ("Job", f"{self._role}-budgets") for owner in owners)
 
     async def renew(self, namespaces: Collection[str]) -> None:
-        """Hold the budgets that were asked for, of `namespaces`, for another while, where that is due."""
+        """Renew the Jobs in `namespaces` that were used and are due."""
         for namespace in [namespace for namespace in self._known if namespace in namespaces]:
             async with self._lock:
-                if lease_seconds() - self._held.get(namespace, -RENEW) >= RENEW:
-                    await self._hold(namespace)
+                if lease_seconds() - self._renewed.get(namespace, -RENEW) >= RENEW:
+                    await self._ensure_job(namespace)
 
-    async def _hold(self, namespace: str) -> Manifest | None:
+    async def _ensure_job(self, namespace: str) -> Manifest | None:
         try:
             owner = await self._owner(namespace)
             job = await self._read(timer_name(owner), namespace)
             now = lease_seconds()
-            due = now - self._held.get(namespace, -RENEW) >= RENEW
+            due = now - self._renewed.get(namespace, -RENEW) >= RENEW
             seconds = seconds_to_hold(job, time.time())
             if job is None:
                 manifest = build_timer(namespace, owner, self._image, seconds)
                 job = await self._write(manifest, namespace, PatchType.APPLY)
-                self._held[namespace] = now
+                self._renewed[namespace] = now
             elif due:
-                # Its template cannot be changed, and may be an earlier version's. One that is about to go does not
-                # come back.
+                # Its template is immutable, and may be an earlier version's. A Job that is being deleted is not created
+                # again.
                 metadata = {"name": timer_name(owner), "ownerReferences": [owner]}
                 renewed = {"metadata": metadata, "spec": {"ttlSecondsAfterFinished": seconds}}
                 job = await self._write(renewed, namespace, PatchType.MERGE)
-                self._held[namespace] = now
+                self._renewed[namespace] = now
         except ApiError as error:
             if error.status.code in {429, 503}:
-                raise  # not now: what else a pass writes fares no better
-            # Whatever refuses the Job, as a policy's webhook does with 400: budgets alone depend on it, and a fleet's
-            # shards do not wait for those.
+                raise  # the server is busy: other writes of the pass would fail as well
+            # Any refusal of the Job, such as a policy's webhook with 400, only affects budgets, and must not stop a
+            # fleet's shards.
             if str(error) != self._refused.get(namespace):
-                logger.warning("budgets in %s outlive the operator: %s", namespace, error.status.message)
+                logger.warning("cannot create the job that deletes budgets in %s: %s", namespace, error.status.message)
             self._refused[namespace] = str(error)
             self._known.pop(namespace, None)
             return None

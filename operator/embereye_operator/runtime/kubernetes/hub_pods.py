@@ -1,4 +1,4 @@
-"""The hub's pods: why the hub does not answer, and a new pod where its node was lost."""
+"""The hub's pods: find out why the hub does not answer, and replace a pod whose node is lost."""
 
 import logging
 import re
@@ -20,18 +20,18 @@ IN_CLUSTER = re.compile(r"([a-z][a-z0-9-]*)(?:\.([a-z0-9-]+)(?:\.svc\b.*)?)?:\d+
 
 
 def service_of(address: str) -> tuple[str, str] | None:
-    """Name and namespace ("": the operator's own) of the Service that `address` names; None where it names none."""
+    """Return name and namespace ("": the operator's) of the Service in `address`; None if it is no Service."""
     match = IN_CLUSTER.fullmatch(address)
     return (match[1], match[2] or "") if match and match[1] != "localhost" else None
 
 
 class HubPods:
-    """What can be known of the hub by its pods."""
+    """The state of one hub's pods."""
 
     def __init__(self, client: AsyncClient, address: str, nodes: Nodes) -> None:
         """`address` is the hub's, host:port."""
-        self.trouble = ""  # why the hub does not answer, with the remedy; "" where it does, or nothing is known
-        self.address = ""  # the same host:port with the number of its Service, which nobody has to resolve; "": unknown
+        self.trouble = ""  # why the hub does not answer, with the remedy; "" if it does, or the reason is unknown
+        self.address = ""  # host:port with the IP address of its Service, without a name to resolve; "": unknown
         self._port = address.rpartition(":")[2]
         self._client = client
         service = service_of(address)
@@ -40,7 +40,7 @@ class HubPods:
         self._refused = ""
 
     async def locate(self) -> None:
-        """Find out `address`."""
+        """Update `address`."""
         if self._service is not None:
             try:
                 await self._selector(*self._service)
@@ -48,16 +48,16 @@ class HubPods:
                 if error.status.code != 403:
                     raise
 
-    async def diagnose(self, *, answers: bool) -> None:
-        """Find out why the hub does not answer; delete a pod whose node was lost, for another one to be made."""
-        if answers or self._service is None:
+    async def diagnose(self, *, is_serving: bool) -> None:
+        """Find out why the hub does not answer; delete its pod on a lost node, so that a new one is created."""
+        if is_serving or self._service is None:
             self.trouble = ""
             return
         name, namespace = self._service
         try:
             selector = await self._selector(name, namespace)
             if not selector:
-                self.trouble = f"there is no Service {namespace}/{name} with a selector"
+                self.trouble = f"Service {namespace}/{name} does not exist, or has no selector"
                 return
             pods = await self._nodes.pods(namespace, selector)
             listed: Any = self._client.list(CLAIMS, namespace=namespace)
@@ -65,28 +65,28 @@ class HubPods:
             if newest(pods):
                 refused = ""
             else:
-                chosen: Any = selector
-                made: Any = self._client.list(CHILDREN["Deployment"], namespace=namespace, labels=chosen)
-                refused = "; ".join([why async for hub in made if (why := why_refused(hub))])
+                labels: Any = selector
+                deployments: Any = self._client.list(CHILDREN["Deployment"], namespace=namespace, labels=labels)
+                refused = "; ".join([why async for hub in deployments if (why := why_refused(hub))])
         except ApiError as error:
             if error.status.code != 403:
                 raise
             if str(error) != self._refused:
-                logger.warning("cannot see why the hub does not answer: %s", error.status.message)
+                logger.warning("cannot find out why the hub does not answer: %s", error.status.message)
             self._refused = str(error)
             return
         self.trouble = refused or why_hub_is_away(pods, claims)
         by_node = {pod["spec"].get("nodeName", ""): pod for pod in newest(pods)}
         for node in await self._nodes.without_heartbeat(by_node.keys() - {""}):
             pod = by_node[node]["metadata"]["name"]
-            # The next one keeps away from where a pod of the hub is that has not ended: it cannot be put here again.
-            logger.warning("the hub's pod %s was on node %s, which does not run any more: it is deleted", pod, node)
+            # The next pod avoids the node of a hub pod that has not ended, so it cannot land here again.
+            logger.warning("deleting the hub's pod %s: its node %s is lost", pod, node)
             await self._nodes.delete_pod(namespace, pod)
-            self.trouble = f"its pod {namespace}/{pod} was on node {node}, which does not run any more"
+            self.trouble = f"its pod {namespace}/{pod} was on node {node}, which is lost"
 
     async def _selector(self, name: str, namespace: str) -> dict[str, str]:
         listed: Any = self._client.list(CHILDREN["Service"], namespace=namespace, fields={"metadata.name": name})
-        found = [{**service, "kind": "Service"} async for service in listed]
-        number = cluster_ip_of(found[0]) if found else ""
+        services = [{**service, "kind": "Service"} async for service in listed]
+        number = cluster_ip_of(services[0]) if services else ""
         self.address = f"{bracketed(number)}:{self._port}" if number else ""
-        return dict(found[0]["spec"].get("selector") or {}) if found else {}
+        return dict(services[0]["spec"].get("selector") or {}) if services else {}

@@ -1,4 +1,4 @@
-"""What `kubectl embereye status` says about hubs: one line each where they are not well."""
+"""The lines about hubs in `kubectl embereye status`: one for each hub that does not run."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ HUBS: Any = {"app.kubernetes.io/name": "embereye", "app.kubernetes.io/component"
 
 
 async def hub_troubles(client: AsyncClient) -> list[str]:
-    """A sentence for each hub in the cluster that does not run; empty also where the user may not see them."""
+    """Return a sentence for each hub in the cluster that does not run; empty if the user may not read them."""
     try:
         listed: Any = client.list(CHILDREN["Deployment"], namespace=EVERYWHERE, labels=HUBS)
         hubs = [hub async for hub in listed]
@@ -27,7 +27,7 @@ async def hub_troubles(client: AsyncClient) -> list[str]:
             pods: Any = client.list(PODS, namespace=namespace, labels=selector)
             claims: Any = client.list(CLAIMS, namespace=namespace)
             why = why_refused(hub) or why_hub_is_away([pod async for pod in pods], [claim async for claim in claims])
-            troubles.append(f"hub {namespace}/{name} is not there: {why or 'its pod is not ready yet'}")
+            troubles.append(f"hub {namespace}/{name} does not run: {why or 'its pod is not ready yet'}")
     except ApiError as error:
         if error.status.code != 403:
             raise

@@ -1,4 +1,4 @@
-"""Which of several operators acts: the holder of a Lease, for as long as it can prove it to itself."""
+"""Leader election: the holder of a Lease acts, for as long as its own clock proves that it still leads."""
 
 import asyncio
 import logging
@@ -18,19 +18,19 @@ from embereye_operator.decide.ownership.holding import ANNOTATION_SCOPE
 from embereye_operator.runtime.kubernetes.client.resources import LEASES
 
 logger = logging.getLogger(__name__)
-DURATION = 10.0  # seconds after which another one may take a lease that was not renewed
-DEADLINE = 7.0  # seconds after which a holder that could not renew stops acting: earlier than anybody takes over
+DURATION = 10.0  # seconds without renewal until another replica may take the lease
+DEADLINE = 7.0  # seconds without renewal until the holder stops acting: earlier than another can take over
 RETRY = 2.0  # seconds between attempts
-RELEASE_LIMIT = 3.0  # seconds for letting go at the end; whoever waits for the lease to be old waits for longer
+RELEASE_LIMIT = 3.0  # seconds to release the lease at the end; waiting for its expiry would take longer
 
 
 def identity() -> str:
-    """A name that no other process has had."""
+    """Return a unique name for this process."""
     return f"{os.environ.get('HOSTNAME') or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
 
 
 class Election:
-    """Acquires and renews. Other clocks are not trusted: a lease is old once it has not changed here for long."""
+    """Acquires and renews the lease. Other clocks are not trusted: its age is the time without a visible change."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Election:
         changed: Callable[[bool], None] = lambda _: None,
         clock: Callable[[], float] = lease_seconds,
     ) -> None:
-        """`scope` says on the lease what its holder looks after; `changed` is told when leading begins and ends.
+        """Store `scope` on the lease: the holder's fleets. `changed` is called when leading begins and ends.
 
-        `clock` gives steady seconds, of which none is left out while the machine is suspended.
+        `clock` returns monotonic seconds that include suspends of the machine.
         """
         self.holder = holder or identity()
         self._scope = scope
@@ -55,30 +55,30 @@ class Election:
         self.changed = changed
         self._clock = clock
         self._renewed = -DURATION
-        self._attempted: float | None = None  # when last; None: it does not stand for election yet
-        self._held = False
+        self._attempted: float | None = None  # time of the latest attempt; None: it has not joined the election yet
+        self._is_holder = False
         self._seen: tuple[Any, ...] = ()
         self._seen_at = 0.0
         self._failing = ""
 
-    def leads(self) -> bool:
-        """Whether we may act at this moment: also right after the process was suspended."""
-        return self._held and self._clock() - self._renewed < DEADLINE
+    def is_leading(self) -> bool:
+        """True if this process may act now, even right after a suspend."""
+        return self._is_holder and self._clock() - self._renewed < DEADLINE
 
     def unhealthy(self) -> str:
-        """Why the operator should be restarted; '' where it is well."""
+        """Return the reason to restart the operator; '' if it is healthy."""
         silent = 0.0 if self._attempted is None else self._clock() - self._attempted
-        return f"no attempt at the lease for {silent:.0f} s" if silent > 6 * DURATION else ""
+        return f"no attempt to renew the lease for {silent:.0f} s" if silent > 6 * DURATION else ""
 
     async def run(self) -> None:
-        """Try to lead, and go on leading, until cancelled."""
-        led = False
+        """Acquire and renew the lease until cancelled."""
+        leading = False
         while True:
             self._attempted = started = self._clock()
             try:
                 async with asyncio.timeout(DEADLINE / 2):
-                    self._held = await self._attempt()
-                if self._held:
+                    self._is_holder = await self._attempt()
+                if self._is_holder:
                     self._renewed = started
                 self._failing = ""
             except Exception as error:
@@ -86,11 +86,11 @@ class Election:
                 if reason != self._failing:
                     logger.warning("lease %s/%s: %s", self._namespace, self._name, reason)
                 self._failing = reason
-            if self.leads() != led:
-                led = not led
-                logger.info("%s: this operator %s", self._name, "leads" if led else "does not lead any more")
-                self.changed(led)
-            # Whoever leads notices in time that it does not any more, although the server does not answer.
+            if self.is_leading() != leading:
+                leading = not leading
+                logger.info("%s: this operator %s", self._name, "leads" if leading else "does not lead any more")
+                self.changed(leading)
+            # Often enough to notice the end of leading in time, even if the server does not answer.
             await asyncio.sleep(RETRY)
 
     async def _attempt(self) -> bool:
@@ -114,13 +114,13 @@ class Election:
     async def _write(self, stored: Any, transitions: int, holder: str | None = None) -> bool:
         now = datetime.now(tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         before = (stored or {}).get("spec") or {}
-        keeps = before.get("holderIdentity") == self.holder
+        is_holder = before.get("holderIdentity") == self.holder
         body: Any = {
             "metadata": {"name": self._name, "namespace": self._namespace, "annotations": self._annotations(stored)},
             "spec": {
                 "holderIdentity": self.holder if holder is None else holder,
                 "leaseDurationSeconds": int(DURATION) if holder is None else 1,
-                "acquireTime": before.get("acquireTime") if keeps else now,
+                "acquireTime": before.get("acquireTime") if is_holder else now,
                 "renewTime": now,
                 "leaseTransitions": transitions,
             },
@@ -129,7 +129,7 @@ class Election:
             if stored is None:
                 await self._client.create(LEASES.from_dict(body))
             else:
-                # Only over the one we read: of two that try at once, one fails.
+                # Replace only the version that was read: of two replicas that try at once, one fails.
                 body["metadata"] = {**stored["metadata"], **body["metadata"], "managedFields": None}
                 await self._client.replace(LEASES.from_dict(body), self._name)
         except ApiError as error:
@@ -143,15 +143,15 @@ class Election:
         return {**known, ANNOTATION_SCOPE: self._scope} if self._scope else dict(known)
 
     async def release(self) -> None:
-        """Let somebody else take over at once; call it when nothing acts here any more."""
-        if not self.leads():
+        """Release the lease, so that another replica takes over at once; call it after all work has stopped."""
+        if not self.is_leading():
             return
-        self._held = False
+        self._is_holder = False
         try:
             async with asyncio.timeout(RELEASE_LIMIT):
                 stored = await self._client.get(LEASES, self._name, namespace=self._namespace)
                 if (stored.get("spec") or {}).get("holderIdentity") == self.holder:
                     transitions = int(stored["spec"].get("leaseTransitions") or 0)
                     await self._write(stored, transitions, holder="")
-        except (httpx.HTTPError, OSError, TimeoutError) as error:  # ApiError is one of the first
+        except (httpx.HTTPError, OSError, TimeoutError) as error:  # ApiError is an HTTPError
             logger.info("lease %s/%s is not released: %s", self._namespace, self._name, error)

@@ -1,1 +1,1 @@
-"""The runtime that `embereye up` has: processes, folders and addresses instead of Kubernetes objects."""
+"""The runtime of `embereye up`: processes, folders and addresses instead of Kubernetes objects."""

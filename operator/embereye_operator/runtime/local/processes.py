@@ -1,4 +1,9 @@
-"""Local processes that are kept running: started, restarted with back-off when they die or hang, stopped in order."""
+"""Supervised local processes: started, restarted with back-off when they die or hang, and stopped in order.
+
+`Supervisor.ensure` starts a `Supervised` process for a `ProcessSpec`, or replaces one with a different spec. Each has a
+task that runs the process, reports its end as an `Exit`, waits, and starts it again. A liveness check ends a process
+that hangs. `stop` sends SIGTERM, then SIGKILL.
+"""
 
 import asyncio
 import contextlib
@@ -19,50 +24,50 @@ from embereye.process.timing.backoff import Backoff
 from embereye_operator.runtime.local.liveness import FAILURES, until_hung
 
 logger = logging.getLogger(__name__)
-HEALTHY_SECONDS = 10.0  # a process that lived this long starts its back-off anew
+HEALTHY_SECONDS = 10.0  # a process that lived this long resets its back-off
 STOP_SECONDS = 5.0  # after SIGTERM, before SIGKILL
-SAID_BYTES = 1000  # of the last line of a log, at most
-LOG_BYTES = 16_000_000  # of a log; then it starts anew and the one before is kept
-LOG_SECONDS = 30.0  # how often that is looked at
+LAST_LINE_BYTES = 1000  # of the last line of a log in a message
+LOG_BYTES = 16_000_000  # size of a log at which a new one starts; one old log is retained
+LOG_SECONDS = 30.0  # seconds between checks of a log's size
 
 
 @dataclass(frozen=True)
 class ProcessSpec:
-    """What to run. Two specs that differ are two different processes."""
+    """The command to run. Two specs that differ are two different processes."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
-    alive: str = ""  # URL of the page where it says whether it lives; '': it has none
+    alive: str = ""  # URL of its liveness page; '': none
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How a supervised process ended although nobody had asked it to."""
+    """The unexpected end of a supervised process."""
 
     name: str
     code: int  # negative: the signal that ended it
     retry_in: float  # seconds
     log: Path | None  # None: our own standard error
-    failure: str = ""  # why it could not even be started; '': it was
-    said: str = ""  # the last line of its log, if it wrote any; '': it did not, has none, or a signal ended it
-    hung: str = ""  # why it was taken to hang, and ended; '': it was not
+    failure: str = ""  # why it could not be started; '': it was
+    last_line: str = ""  # of its log; '' without output, without a log, or after a signal
+    hung: str = ""  # why it counted as hanging and was ended; '': it did not
 
     def __str__(self) -> str:
         if self.failure:
-            return f"{self.name} cannot be started: {self.failure}; trying again in {self.retry_in:.1f} s"
+            return f"{self.name} cannot be started: {self.failure}. Trying again in {self.retry_in:.1f} s"
         how = f"was killed by {_signal_name(-self.code)}" if self.code < 0 else f"ended with code {self.code}"
-        why = f": {self.said}" if self.said else ""
+        why = f": {self.last_line}" if self.last_line else ""
         if self.hung:
-            how, why = f"hung and was ended ({FAILURES} times in a row {self.hung})", ""
+            how, why = f"hung and was ended ({FAILURES} times in a row: {self.hung})", ""
         log = f" (log: {self.log})" if self.log else ""
-        return f"{self.name} {how}{why}; starting it again in {self.retry_in:.1f} s{log}"
+        return f"{self.name} {how}{why}. Starting it again in {self.retry_in:.1f} s{log}"
 
 
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # most of those for real time have none
+    except ValueError:  # most real-time signals have none
         return f"signal {number}"
 
 
@@ -73,12 +78,12 @@ class Supervised:
         self.spec = spec
         self.log = log
         self.restarts = 0
-        self.said = ""  # the last line of its log as it ended last
-        self._hung = ""  # why the one that ended last was taken to hang
+        self.last_line = ""  # of its log when it last ended
+        self._hung = ""  # why the process that ended last counted as hanging
         self._on_exit = on_exit
         self._process: Process | None = None
         self._stopping = asyncio.Event()
-        self._task = start_task(self._keep(), name=f"keep-{spec.name}")
+        self._task = start_task(self._run_repeatedly(), name=f"run-{spec.name}")
 
     @property
     def pid(self) -> int | None:
@@ -86,7 +91,7 @@ class Supervised:
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
 
-    async def _keep(self) -> None:
+    async def _run_repeatedly(self) -> None:
         backoff = Backoff(floor=0.2, cap=10.0)
         loop = asyncio.get_running_loop()
         while not self._stopping.is_set():
@@ -94,7 +99,7 @@ class Supervised:
             begin = _size(self.log) if self.log else 0
             try:
                 code = await self._run()
-            except OSError as error:  # no memory, no descriptor, no room for the log: there may be some later
+            except OSError as error:  # no memory, descriptor or disk space: it may succeed later
                 failure = str(error)
             if self._stopping.is_set():
                 return
@@ -102,17 +107,17 @@ class Supervised:
                 backoff.reset()
             self.restarts += 1
             pause = backoff.next()
-            # What a signal ended said nothing of it; where it crashed, its log ends with its stacks.
-            self.said = _last_line(self.log, begin) if self.log and code >= 0 else ""
-            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure, self.said, self._hung))
+            # After a signal the last line is unrelated; after a crash, it is part of the stacks.
+            self.last_line = _last_line(self.log, begin) if self.log and code >= 0 else ""
+            self._on_exit(Exit(self.spec.name, code, pause, self.log, failure, self.last_line, self._hung))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._stopping.wait()
 
     async def _run(self) -> int:
-        """Start it and wait for its end; its exit code."""
+        """Start the process and wait for its end; return its exit code."""
         with self.log.open("ab") if self.log else contextlib.nullcontext(sys.stderr) as log:
-            # Its own session: Ctrl-C reaches only us, and we stop things in the order that loses nothing.
+            # A separate session: Ctrl-C reaches only this process, which stops the others in an order without losses.
             self._process = await asyncio.create_subprocess_exec(
                 *self.spec.command,
                 stdin=DEVNULL,
@@ -126,7 +131,7 @@ class Supervised:
                 },
                 start_new_session=True,
             )
-        if self._stopping.is_set():  # meanwhile: `stop` could not end it yet
+        if self._stopping.is_set():  # `stop` was called before the process existed
             await self._end(self._process)
         async with beside(self._end_hung(self._process), name=f"end-hung-{self.spec.name}"):
             while True:
@@ -134,10 +139,10 @@ class Supervised:
                     async with asyncio.timeout(LOG_SECONDS):
                         return await self._process.wait()
                 if self.log and _size(self.log) > LOG_BYTES:
-                    await asyncio.to_thread(_begin_anew, self.log)
+                    await asyncio.to_thread(_rotate, self.log)
 
     async def _end_hung(self, process: Process) -> None:
-        """End `process` once it is seen to hang, after it has written where into its log."""
+        """End `process` once it hangs, after it has written its stacks into its log."""
         if not self.spec.alive:
             return
         self._hung = await until_hung(self.spec.alive)
@@ -146,7 +151,7 @@ class Supervised:
         await self._end(process)
 
     async def _end(self, process: Process) -> None:
-        """SIGTERM, then SIGKILL if it does not listen."""
+        """Send SIGTERM, and SIGKILL if it does not end in time."""
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
@@ -158,7 +163,7 @@ class Supervised:
                 process.kill()
 
     async def stop(self) -> None:
-        """End it, and start it no more."""
+        """Stop the process for good."""
         self._stopping.set()
         process = self._process
         if process is not None and process.returncode is None:
@@ -174,24 +179,24 @@ def _size(log: Path) -> int:
     return 0
 
 
-def _begin_anew(log: Path) -> None:
-    """Set aside what `log` holds. It stays the same file, which its process goes on to append to."""
+def _rotate(log: Path) -> None:
+    """Move the content of `log` to another file. `log` stays the same file, which its process still writes."""
     before = log.with_name(f"{log.name}.1")
     try:
-        before.unlink(missing_ok=True)  # first: on a full disk that makes room for its successor
+        before.unlink(missing_ok=True)  # first, because a full disk needs the space
         shutil.copy(log, before)
         os.truncate(log, 0)
     except OSError as error:
-        logger.warning("%s is not set aside although it is large: %s", log, error)
+        logger.warning("%s: too large, but cannot be rotated: %s", log, error)
 
 
 def _last_line(log: Path, begin: int) -> str:
-    """The last line that `log` has from byte `begin` on, for a terminal; '' where there is none."""
+    """Return the last line of `log` after byte `begin`, safe for a terminal; '' if there is none."""
     try:
         with log.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
-            file.seek(max(begin if begin <= end else 0, end - SAID_BYTES))
-            lines = file.read(SAID_BYTES).decode(errors="replace").split("\n")
+            file.seek(max(begin if begin <= end else 0, end - LAST_LINE_BYTES))
+            lines = file.read(LAST_LINE_BYTES).decode(errors="replace").split("\n")
     except OSError:
         return ""
     return next((visible(line.strip()) for line in reversed(lines) if line.strip()), "")
@@ -201,7 +206,7 @@ class Supervisor:
     """The processes of one `embereye up`, by name."""
 
     def __init__(self, logs: Path | None, on_exit: Callable[[Exit], None]) -> None:
-        """`logs` is the folder of their logs; None: they write to our own standard error."""
+        """Write logs into the folder `logs`; None: processes use our standard error."""
         self._logs = logs
         self._on_exit = on_exit
         self._running: dict[str, Supervised] = {}
@@ -211,17 +216,17 @@ class Supervisor:
     def __getitem__(self, name: str) -> Supervised:
         return self._running[name]
 
-    def runs(self, name: str) -> bool:
-        """Whether the process `name` runs at this moment."""
+    def is_running(self, name: str) -> bool:
+        """True if the process `name` is running."""
         return name in self._running and self._running[name].pid is not None
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of all processes, in the order they were started."""
+        """Return the names of all processes, in the order they were started."""
         return list(self._running)
 
     async def ensure(self, spec: ProcessSpec) -> None:
-        """Run `spec`; a process of the same name that runs something else is replaced."""
+        """Run `spec`; a process of the same name with another spec is replaced."""
         current = self._running.get(spec.name)
         if current is not None:
             if current.spec == spec:

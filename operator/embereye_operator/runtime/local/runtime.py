@@ -1,4 +1,4 @@
-"""Applies decisions to this machine: a Deployment is a process, a ConfigMap a folder, a Service an address."""
+"""The local runtime: a Deployment is a process, a ConfigMap a folder, a Service an address."""
 
 import base64
 import contextlib
@@ -42,56 +42,56 @@ logger = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 OPERATOR = Identity(Role.OPERATOR, "local", "operator")
 HUB = Identity(Role.HUB, "local", "hub")
-OWN_NAMES = ("localhost", "127.0.0.1", "::1")  # of this machine, in certificates that devices are shown
+OWN_NAMES = ("localhost", "127.0.0.1", "::1")  # of this machine, in certificates for devices
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
 @dataclass(frozen=True)
 class Reach:
-    """From where devices and people reach this machine."""
+    """The addresses at which devices and people reach this machine."""
 
     listen: str = HOST  # address that their ports listen on; "::": all of both families, "0.0.0.0": all of IPv4
-    advertised: str = HOST  # what they are told
-    first_port: int = 0  # of the shards' own gRPC ports; 0: free ones
+    advertised: str = HOST  # address given to devices and people
+    first_port: int = 0  # first gRPC port of the shards; 0: any free ports
 
     @property
     def everywhere(self) -> bool:
-        """Whether every address of this machine is listened on, loopback among them."""
+        """True if the ports listen on every address of this machine, including loopback."""
         return self.listen in {"::", "0.0.0.0"}
 
     @property
     def inside(self) -> str:
-        """Where this machine itself dials these ports."""
+        """Return the address for connections from this machine."""
         return HOST if self.everywhere else self.listen
 
     @property
     def is_outer(self) -> bool:
-        """Whether others than this machine can reach it."""
+        """True if other machines can reach the ports."""
         return self.listen != "::1" and not self.listen.startswith("127.")
 
 
 class PortTakenError(UserError):
-    """Somebody else listens there."""
+    """Another process listens on the port."""
 
 
-def check_port(port: int, what: str, remedy: str, host: str = HOST) -> None:
-    """UserError where `port` cannot be listened on at `host`, PortTakenError where somebody else does: asked first."""
+def check_port(port: int, purpose: str, remedy: str, host: str = HOST) -> None:
+    """Check that `port` is free at `host`: PortTakenError if another process listens there, else UserError."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
         if error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}:
-            sentence = f"{host} is no address of this machine ({error.strerror}): name one that it has with --listen"
+            sentence = f"--listen {host}: not an address of this machine ({error.strerror}). Use one of its addresses"
             raise UserError(sentence) from error
         taken = error.errno == errno.EADDRINUSE
-        sentence = f"port {port} for {what} {'is taken' if taken else 'cannot be had'} ({error.strerror}): {remedy}"
+        sentence = f"port {port} for {purpose} {'is taken' if taken else 'cannot be used'} ({error.strerror}): {remedy}"
         raise (PortTakenError if taken else UserError)(sentence) from error
 
 
 @dataclass(frozen=True)
 class ShardPorts:
-    """Where one local shard listens, by the names of its container ports."""
+    """The ports of one local shard, by the names of its container ports."""
 
     grpc: int
     tcp: int
@@ -101,7 +101,7 @@ class ShardPorts:
 
 
 class Objects:
-    """The objects that exist here, by kind and name, each kept as a JSON file so that placement survives a restart."""
+    """The existing objects by kind and name, each stored as a JSON file, so that the placement survives a restart."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -111,7 +111,7 @@ class Objects:
             try:
                 self._put(json.loads(path.read_text()))
             except (ValueError, KeyError, TypeError):
-                logger.warning("%s is not an object of ours: ignored", path)
+                logger.warning("%s: not an EmberEye object, ignored", path)
 
     def _put(self, manifest: Manifest) -> None:
         self.all[_key(manifest)] = manifest
@@ -119,13 +119,14 @@ class Objects:
     def _path(self, key: tuple[str, str, str]) -> Path:
         return self._folder / f"{'.'.join(key)}.json"
 
-    def put(self, manifest: Manifest, beside: Callable[[Manifest], None] = lambda _: None) -> None:
-        """Keep `manifest`; what stood under its name is replaced whole, or not at all.
+    def put(self, manifest: Manifest, write_files: Callable[[Manifest], None] = lambda _: None) -> None:
+        """Store `manifest` atomically in place of the object with its name.
 
-        It is there once its file and what `beside` writes of it are: what a full disk refused is asked for again.
+        It exists once its file and those of `write_files` are written: after an error on a full disk, `apply` repeats
+        all.
         """
         write_whole(self._path(_key(manifest)), json.dumps(manifest, indent=1).encode(), durable=False)
-        beside(manifest)
+        write_files(manifest)
         self._put(manifest)
 
     def remove(self, manifest: Manifest) -> None:
@@ -135,26 +136,26 @@ class Objects:
         self._path(key).unlink(missing_ok=True)
 
     def owned_by(self, uid: str) -> list[Manifest]:
-        """The objects whose owner has this uid."""
+        """Return the objects with an owner of this uid."""
         return [manifest for manifest in self.all.values() if _owned_by(manifest, uid)]
 
 
 def identified(fleet: Fleet, generation: int) -> Fleet:
-    """`fleet` with the identity that an API server would have given it; the same name is the same fleet.
+    """Return `fleet` with the identity that an API server would assign; the same name is the same fleet.
 
-    Without `spec.expose`: there is no cluster that devices could be outside of.
+    Without `spec.expose`, because there is no cluster.
     """
     spec = replace(fleet.spec, expose=None)
     return replace(fleet, uid=str(uuid.uuid5(uuid.NAMESPACE_URL, fleet.key)), generation=generation, spec=spec)
 
 
 def embereye_command(*arguments: str) -> tuple[str, ...]:
-    """How to run `embereye ARGUMENTS` with this very installation."""
+    """Return the command `embereye ARGUMENTS` of this installation."""
     return (sys.executable, "-m", "embereye_cli", *arguments)
 
 
 def listen_ports(fleet: Fleet) -> dict[str, int]:
-    """The ports that the fleet's Service has, by name."""
+    """Return the ports of the fleet's Service by name."""
     ports = {"grpc": fleet.spec.listen.grpc}
     if isinstance(fleet.spec, SensorFleetSpec):
         ports["tcp"] = fleet.spec.listen.tcp
@@ -164,11 +165,11 @@ def listen_ports(fleet: Fleet) -> dict[str, int]:
 
 
 def simulated_cameras(fleet: Fleet) -> dict[int, list[str]]:
-    """The cameras with a source on this machine, as "id=zone", by the port that is to serve them."""
+    """Return the cameras with a source on this machine, as "id=zone", by the port to serve them."""
     served: dict[int, list[str]] = defaultdict(list)
     if isinstance(fleet.spec, CameraFleetSpec):
         for camera in fleet.spec.cameras:
-            with contextlib.suppress(ValueError):  # it is no URL, as its shard says
+            with contextlib.suppress(ValueError):  # not a URL; its shard reports that
                 url = urlsplit(camera.source)
                 if url.scheme == "http" and url.hostname in LOOPBACK and url.port:
                     served[url.port].append(f"{camera.id}={camera.zone}")
@@ -178,8 +179,8 @@ def simulated_cameras(fleet: Fleet) -> dict[int, list[str]]:
 class LocalRuntime:
     """A `Runtime` of local processes.
 
-    Every shard listens on ports of its own; the fleet's ports are shared between its shards by the kernel
-    (SO_REUSEPORT), which spreads connections over them as a Service does.
+    Every shard listens on separate ports. The kernel shares the fleet's ports between its shards (SO_REUSEPORT), which
+    spreads connections as a Service does.
     """
 
     def __init__(
@@ -191,14 +192,14 @@ class LocalRuntime:
         reach: Reach = Reach(),
         taken: Set[int] = frozenset(),
     ) -> None:
-        """`hub` is the host:port of the hub's control port; certificates last for `life`.
+        """Use the hub with control port `hub`, a host:port; certificates last for `life`.
 
-        Shards are given no port of those `taken`, which may become more.
+        Shards never get a port of `taken`, which may grow.
         """
         self._data = data
         self._reach = reach
         self._taken = taken
-        # Where the Secrets that fleets name are folders; none is made here.
+        # The folders in place of Secrets; users create them.
         self._credentials = Path(os.environ.get("EMBEREYE_CREDENTIALS") or data / "credentials").resolve()
         self.identities = LocalIdentities(data / "identity", life)
         self.credentials = Credentials(self.identities.folder(OPERATOR))
@@ -206,27 +207,29 @@ class LocalRuntime:
         self._shards = Shards(self.credentials)
         self._supervisor = supervisor
         self._objects = Objects(data / "objects")
-        self._processes: dict[tuple[str, str, str], Manifest] = {}  # Deployments: they exist as long as we do
+        self._processes: dict[
+            tuple[str, str, str], Manifest
+        ] = {}  # Deployments: not stored: they exist as long as this process
         self._ports: dict[str, ShardPorts] = {}  # by the name of the process
         self.statuses: dict[str, Manifest] = {}  # by fleet key
-        self._unwritten: dict[Path, bytes] = {}  # files of statuses that the disk had no room for
-        self.scales: dict[str, int] = {}  # spec.shards by fleet key, where it was scaled
+        self._unwritten: dict[Path, bytes] = {}  # files of statuses that a full disk refused
+        self.scales: dict[str, int] = {}  # spec.shards by fleet key, of scaled fleets
 
     async def versions(self, fleet: Fleet) -> Mapping[tuple[str, str], str]:
-        """Names alone: what is in memory need not be asked for its version."""
+        """Return names without versions: reading from memory is cheap."""
         return {(child["kind"], child["metadata"]["name"]): "" for child in await self.children(fleet)}
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        """The fleet's objects; a Deployment is available while its process runs."""
+        """Return the fleet's objects; a Deployment is available while its process runs."""
         deployments = [
-            {**manifest, "status": {"availableReplicas": int(self._supervisor.runs(_process_name(manifest)))}}
+            {**manifest, "status": {"availableReplicas": int(self._supervisor.is_running(_process_name(manifest)))}}
             for manifest in self._processes.values()
             if _owned_by(manifest, fleet.uid)
         ]
         return [*self._objects.owned_by(fleet.uid), *deployments]
 
     async def apply(self, manifest: Manifest, *, new: bool = False) -> Manifest:
-        """Make it so; nobody else makes objects here."""
+        """Start or write it; there is no other writer."""
         match manifest["kind"]:
             case "Deployment":
                 self._processes[_key(manifest)] = manifest
@@ -238,12 +241,12 @@ class LocalRuntime:
         return manifest
 
     async def delete(self, manifest: Manifest) -> None:
-        """Stop or forget it; a shard drains on SIGTERM."""
+        """Stop or delete it; a shard drains on SIGTERM."""
         if manifest["kind"] == "Deployment":
             (_, namespace, shard), name = _key(manifest), _process_name(manifest)
             self._processes.pop(_key(manifest), None)
             await self._supervisor.stop(name)
-            if ports := self._ports.pop(name, None):  # the next one of its name has others
+            if ports := self._ports.pop(name, None):  # its successor gets other ports
                 await self._shards.forget(Address(namespace, shard, f"{HOST}:{ports.control}"))
             for container in manifest["spec"]["template"]["spec"]["containers"]:
                 self.identities.forget(_identity(manifest["metadata"], container))
@@ -251,7 +254,7 @@ class LocalRuntime:
             self._objects.remove(manifest)
 
     async def delete_fleet(self, fleet: Fleet) -> None:
-        """Delete everything the fleet owns, as the garbage collector of a cluster does."""
+        """Delete everything that the fleet owns, as a cluster's garbage collector does."""
         for child in await self.children(fleet):
             await self.delete(child)
         self.statuses.pop(fleet.key, None)
@@ -260,89 +263,89 @@ class LocalRuntime:
         self._status_file(fleet).unlink(missing_ok=True)
 
     async def config_maps(self, fleet: Fleet) -> Mapping[str, Mapping[str, str]]:
-        """None: without a cluster there are no ConfigMaps of the user's."""
+        """Return nothing: without a cluster users have no ConfigMaps."""
         return {}
 
     async def allowed_secrets(self, fleet: Fleet) -> Collection[str] | None:
-        """None: whoever writes the manifests here can read the files, too."""
+        """Return None: the author of the manifests can read the files anyway."""
         return None
 
     async def identify(self, fleet: Fleet, shards: Collection[str]) -> None:
-        """A shard gets its certificate when it is started; with names that devices dial, where they are shown it."""
+        """Set the names in the shards' certificates, which are issued at their start."""
         for shard in shards:
             identity = Identity(Role.SHARD, fleet.namespace, shard, fleet.key)
-            self.identities.add_names(identity, served_names(fleet, *OWN_NAMES, *self._told_names()))
+            self.identities.add_names(identity, served_names(fleet, *OWN_NAMES, *self._advertised_names()))
 
     def address(self, fleet: Fleet, shard: str) -> Peer:
-        """The shard's own ports: for senders where they are told to go, for our own processes on loopback."""
+        """Return the shard's ports: the advertised address for senders, loopback for our processes."""
         ports = self._shard_ports(fleet.namespace, shard)
-        told = f"{bracketed(self._reach.advertised)}:{ports.grpc}"
-        return Peer(shard=shard, grpc=told, control=f"{HOST}:{ports.control}")
+        grpc = f"{bracketed(self._reach.advertised)}:{ports.grpc}"
+        return Peer(shard=shard, grpc=grpc, control=f"{HOST}:{ports.control}")
 
     def hub_address(self, name: str) -> str:
-        """Shards are started with a number."""
+        """Return "": shards get the hub's IP address at their start."""
         return ""
 
     def hub_epoch(self, fleet: Fleet, hub: str) -> int:
-        """As the hub said."""
+        """Return the epoch as last reported by the hub."""
         return self._hub.epochs.get(fleet.key, 0)
 
-    def _told_names(self) -> Sequence[str]:
+    def _advertised_names(self) -> Sequence[str]:
         return () if self._reach.advertised in OWN_NAMES else (self._reach.advertised,)
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
-        """Ask the shard."""
+        """Query the shard."""
         return await self._shards.status(self._address(fleet, shard))
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
-        """Tell the shard."""
+        """Call the shard."""
         return await self._shards.assign(self._address(fleet, shard), assignment)
 
     def _address(self, fleet: Fleet, shard: str) -> Address:
         return Address(fleet.namespace, shard, f"{HOST}:{self._shard_ports(fleet.namespace, shard).control}")
 
     async def scale(self, fleet: Fleet, shards: int) -> None:
-        """Override the manifest's spec.shards as long as we run."""
+        """Override the manifest's spec.shards as long as this process runs."""
         self.scales[fleet.key] = shards
 
     def rivals(self, fleet: Fleet) -> Sequence[str]:
-        """None: there is nobody else here."""
+        """Return nothing: there is no other autoscaler."""
         return ()
 
     def displaced(self, fleet: Fleet) -> Mapping[str, Displaced]:
-        """None: this machine is the only node."""
+        """Return nothing: this machine is the only node."""
         return {}
 
     def waiting(self, fleet: Fleet) -> Mapping[str, str]:
-        """None: what keeps a process from running is in the log."""
+        """Return nothing: the reasons are in the log."""
         return {}
 
     async def roll(self, deployment: Manifest, pod: Mapping[str, Any]) -> None:
-        """Never asked for where nothing is displaced."""
+        """Do nothing: no shard is ever displaced."""
 
     async def budget_owner(self, fleet: Fleet) -> Manifest | None:
-        """None: nobody evicts processes."""
+        """Return None: processes are never evicted."""
         return None
 
     @property
-    def sees_nodes(self) -> bool:
-        """There is nothing to see."""
+    def can_see_nodes(self) -> bool:
+        """Return True: `displaced` is complete."""
         return True
 
-    def offers(self, kind: str) -> bool:
-        """Only what becomes a process, an address or a folder."""
+    def is_offered(self, kind: str) -> bool:
+        """True for the kinds that become a process, an address or a folder."""
         return kind in {"Deployment", "Service", "ConfigMap", "PodDisruptionBudget"}
 
     async def write_status(self, fleet: Fleet, status: Manifest) -> None:
-        """Keep the status for the display, and as a file for `embereye explain`."""
+        """Store the status for the display, and as a file for `embereye explain`."""
         self.statuses[fleet.key] = status
         self._unwritten[self._status_file(fleet)] = json.dumps({**fleet.manifest, "status": status}).encode()
         self.write_statuses()
 
     def write_statuses(self) -> str:
-        """Write what statuses are not in their files yet; why some are not even now, '' where all are.
+        """Write statuses that are not in their files yet; return the error if some still cannot be written, else ''.
 
-        A pass does not fail by it: what a fleet is told and whether its devices are watched is not less true.
+        Such an error fails no pass, because the status itself is correct.
         """
         for path, content in list(self._unwritten.items()):
             try:
@@ -357,23 +360,23 @@ class LocalRuntime:
         return self._data / "fleets" / f"{fleet.key.replace('/', '.')}.json"
 
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
-        """Tell the hub: there is one."""
+        """Report to the only hub."""
         return await self._hub.set(roster)
 
-    async def tell_scaling(self, scaling: FleetScaling) -> None:
-        """Tell the hub."""
-        await self._hub.tell_scaling(scaling)
+    async def report_scaling(self, scaling: FleetScaling) -> None:
+        """Report to the hub."""
+        await self._hub.report_scaling(scaling)
 
     async def retain(self, fleets: Sequence[str]) -> None:
-        """Tell the hub."""
+        """Make the hub forget all other fleets."""
         await self._hub.retain(fleets)
 
     async def event(self, fleet: Fleet, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Log it: `embereye up` shows the conditions themselves."""
+        """Log it: `embereye up` shows the conditions."""
         logger.info("%s %s %s: %s", fleet.key, type_, reason, message)
 
     def endpoints(self, fleet: Fleet) -> dict[str, Any]:
-        """Where the fleet and each of its shards listen."""
+        """Return the addresses of the fleet and of each of its shards."""
         shards = {}
         host = bracketed(self._reach.advertised)
         for manifest in self._processes.values():
@@ -387,7 +390,7 @@ class LocalRuntime:
         return {"service": service, "shards": shards}
 
     def simulators(self, fleet: Fleet, fire: str) -> list[ProcessSpec]:
-        """The processes that play the fleet's devices; `fire` is a script such as "at=15,for=60,zone=hall"."""
+        """Return the processes that simulate the devices; `fire` is a script such as "at=15,for=60,zone=hall"."""
         script = ("--fire", fire) if fire else ()
         name = fleet.key.replace("/", "-")
         if isinstance(fleet.spec, SensorFleetSpec):
@@ -439,7 +442,7 @@ class LocalRuntime:
                 path.unlink()
 
     def _process(self, manifest: Manifest) -> ProcessSpec:
-        """The process that a Deployment's only container is here: volumes are folders, ports are our own."""
+        """Return the process for a Deployment's only container: volumes become folders, ports are replaced."""
         metadata, pod = manifest["metadata"], manifest["spec"]["template"]["spec"]
         (container,) = pod["containers"]
         folders = self._folders(metadata, pod, container)
@@ -454,7 +457,7 @@ class LocalRuntime:
             "EMBEREYE_HOST": HOST,
             "EMBEREYE_OUTER_HOST": bracketed(self._reach.listen),
             "EMBEREYE_LINGER": "0",  # its spool stays in the data folder
-            "EMBEREYE_SUCCESSOR": "0",  # nobody else gets its ports
+            "EMBEREYE_SUCCESSOR": "0",  # its ports are never reused
             "EMBEREYE_HUB": self._hub.address,
             "EMBEREYE_GRPC_PORT": str(ports.grpc),
             "EMBEREYE_CONTROL_PORT": str(ports.control),
@@ -472,7 +475,7 @@ class LocalRuntime:
         return ProcessSpec(_process_name(manifest), embereye_command(*container["args"]), environment, alive)
 
     def _service_of(self, deployment: Manifest) -> dict[str, int]:
-        """The ports of the Service whose selector takes in all shards of the Deployment's fleet."""
+        """Return the ports of the Service that selects all shards of the Deployment's fleet."""
         labels, namespace = deployment["spec"]["template"]["metadata"]["labels"], _key(deployment)[1]
         matching = [
             manifest["spec"]
@@ -490,11 +493,11 @@ class LocalRuntime:
         for mount in container["volumeMounts"]:
             volume = volumes[mount["name"]]
             if any(mount["mountPath"].startswith(f"{path}/") for path in paths):
-                continue  # a folder inside another one here, too
+                continue  # part of the outer folder
             if "configMap" in volume:
                 folder = self._folder("config", namespace, volume["configMap"]["name"])
             elif mount["mountPath"].startswith(f"{CREDENTIALS_FOLDER}/"):
-                continue  # a folder in the one for all
+                continue  # part of the common folder
             elif volume["name"] == "identity":
                 folder = self.identities.folder(_identity(metadata, container))
             elif "persistentVolumeClaim" in volume:
@@ -512,18 +515,18 @@ def _key(manifest: Manifest) -> tuple[str, str, str]:
 
 
 def _process_name(deployment: Manifest) -> str:
-    """What the process of a Deployment is called: fleets of two namespaces may have the same name."""
+    """Return the name of a Deployment's process: fleets of two namespaces may have the same name."""
     _, namespace, name = _key(deployment)
     return _qualified(namespace, name)
 
 
 def _qualified(namespace: str, name: str) -> str:
-    """What no other namespace has: of processes, their ports and folders."""
+    """Return a name that is unique across namespaces, for processes, ports and folders."""
     return f"{namespace}.{name}"
 
 
 def _identity(metadata: Manifest, container: Manifest) -> Identity:
-    """Who the shard of a Deployment is."""
+    """Return the identity of a Deployment's shard."""
     fleet = next(variable["value"] for variable in container["env"] if variable["name"] == "EMBEREYE_FLEET")
     return Identity(Role.SHARD, metadata.get("namespace", "default"), metadata["name"], fleet)
 

@@ -11,7 +11,7 @@ from embereye.process.lifecycle import UserError
 from embereye_cli import plan as command
 from embereye_operator.api.shared import Autoscaling
 from embereye_operator.decide.capacity.costs import Costs, Curve, PictureCost, parse_costs
-from embereye_operator.decide.capacity.plan import CameraDemand, SensorDemand, most_of, plan
+from embereye_operator.decide.capacity.plan import CameraDemand, SensorDemand, max_devices, plan
 
 COSTS = Costs(
     measured="here, today", readings=Curve(((1000.0, 0.03), (10_000.0, 0.12))), frames=Curve(((100.0, 0.02),)),
@@ -81,7 +81,7 @@ def test_a_fleet_has_no_fewer_shards_than_it_asks_for() -> None:
     need, alone = plan([demand], COSTS).needs[0], plan([replace(demand, limits=Autoscaling())], COSTS).needs[0]
     assert (alone.shards, need.shards) == (1, 2)
     assert need.memory_mb - alone.memory_mb == pytest.approx(COSTS.sensor_shard_mb)
-    assert "cores: 1; minShards asks for 2" in "\n".join(need.arithmetic)
+    assert "cores: 1; minShards is 2" in "\n".join(need.arithmetic)
     unscaled = replace(demand, shards=1)
     assert plan([unscaled], COSTS).needs[0].shards == 1
 
@@ -89,9 +89,9 @@ def test_a_fleet_has_no_fewer_shards_than_it_asks_for() -> None:
 def test_a_fleet_that_nobody_scales_has_the_shards_that_it_says() -> None:
     demand = CameraDemand("yard", 46, 10.0, "jpeg", 1000, 1000, 1.0, HALF, shards=2)
     (need,) = plan([demand], COSTS).needs
-    assert (need.shards, need.warning) == (2, "spec.shards is 2, nobody scales it, and 3 are needed")
+    assert (need.shards, need.warning) == (2, "spec.shards is 2, autoscaling is off, and 3 are needed")
     assert need.cores == pytest.approx(46 * 0.022)
-    assert any("cores: 3; spec.shards is 2, and nobody scales it" in step for step in need.arithmetic)
+    assert any("cores: 3; spec.shards is 2, and autoscaling is off" in step for step in need.arithmetic)
     (need,) = plan([replace(demand, shards=5)], COSTS).needs
     assert (need.shards, need.warning) == (5, "")
 
@@ -110,13 +110,13 @@ def test_the_command_plans_no_shards_that_nobody_would_start(
     assert command.run(arguments(str(fleet), "--costs", str(costs), "--hz", "1000")) == 1
     out = capsys.readouterr().out
     assert "100 devices on 1 shard\n" in out
-    assert "BUT       spec.shards is 1, nobody scales it, and " in out
+    assert "BUT       spec.shards is 1, autoscaling is off, and " in out
 
 
 def test_the_most_that_a_machine_carries_leaves_room_for_everything_else() -> None:
     demand = SensorDemand("hall", 100, 10.0, 0.0)
     whole = plan([demand], COSTS)
-    most = most_of(demand, whole, 2.0, COSTS)
+    most = max_devices(demand, whole, 2.0, COSTS)
     full = plan([SensorDemand("hall", most, 10.0, 0.0)], COSTS)
     assert full.cores == pytest.approx(2.0 * demand.limits.target_utilization, rel=0.02)
     assert full.cores <= 2.0 * demand.limits.target_utilization
@@ -195,7 +195,7 @@ def test_a_hub_is_one_process_and_a_plan_says_where_that_is_not_enough(
     assert f"{full:,} devices" in plan([SensorDemand("hall", full + 2, 0.1, 0.0)], COSTS).hub.warning
     cameras = CameraDemand("yard", 8_000, 0.1, "jpeg", 640, 480)
     demand = SensorDemand("hall", 10, 0.1, 0.0)
-    assert most_of(demand, plan([demand, cameras], COSTS), 1e6, COSTS) == full - 8_000
+    assert max_devices(demand, plan([demand, cameras], COSTS), 1e6, COSTS) == full - 8_000
     costs = tmp_path / "costs.json"
     costs.write_text(COSTS.to_json())
     assert command.run(arguments("--sensors", "70000", "--hz", "0.1", "--costs", str(costs))) == 1
@@ -207,7 +207,7 @@ def test_a_hub_for_which_a_device_cost_nothing_that_could_be_measured_is_never_f
     demand = SensorDemand("hall", 10, 10.0, 0.0)
     whole = plan([demand], free)
     assert not whole.hub.warning
-    assert most_of(demand, whole, 1.0, free) > 10
+    assert max_devices(demand, whole, 1.0, free) > 10
 
 
 def test_a_hub_that_was_busy_by_itself_has_room_for_no_device() -> None:

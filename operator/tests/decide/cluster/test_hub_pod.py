@@ -43,7 +43,7 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
         ([pod("Pending", "")], [], ["does not exist"]),
         ([pod("Pending", "", conditions=UNPLACED)], [claim("Bound", "fast")], ["cannot be placed: 0/3 nodes"]),
         ([waiting("ImagePullBackOff")], [claim("Bound", "fast")], IMAGE),
-        ([waiting("CrashLoopBackOff")], [claim("Bound", "fast")], ["ends again and again"]),
+        ([waiting("CrashLoopBackOff")], [claim("Bound", "fast")], ["crashes repeatedly"]),
     ],
 )  # fmt: skip
 def test_why_a_hub_is_away_is_said_with_the_remedy(pods: Any, claims: Any, said: list[str]) -> None:
@@ -87,7 +87,7 @@ def test_status_names_a_hub_that_waits_for_its_volume(cluster: ApiServer, namesp
     command = [sys.executable, "-m", "embereye_cli.plugin", "status"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stderr
-    (line,) = [line for line in said.splitlines() if line.startswith(f"hub {namespace}/hub is not there: ")]
+    (line,) = [line for line in said.splitlines() if line.startswith(f"hub {namespace}/hub does not run: ")]
     assert "no default storage class" in line
     assert "hub.persistence.storageClass" in line
     cluster.request("DELETE", f"/apis/apps/v1/namespaces/{namespace}/deployments/hub")

@@ -75,17 +75,17 @@ def test_a_pod_leaves_a_node_whose_taints_it_does_not_bear(manifest: Any, tolera
 
 def test_a_node_is_lost_when_its_kubelet_has_not_renewed_its_lease_for_a_while() -> None:
     heartbeats = Heartbeats()
-    assert not heartbeats.stale("a", "10:00:00", 0.0)
-    assert not heartbeats.stale("a", "10:00:00", STALE - 1)
-    assert not heartbeats.stale("b", "10:00:00", STALE), "each node by itself"
-    assert heartbeats.stale("a", "10:00:00", STALE)
-    assert not heartbeats.stale("a", "10:00:10", STALE + 1)
+    assert not heartbeats.is_stale("a", "10:00:00", 0.0)
+    assert not heartbeats.is_stale("a", "10:00:00", STALE - 1)
+    assert not heartbeats.is_stale("b", "10:00:00", STALE), "each node by itself"
+    assert heartbeats.is_stale("a", "10:00:00", STALE)
+    assert not heartbeats.is_stale("a", "10:00:10", STALE + 1)
 
 
 def test_what_nobody_looked_at_is_not_taken_for_silence() -> None:
     heartbeats = Heartbeats()
-    heartbeats.stale("a", "10:00:00", 0.0)
-    assert not heartbeats.stale("a", "10:00:00", 10 * STALE)
+    heartbeats.is_stale("a", "10:00:00", 0.0)
+    assert not heartbeats.is_stale("a", "10:00:00", 10 * STALE)
 
 
 def test_the_newest_of_a_shards_pods_counts_and_none_that_ends() -> None:
@@ -102,43 +102,43 @@ def test_a_pod_that_has_ended_as_one_that_was_evicted_is_no_shards_any_more(phas
 
 def test_the_only_shard_counts_as_lost_when_its_node_is() -> None:
     memory = FleetMemory()
-    memory.heard({"x-0": None}, 0)
-    assert memory.lost(["x-0"], 2 * LOST) == set(), "it may be the operator that is cut off"
-    assert memory.lost(["x-0"], 2 * LOST, dead={"x-0"}) == {"x-0"}
-    memory.heard({"x-0": None, "x-1": None, "x-2": None}, 0)
+    memory.note_statuses({"x-0": None}, 0)
+    assert memory.lost_shards(["x-0"], 2 * LOST) == set(), "it may be the operator that is cut off"
+    assert memory.lost_shards(["x-0"], 2 * LOST, dead={"x-0"}) == {"x-0"}
+    memory.note_statuses({"x-0": None, "x-1": None, "x-2": None}, 0)
     shards = ["x-0", "x-1", "x-2"]
-    assert memory.lost(shards, 2 * LOST, dead={"x-0"}) == {"x-0"}, "the others may still be out of reach only"
+    assert memory.lost_shards(shards, 2 * LOST, dead={"x-0"}) == {"x-0"}, "the others may still be out of reach only"
 
 
 def test_an_operator_that_stood_still_does_not_take_its_own_absence_for_a_shards_silence() -> None:
     memory, shards = FleetMemory(), ["x-0", "x-1", "x-2"]
     unheard = {"x-0": ShardStatus(), "x-1": ShardStatus(), "x-2": None}
-    memory.heard(unheard, SECOND)  # its answer was cut off
-    memory.heard(unheard, 61 * SECOND)  # it has much to do, as it stood still as well
-    assert memory.lost(shards, 61 * SECOND) == set()
-    memory.heard(unheard, 63 * SECOND)
-    assert memory.lost(shards, 63 * SECOND) == {"x-2"}
+    memory.note_statuses(unheard, SECOND)  # its answer was cut off
+    memory.note_statuses(unheard, 61 * SECOND)  # it has much to do, as it stood still as well
+    assert memory.lost_shards(shards, 61 * SECOND) == set()
+    memory.note_statuses(unheard, 63 * SECOND)
+    assert memory.lost_shards(shards, 63 * SECOND) == {"x-2"}
 
 
 def test_an_operator_whose_passes_all_take_long_still_loses_a_shard() -> None:
     memory, shards = FleetMemory(), ["x-0", "x-1", "x-2"]
     for second in (1, 11, 21):
-        memory.heard({"x-0": ShardStatus(), "x-1": ShardStatus(), "x-2": None}, second * SECOND)
-    assert memory.lost(shards, 21 * SECOND) == {"x-2"}
+        memory.note_statuses({"x-0": ShardStatus(), "x-1": ShardStatus(), "x-2": None}, second * SECOND)
+    assert memory.lost_shards(shards, 21 * SECOND) == {"x-2"}
 
 
 def test_time_in_which_an_operator_stood_still_is_none_that_devices_are_waited_for_or_loads_differ() -> None:
     memory = FleetMemory()
-    memory.heard({}, SECOND)
-    memory.waits(["s-01"], SECOND)
-    assert not memory.uneven_for_long(uneven=True, now=SECOND)
-    memory.heard({}, 91 * SECOND)
-    assert memory.waits(["s-01"], 91 * SECOND)["s-01"] >= 85 * SECOND
-    assert not memory.uneven_for_long(uneven=True, now=91 * SECOND)
+    memory.note_statuses({}, SECOND)
+    memory.waiting_since(["s-01"], SECOND)
+    assert not memory.is_uneven_for_long(uneven=True, now=SECOND)
+    memory.note_statuses({}, 91 * SECOND)
+    assert memory.waiting_since(["s-01"], 91 * SECOND)["s-01"] >= 85 * SECOND
+    assert not memory.is_uneven_for_long(uneven=True, now=91 * SECOND)
     for now in range(93, 151, 2):
-        memory.heard({}, now * SECOND)
-    assert memory.waits(["s-01"], 150 * SECOND)["s-01"] <= 91 * SECOND
-    assert memory.uneven_for_long(uneven=True, now=150 * SECOND)
+        memory.note_statuses({}, now * SECOND)
+    assert memory.waiting_since(["s-01"], 150 * SECOND)["s-01"] <= 91 * SECOND
+    assert memory.is_uneven_for_long(uneven=True, now=150 * SECOND)
 
 
 async def test_the_only_shard_of_a_fleet_is_started_elsewhere_when_its_node_is_lost() -> None:

@@ -39,7 +39,7 @@ UNPLACED = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes ar
         (pod(phase="Pending"), ["site/hall-sensors-0-x is being created on node node-1"]),
         (pod(phase="Pending", conditions=UNPLACED), ["cannot be placed: 0/3 nodes", "Insufficient memory"]),
         (waits("ImagePullBackOff"), ["embereye:9", "ImagePullBackOff", "spec.image"]),
-        (waits("CrashLoopBackOff", OUT_OF_MEMORY), ["ends again and again (OOMKilled, exit code 137)", "--previous"]),
+        (waits("CrashLoopBackOff", OUT_OF_MEMORY), ["crashes repeatedly (OOMKilled, exit code 137)", "--previous"]),
         (waits("CrashLoopBackOff", ENDED), ["again (exit code 2)"]),
         (waits("CrashLoopBackOff"), ["again and again: kubectl"]),
         (waits("CreateContainerConfigError", message='secret "a" not found'), ["cannot be started: secret"]),

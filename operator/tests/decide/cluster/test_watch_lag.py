@@ -9,24 +9,24 @@ YARD = ("CameraFleet", "n", "yard")
 def test_an_object_that_no_watch_tells_makes_it_dead_and_is_named() -> None:
     lag = WatchLag()
     lag.expect(HALL, 7, now=100)
-    assert not lag.dead(100 + LIMIT), "it may have been listed just before its event came"
-    assert "SensorFleet n/hall at version 7" in lag.dead(101 + LIMIT)
+    assert not lag.death_reason(100 + LIMIT), "it may have been listed just before its event came"
+    assert "SensorFleet n/hall at version 7" in lag.death_reason(101 + LIMIT)
 
 
 def test_an_object_that_changes_at_every_list_is_expected_since_the_first() -> None:
     lag = WatchLag()
     for number in range(4):
         lag.expect(HALL, 7 + number, now=100 + 30 * number)
-    assert lag.dead(101 + LIMIT)
+    assert lag.death_reason(101 + LIMIT)
 
 
 def test_a_watch_that_comes_late_but_comes_is_well() -> None:
     lag = WatchLag()
     lag.expect(HALL, 7, now=100)
-    lag.told(HALL, 6)
-    assert lag.dead(200)
-    lag.told(HALL, 9)
-    assert not lag.dead(200)
+    lag.note_event(HALL, 6)
+    assert lag.death_reason(200)
+    lag.note_event(HALL, 9)
+    assert not lag.death_reason(200)
 
 
 def test_a_burst_in_which_every_list_has_other_news_is_no_evidence() -> None:
@@ -34,9 +34,9 @@ def test_a_burst_in_which_every_list_has_other_news_is_no_evidence() -> None:
     for second in range(0, 600, 30):
         for number in range(1000):
             lag.expect(("Deployment", "n", f"d-{number}"), second + 1, now=second)
-        assert not lag.dead(second + 29)
+        assert not lag.death_reason(second + 29)
         for number in range(1000):
-            lag.told(("Deployment", "n", f"d-{number}"), second + 1)
+            lag.note_event(("Deployment", "n", f"d-{number}"), second + 1)
 
 
 def test_what_is_gone_is_not_expected() -> None:
@@ -45,17 +45,17 @@ def test_what_is_gone_is_not_expected() -> None:
     lag.expect(YARD, 8, now=100)
     lag.retain("CameraFleet", [])
     lag.retain("SensorFleet", [HALL])
-    assert "hall" in lag.dead(200)
+    assert "hall" in lag.death_reason(200)
     lag.retain("SensorFleet", [])
-    assert not lag.dead(200)
+    assert not lag.death_reason(200)
 
 
 def test_a_server_whose_versions_begin_again_was_restored_and_nothing_watches_what_it_has() -> None:
     lag = WatchLag()
-    lag.listed("SensorFleet", 900)
-    lag.listed("Deployment", 899)
-    lag.listed("SensorFleet", 900)
-    assert not lag.dead(200)
-    lag.listed("SensorFleet", 400)
-    lag.listed("SensorFleet", 401)
-    assert "SensorFleet was listed as of version 400 after 900" in lag.dead(200)
+    lag.note_list("SensorFleet", 900)
+    lag.note_list("Deployment", 899)
+    lag.note_list("SensorFleet", 900)
+    assert not lag.death_reason(200)
+    lag.note_list("SensorFleet", 400)
+    lag.note_list("SensorFleet", 401)
+    assert "SensorFleet was listed as of version 400 after 900" in lag.death_reason(200)

@@ -27,8 +27,8 @@ from ...test_reconcile import fleet_of
 )  # fmt: skip
 def test_a_selector_selects_as_kubectls_does(selector: str, selected: Any, others: Any) -> None:
     scope = Scope(selector=selector)
-    assert all(scope.selects(labels) for labels in selected)
-    assert not any(scope.selects(labels) for labels in others)
+    assert all(scope.is_selected(labels) for labels in selected)
+    assert not any(scope.is_selected(labels) for labels in others)
 
 
 @pytest.mark.parametrize("selector", ["site>3", "site=a b", "=a", "site in north", "!site=a", "a,,b", "a=b;c=d"])
@@ -40,11 +40,12 @@ def test_what_is_no_selector_is_refused_by_name(selector: str) -> None:
 def test_a_scope_is_told_and_read_back_and_an_unknown_one_covers_everything() -> None:
     scope = Scope(("a", "b"), "site=north")
     assert Scope.from_text(scope.to_text()) == scope
-    assert scope.covers("a", {"site": "north"})
-    assert not scope.covers("c", {"site": "north"})
-    assert not scope.covers("a", {})
+    assert scope.is_responsible_for("a", {"site": "north"})
+    assert not scope.is_responsible_for("c", {"site": "north"})
+    assert not scope.is_responsible_for("a", {})
     assert all(
-        Scope.from_text(text).covers("x", {}) for text in ("", "{}", "[]", '{"namespaces": [], "selector": "<"}')
+        Scope.from_text(text).is_responsible_for("x", {})
+        for text in ("", "{}", "[]", '{"namespaces": [], "selector": "<"}')
     )
 
 

@@ -76,7 +76,7 @@ def test_a_trigger_that_keda_asks_in_vain_is_told_though_keda_calls_itself_ready
     child["status"]["health"] = {"s0-prometheus": {"numberOfFailures": 4, "status": "Failing"}}
     status, reason, message = judge("keda", child)
     assert (status, reason) == ("False", "TriggerFailing")
-    assert "s0-prometheus cannot be asked: the shards are held" in message
+    assert "s0-prometheus cannot be queried, so the shards stay" in message
     child["status"]["health"]["s0-prometheus"] = {"numberOfFailures": 0, "status": "Happy"}
     assert judge("keda", child)[:2] == ("True", "External")
 

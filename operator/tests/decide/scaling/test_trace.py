@@ -213,7 +213,7 @@ def test_a_file_that_is_no_trace_is_refused_with_its_line(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="line 2"):
         list(read(path))
     path.write_bytes(bytes(range(128, 256)))
-    with pytest.raises(UserError, match="line 1 is no entry of a scaling trace"):
+    with pytest.raises(UserError, match=":1: not an entry of a scaling trace"):
         list(read(path))
     with pytest.raises(UserError, match="cannot be read"):
         list(read(tmp_path / "absent"))
@@ -271,7 +271,7 @@ async def test_a_fleet_is_explained_by_its_inputs_formula_and_outcome() -> None:
     quiet = parse_fleet({**world.manifest, "status": to_manifest((await world.step()).status)})
     assert "\n  bounded    minShards makes it 1\n" in "\n".join(sentences(explanation(quiet)))
     idle = parse_fleet({**world.manifest, "status": {}})
-    assert "no shard has told its load" in "\n".join(sentences(explanation(idle)))
+    assert "no shard reports its load" in "\n".join(sentences(explanation(idle)))
 
 
 def test_a_fleet_is_selected_by_name_and_kind() -> None:

@@ -1,1 +1,1 @@
-"""Talking to an API server: its kinds, its answers packed, its wish to be left alone for a while."""
+"""Access to an API server: its kinds, a packed cache of its objects, its requests to slow down."""

@@ -1,4 +1,4 @@
-"""What an API server told last, packed: objects are large and many, and most are never looked at again."""
+"""The cache of API objects, packed, because objects are large and many, and most are never read again."""
 
 import json
 import sys
@@ -12,43 +12,43 @@ from embereye_operator.api.schema import Manifest
 from embereye_operator.decide.manifests.names import LABEL_FLEET, LABEL_MANAGED_BY, MANAGED_BY, fleet_label
 
 ObjectKey = tuple[str, str, str]  # kind, namespace, name
-PACKING = 6  # zlib's level
-WINDOW = 16 * 1024  # bytes of an example: zlib looks back over 32 kB, and the object comes after it
-LONGER = 1.5  # times as long as the example so far: a fleet with its status, after one without
+PACKING = 6  # compression level of zlib
+WINDOW = 16 * 1024  # bytes of an example; zlib's window of 32 kB also contains the object
+LONGER = 1.5  # how much longer an object must be to replace the example: a fleet with status replaces one without
 
 
 def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
-    """What an object is stored under."""
+    """Return an object's key in the cache."""
     metadata = manifest["metadata"]
     return sys.intern(manifest["kind"]), sys.intern(metadata.get("namespace", "")), metadata["name"]
 
 
 def version_of(manifest: Mapping[str, Any]) -> int:
-    """The object's resource version; those of one server grow."""
+    """Return the object's resource version; on one server they only grow."""
     text = str(manifest["metadata"].get("resourceVersion") or "0")
     return int(text) if text.isdecimal() else 0
 
 
 def label_of(manifest: Mapping[str, Any]) -> str:
-    """The fleet that a child of ours belongs to, as its label says; empty for what is not ours."""
+    """Return the fleet of a child, from its label; empty for objects of other owners."""
     labels = manifest["metadata"].get("labels") or {}
     return str(labels.get(LABEL_FLEET, "")) if labels.get(LABEL_MANAGED_BY) == MANAGED_BY else ""
 
 
 def holder_of(manifest: Mapping[str, Any]) -> str:
-    """The operator that looks after a fleet, as its status says; empty: nobody does, or it is no fleet."""
+    """Return the operator in a fleet's status; empty if it has none, or is no fleet."""
     operator = (manifest.get("status") or {}).get("operator") if manifest["kind"] in FLEET_TYPES else None
     return str(operator.get("name", "")) if isinstance(operator, Mapping) else ""
 
 
 def cluster_ip_of(manifest: Mapping[str, Any]) -> str:
-    """The address of a Service inside the cluster, which it keeps; "" for what has none."""
+    """Return a Service's address inside the cluster, which never changes; "" for other objects."""
     address = manifest.get("spec", {}).get("clusterIP") if manifest["kind"] == "Service" else ""
     return address if address and address != "None" else ""
 
 
 def writers_of_shards(manifest: Mapping[str, Any]) -> list[Manifest]:
-    """The managedFields of a fleet that own its spec.shards, without the other fields that they own."""
+    """Return the managedFields entries that own spec.shards of a fleet, without their other fields."""
     if manifest["kind"] not in FLEET_TYPES:
         return []
     return [
@@ -60,20 +60,20 @@ def writers_of_shards(manifest: Mapping[str, Any]) -> list[Manifest]:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An object without its managedFields, which are most of it; of a fleet's, those are kept that own spec.shards."""
+    """An object without its managedFields, which are most of it; for a fleet, those that own spec.shards remain."""
 
     version: int
     label: str  # see label_of
     owners: tuple[str, ...]  # their uids
-    holder: str  # of a fleet: the operator that its status names
-    deleting: bool  # it waits for finalizers, or for what it owns
-    cluster_ip: str  # of a Service; "" where it has none
+    holder: str  # for a fleet: the operator in its status
+    deleting: bool  # it waits for finalizers or dependents
+    cluster_ip: str  # for a Service; otherwise ""
     _packed: bytes
-    _example: bytes  # that it was packed with
+    _example: bytes  # the dictionary for unpacking
 
     @classmethod
     def pack(cls, manifest: Mapping[str, Any], examples: "Examples") -> "Stored":
-        """Keep `manifest`."""
+        """Pack `manifest`."""
         metadata = {key: value for key, value in manifest["metadata"].items() if key != "managedFields"}
         if writers := writers_of_shards(manifest):
             metadata["managedFields"] = writers
@@ -87,19 +87,19 @@ class Stored:
         return cls(version_of(manifest), label, owners, holder, deleting, cluster_ip_of(manifest), packed, example)
 
     def manifest(self) -> Manifest:
-        """The object as it was told."""
+        """Return the object as received, unpacked."""
         unpacked: Manifest = json.loads(zlib.decompressobj(zdict=self._example).decompress(self._packed))
         return unpacked
 
 
 class Examples:
-    """An object of each kind, as the dictionary that others of that kind are packed with: they say much the same."""
+    """An object of each kind as zlib's dictionary for packing others of that kind, which are similar."""
 
     def __init__(self) -> None:
         self._of: dict[str, bytes] = {}
 
     def of(self, kind: str, text: bytes) -> bytes:
-        """The example for an object that reads `text`: itself, where it says much more than the one so far."""
+        """Return the example for an object with this `text`: itself if it is much longer than the present one."""
         known = self._of.get(kind, b"")
         if len(known) < WINDOW and len(text) > LONGER * len(known):
             known = self._of[kind] = text[:WINDOW]
@@ -108,7 +108,7 @@ class Examples:
 
 @dataclass
 class Cache:
-    """What watches and our own writes told last, and never anything older."""
+    """The latest version of each object, from watches and our own writes; never an older one."""
 
     objects: dict[ObjectKey, Stored] = field(default_factory=dict)
     deleted: dict[ObjectKey, int] = field(default_factory=dict)  # resource version at deletion
@@ -116,7 +116,7 @@ class Cache:
     _examples: Examples = field(default_factory=Examples)
 
     def put(self, manifest: Mapping[str, Any]) -> bool:
-        """Take `manifest` unless a newer one is known; True if it is news."""
+        """Store `manifest` unless a newer version is known; True if it is new."""
         key, version = key_of(manifest), version_of(manifest)
         known = self.objects.get(key)
         if (known is not None and known.version >= version) or self.deleted.get(key, 0) >= version:
@@ -129,7 +129,7 @@ class Cache:
         return True
 
     def drop(self, key: ObjectKey, version: int) -> bool:
-        """Take note that the object was deleted at `version`; True if it is news."""
+        """Record that the object was deleted at `version`; True if that is new."""
         known = self.objects.get(key)
         self.deleted[key] = max(version, self.deleted.get(key, 0))
         if known is None or known.version > version:
@@ -140,9 +140,9 @@ class Cache:
     def replace(
         self, kind: str, listed: Iterable[ObjectKey], version: int, *, others: Iterable[ObjectKey] = ()
     ) -> list[ObjectKey]:
-        """Forget what a complete list of one kind as of `version` did not have; returns it.
+        """Drop objects of one kind that a complete list as of `version` did not contain; return their keys.
 
-        The list's objects have been `put` one by one: all of them at once would take more room than all that is kept.
+        The list's objects must have been `put` one by one, because all at once would take more memory than the cache.
         `others` are objects of that kind that the list's selector leaves out.
         """
         seen = {*listed, *others}
@@ -152,13 +152,13 @@ class Cache:
         return gone
 
     def forget(self, key: ObjectKey) -> None:
-        """Keep the object no longer, wherever it is."""
+        """Drop the object from the cache, even if it still exists."""
         self._forget(key)
 
     def of_fleet(self, fleet: Fleet) -> Iterator[tuple[ObjectKey, Stored]]:
-        """The fleet's children, and nobody's; those with another owner are a deleted namesake's, and gone soon.
+        """Yield the fleet's children. Those with another owner belong to a deleted namesake and will be deleted soon.
 
-        Disruption budgets may be owned by what goes with the operator, see `runtime.guard`.
+        Disruption budgets may be owned by the operator's Job, see `runtime.guard`.
         """
         for key in sorted(self.by_fleet.get((fleet.namespace, fleet_label(fleet)), ())):
             stored = self.objects[key]

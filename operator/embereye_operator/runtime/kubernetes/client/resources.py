@@ -1,4 +1,4 @@
-"""The kinds of objects that are read and written on an API server, as plain dictionaries throughout."""
+"""The kinds of objects that are read and written on an API server, all as plain dictionaries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from lightkube.generic_resource import create_global_resource, create_namespaced
 from embereye_operator.api.fleets import FLEET_TYPES
 from embereye_operator.api.shared import GROUP, VERSION
 
-Kind = Any  # a generic resource class of lightkube's, which types them as models that they are not
+Kind = Any  # lightkube's generic resource class, whose types would promise models instead of dictionaries
 
 CHILDREN: Mapping[str, Kind] = {
     "Deployment": create_namespaced_resource("apps", "v1", "Deployment", "deployments"),
@@ -25,7 +25,7 @@ CHILDREN: Mapping[str, Kind] = {
     "GRPCRoute": create_namespaced_resource("gateway.networking.k8s.io", "v1", "GRPCRoute", "grpcroutes"),
     "TCPRoute": create_namespaced_resource("gateway.networking.k8s.io", "v1alpha2", "TCPRoute", "tcproutes"),
 }
-# Their CustomResourceDefinitions are others'.
+# Kinds whose CustomResourceDefinitions belong to other projects.
 OPTIONAL = ("ServiceMonitor", "PrometheusRule", "ScaledObject", "GRPCRoute", "TCPRoute")
 UNWATCHED = ("NetworkPolicy", "HorizontalPodAutoscaler", *OPTIONAL)
 FLEETS: Mapping[str, Kind] = {
@@ -44,6 +44,6 @@ LEASES: Kind = create_namespaced_resource("coordination.k8s.io", "v1", "Lease", 
 
 
 def api_version(kind: Kind) -> str:
-    """`group/version`, or `version` of the core group."""
+    """Return `group/version`, or `version` for the core group."""
     resource = kind._api_info.resource
     return f"{resource.group}/{resource.version}" if resource.group else str(resource.version)

@@ -1,4 +1,4 @@
-"""Holding fleets: the status says which operator does, and that operator's Lease whether it lives."""
+"""Ownership of fleets: a fleet's status names its operator, and that operator's Lease shows if it is alive."""
 
 import logging
 import time
@@ -18,11 +18,11 @@ from embereye_operator.runtime.kubernetes.client.resources import FLEETS, LEASES
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
 logger = logging.getLogger(__name__)
-LOOK_SECONDS = 2.0  # between looks at another operator's Lease
+LOOK_SECONDS = 2.0  # seconds between reads of another operator's Lease
 
 
-class Holds:
-    """Holds fleets for the operator `name`, and leaves those alone that another one holds."""
+class Ownership:
+    """Claims fleets for the operator `name`, and leaves alone those of another operator."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Holds:
         patience: float = TAKE_OVER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`name` is that of the operator's Lease, namespace/name; empty: it has none, and can hold nothing."""
+        """`name` is that of the operator's Lease, namespace/name; empty: it has none, and can own no fleet."""
         self._client = client
         self._runtime = runtime
         self._name = name
@@ -42,10 +42,10 @@ class Holds:
         self._patience = patience
         self._clock = clock
         self._holders: dict[str, Holder] = {}
-        self._looked: dict[str, float] = {}  # operator → monotonic seconds
+        self._read_at: dict[str, float] = {}  # operator → monotonic seconds
 
     async def why_not(self, fleet: Fleet, stored: Stored) -> str:
-        """Why `fleet` is left alone; empty where it is this operator's, which its status says from then on."""
+        """Return why `fleet` is left alone; empty if it is this operator's, which its status then says."""
         holder = self._holders.setdefault(stored.holder, Holder())
         if stored.holder not in {"", self._name}:
             await self._read_lease(stored.holder, holder)
@@ -58,9 +58,9 @@ class Holds:
 
     async def _read_lease(self, name: str, holder: Holder) -> None:
         now = self._clock()
-        if now - self._looked.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
+        if now - self._read_at.get(name, -LOOK_SECONDS) < LOOK_SECONDS:
             return
-        self._looked[name] = now
+        self._read_at[name] = now
         namespace, _, lease = name.rpartition("/")
         try:
             stored: Any = await self._client.get(LEASES, lease, namespace=namespace)
@@ -76,7 +76,7 @@ class Holds:
         holder.observe(seen, Scope.from_text(annotations.get(ANNOTATION_SCOPE, "{}")), now)
 
     async def _claim(self, fleet: Fleet, stored: Stored) -> str:
-        """Hold `fleet`, if nobody has changed it since it was read: of two that try at once, one fails."""
+        """Claim `fleet` unless it changed since it was read: of two operators that try at once, one fails."""
         body = {
             "metadata": {"resourceVersion": str(stored.version), "uid": fleet.uid},
             "status": {"operator": {"name": self._name, "image": self._image}},
@@ -89,8 +89,8 @@ class Holds:
         except ApiError as error:
             if error.status.code != 409:
                 raise
-            return "somebody has changed it this moment"
+            return "it was changed at this moment"
         self._runtime.cache.put({**claimed, "kind": fleet.type.resource})
-        before = f", which {stored.holder} held" if stored.holder else ""
-        logger.info("%s%s: this operator looks after it", fleet.key, before)
+        before = f", formerly of {stored.holder}" if stored.holder else ""
+        logger.info("%s%s: this operator reconciles it", fleet.key, before)
         return ""

@@ -1,4 +1,4 @@
-"""What a pass tells: the roster to the hub, the status to the API server, changes to people."""
+"""The reports of a pass: the roster to the hub, the status to the API server, changes to people."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.schema import to_manifest
 from embereye_operator.api.status import FleetStatus
 from embereye_operator.decide.placement.assignments import build_roster
-from embereye_operator.decide.scaling.told import build_scaling
+from embereye_operator.decide.scaling.report import build_scaling
 from embereye_operator.decide.snapshot import Snapshot
 from embereye_operator.decide.status import Facts
 from embereye_operator.errors import UnavailableError
@@ -16,17 +16,17 @@ from embereye_operator.reconcile.context import Context
 from embereye_operator.runtime.interface import Runtime
 
 logger = logging.getLogger(__name__)
-ANNOUNCED = ("Covered", "Ready")  # conditions besides Degraded whose changes people are told of
+ANNOUNCED = ("Covered", "Ready")  # conditions whose changes become Events, in addition to Degraded
 
 
-async def tell_hub(snapshot: Snapshot, epoch: int, context: Context) -> FleetLedger | None:
-    """Tell which devices ought to be watched; returns what the hub knows of all that they offered, None: nothing."""
+async def report_roster(snapshot: Snapshot, epoch: int, context: Context) -> FleetLedger | None:
+    """Report all declared devices to the hub; return the hub's ledger of their messages, None if unavailable."""
     if not epoch or snapshot.fleet.spec.paused or snapshot.hub is None:
         return None
     memory = context.memory
-    basis = (*snapshot.declared_by, epoch)
-    if not snapshot.declared_by or basis != memory.roster[0]:
-        memory.roster = basis, build_roster(snapshot.fleet, snapshot.devices, epoch)
+    inputs = (*snapshot.declared_by, epoch)
+    if not snapshot.declared_by or inputs != memory.roster[0]:
+        memory.roster = inputs, build_roster(snapshot.fleet, snapshot.devices, epoch)
     try:
         return await context.runtime.set_roster(memory.roster[1], snapshot.hub.name)
     except UnavailableError as error:
@@ -34,17 +34,17 @@ async def tell_hub(snapshot: Snapshot, epoch: int, context: Context) -> FleetLed
         return None
 
 
-async def tell_scaling(facts: Facts, status: FleetStatus, context: Context) -> None:
-    """Tell the hub how busy the fleet is and how many shards it needs. People alone see it: failing does no harm."""
+async def report_scaling(facts: Facts, status: FleetStatus, context: Context) -> None:
+    """Report load and required shards to the hub. Only people see them, so failures are ignored."""
     if facts.epoch and not facts.fleet.spec.paused:
         with contextlib.suppress(UnavailableError):
-            await context.runtime.tell_scaling(build_scaling(facts, status))
+            await context.runtime.report_scaling(build_scaling(facts, status))
 
 
-async def tell_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> FleetStatus:
-    """Write `status` where it says anything new; returns the one to keep."""
+async def write_status(snapshot: Snapshot, status: FleetStatus, context: Context) -> FleetStatus:
+    """Write `status` if it is new; return the one to remember."""
     if status == snapshot.previous:
-        status = snapshot.previous  # one of them is enough to keep
+        status = snapshot.previous  # share one copy
     if status is not context.memory.status:
         await context.runtime.write_status(snapshot.fleet, to_manifest(status))
         context.memory.status = status
@@ -54,7 +54,7 @@ async def tell_status(snapshot: Snapshot, status: FleetStatus, context: Context)
 
 
 async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, runtime: Runtime) -> None:
-    """Events for conditions that changed."""
+    """Record Kubernetes Events for conditions that changed."""
     for type_ in ANNOUNCED:
         before, now = previous.condition(type_), status.condition(type_)
         if now is not None and (before is None or before.status != now.status):
@@ -62,8 +62,8 @@ async def _announce(fleet: Fleet, previous: FleetStatus, status: FleetStatus, ru
             reason = type_ if good else f"Not{type_}"
             await runtime.event(fleet, "Normal" if good else "Warning", reason, now.message)
     before, now = previous.condition("Degraded"), status.condition("Degraded")
-    said = (before.status, before.reason) if before else None
-    if now and now.status == "True" and said != (now.status, now.reason):
+    known = (before.status, before.reason) if before else None
+    if now and now.status == "True" and known != (now.status, now.reason):
         logger.warning("%s: %s: %s", fleet.key, now.reason, now.message)
-        if now.reason != "ApplyRefused":  # told each time
+        if now.reason != "ApplyRefused":  # recorded at every refusal
             await runtime.event(fleet, "Warning", now.reason, now.message)
