@@ -448,7 +448,7 @@ OPERATION = Dashboard(
             Panel("Evidence in NATS", "Reports in the stream that the hub has not read.", "short",
                   "EmberEyeHubBusFailing", _one(f"max(embereye_hub_bus_waiting_reports{{{C}}})", "waiting"),
                   warning=100, critical=10_000, needs="hub.nats"),
-            Panel("MQTT broker", "Topics that are not as they are to be.", "short", "EmberEyeMqttDisconnected",
+            Panel("MQTT broker", "Topics whose current state the broker has not acknowledged.", "short", "EmberEyeMqttDisconnected",
                   _one(f"max(embereye_hub_mqtt_behind_topics{{{C}}})", "behind"), warning=10, critical=100,
                   needs="an MQTT broker"),
             Panel("Control deadlines", "Share of actuators' States that were not answered in time.", "percentunit",

@@ -1,4 +1,4 @@
-"""The hub's metrics, read from plain slots when they are scraped."""
+"""The hub's metrics, collected from counters and gauges of its parts when they are scraped."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from embereye.hub.bus.jetstream import JetStreamBus
     from embereye.hub.mqtt.publisher import MqttPublisher
 
-CANARY_SERIES = 1_000  # shards with series of their own
+CANARY_SERIES = 1_000  # most shards with separate series
 
 
 class HubCollector(Collector):
-    """Everything under embereye_hub_."""
+    """Collects all metrics that start with embereye_hub_ or embereye_canary_."""
 
     def __init__(
         self,
@@ -53,19 +53,19 @@ class HubCollector(Collector):
         self._bus = BusMetrics(bus)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: prometheus_client would otherwise collect at registration."""
+        """Return nothing: otherwise prometheus_client would collect at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         counters, commits = self._hub.inbox.counters, self._hub.committer.counters
         for name, text, value in (
-            ("evidence_received", "Reports that shards sent, resends among them.", counters.received),
-            ("evidence_duplicate", "Reports that were known already.", counters.duplicate),
-            ("evidence_unusable", "Reports without an id, which nobody can acknowledge.", counters.unusable),
-            ("access_refused", "Requests and calls whose token or session proved nobody.", self._hub.access.refused),
-            ("evidence_refused", "Reports turned away while the database could not be written.", counters.refused),
-            ("rows_unreadable", "Stored rows that could not be read and were passed over.", self._hub.unreadable),
+            ("evidence_received", "Reports received from shards, including duplicates.", counters.received),
+            ("evidence_duplicate", "Reports that were duplicates.", counters.duplicate),
+            ("evidence_unusable", "Reports without an id, which cannot be acknowledged.", counters.unusable),
+            ("access_refused", "Requests and calls without a valid token or session.", self._hub.access.refused),
+            ("evidence_refused", "Reports refused while the database could not be written.", counters.refused),
+            ("rows_unreadable", "Stored rows that could not be read and were skipped.", self._hub.unreadable),
             ("commit_failures", "Attempts to write the database that failed.", commits.failures),
         ):
             yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
@@ -75,18 +75,18 @@ class HubCollector(Collector):
         yield events
         yield CounterMetricFamily(
             "embereye_hub_events_pushed",
-            "Events written to subscribers that keep up, each counted for each of them.",
+            "Events pushed to subscribers that keep up, counted once for each subscriber.",
             value=self._hub.feed.delivered,
         )
         yield SummaryMetricFamily(
             "embereye_hub_commit_seconds",
-            "Time from taking up a batch to its being durable.",
+            "Time from starting a batch until it is durable.",
             count_value=commits.commits,
             sum_value=commits.commit_seconds,
         )
         packets = CounterMetricFamily(
             "embereye_hub_packets",
-            "What became of everything the devices of a fleet offered, over all owners they ever had.",
+            "Messages of a fleet's devices by outcome, over all owners, past and present.",
             labels=["fleet", "outcome"],
         )
         for fleet, counts in self._hub.coverage.ledgers.fleets():
@@ -94,26 +94,26 @@ class HubCollector(Collector):
                 packets.add_metric([fleet, outcome], count)
         yield packets
         yield from self._gauges()
-        yield from _of_canaries(self._hub.canaries, self._hub.timeline.stepped_ns())
-        yield from _of_webhooks(self._hub)
-        yield from _of_mqtt(self._mqtt)
+        yield from _canary_metrics(self._hub.canaries, self._hub.timeline.stepped_ns())
+        yield from _webhook_metrics(self._hub)
+        yield from _mqtt_metrics(self._mqtt)
         yield from self._bus.collect()
         if self._clips is not None:
-            yield from self._of_clips(self._clips)
+            yield from self._clip_metrics(self._clips)
         if self._control is not None:
             yield from self._control.collect()
         yield from disk_metrics("hub", self._data)
 
     @staticmethod
-    def _of_clips(clips: ClipStore) -> Iterator[Metric]:
+    def _clip_metrics(clips: ClipStore) -> Iterator[Metric]:
         for name, text, value in (
-            ("clips", "Clips and stills that are kept.", len(clips)),
+            ("clips", "Clips and stills that are stored.", len(clips)),
             ("clips_bytes", "Bytes of all clips and stills.", clips.size),
             ("clips_failing", "1 while no clip can be written.", int(bool(clips.failing))),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
         yield CounterMetricFamily(
-            "embereye_hub_clips_removed", "Clips removed for their age or for want of room.", value=clips.removed
+            "embereye_hub_clips_removed", "Clips removed because of their age or for lack of room.", value=clips.removed
         )
 
     def _gauges(self) -> Iterator[Metric]:
@@ -125,9 +125,9 @@ class HubCollector(Collector):
                 by_state.add_metric([state.name.lower()], states[state])
         yield by_state
         for name, text, value in (
-            ("devices", "Devices that ought to be watched.", sum(zone.declared for zone in zones)),
-            ("devices_covered", "Devices that are watched.", sum(zone.covered for zone in zones)),
-            ("devices_dark", "Devices whose fault is open.", sum(len(zone.faults) for zone in zones)),
+            ("devices", "Devices that are declared.", sum(zone.declared for zone in zones)),
+            ("devices_covered", "Devices that are covered.", sum(zone.covered for zone in zones)),
+            ("devices_dark", "Devices that are dark: their fault is open.", sum(len(zone.faults) for zone in zones)),
             ("zones_testing", "Zones under test.", sum(zone.testing for zone in zones)),
             ("subscribers", "Subscribers of the alarm feeds.", hub.feed.subscribers),
             ("subscriber_lag_events", "Events that the slowest subscriber is behind.", hub.feed.lag),
@@ -139,33 +139,39 @@ class HubCollector(Collector):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
 
 
-def _of_webhooks(hub: Hub) -> Iterator[Metric]:
+def _webhook_metrics(hub: Hub) -> Iterator[Metric]:
     webhooks = hub.webhooks.all()
     attempts = CounterMetricFamily(
         "embereye_hub_webhook_attempts", "Attempts to deliver events.", labels=["webhook", "outcome"]
     )
-    for one in webhooks:
-        attempts.add_metric([one.options.name, "delivered"], one.delivered)
-        attempts.add_metric([one.options.name, "failed"], one.failed)
+    for webhook in webhooks:
+        attempts.add_metric([webhook.options.name, "delivered"], webhook.delivered)
+        attempts.add_metric([webhook.options.name, "failed"], webhook.failed)
     yield attempts
     for name, text, value in (
-        ("behind_events", "Events that the webhook has not come to.", lambda one: hub.feed.latest - one.position),
-        ("dead_letters", "Events that the webhook gave up and that were not sent again.", lambda one: one.dead),
-        ("failing", "1 while the webhook's latest attempt failed.", lambda one: int(bool(one.failing))),
+        (
+            "behind_events",
+            "Events that the webhook has not reached yet.",
+            lambda webhook: hub.feed.latest - webhook.position,
+        ),
+        ("dead_letters", "Events that the webhook gave up and that were not sent again.", lambda webhook: webhook.dead),
+        ("failing", "1 while the webhook's latest attempt failed.", lambda webhook: int(bool(webhook.failing))),
     ):
         gauge = GaugeMetricFamily(f"embereye_hub_webhook_{name}", text, labels=["webhook"])
-        for one in webhooks:
-            gauge.add_metric([one.options.name], value(one))
+        for webhook in webhooks:
+            gauge.add_metric([webhook.options.name], value(webhook))
         yield gauge
 
 
-def _of_mqtt(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
-    """Without samples where no broker is declared."""
-    behind = GaugeMetricFamily("embereye_hub_mqtt_behind_topics", "Topics that are not as they are to be.", labels=())
-    connected = GaugeMetricFamily(
-        "embereye_hub_mqtt_connected", "1 while the MQTT broker hands out what the hub publishes.", labels=()
+def _mqtt_metrics(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
+    """Yield the families of MQTT, without samples if no broker is declared."""
+    behind = GaugeMetricFamily(
+        "embereye_hub_mqtt_behind_topics", "Topics whose current state the broker has not acknowledged.", labels=()
     )
-    published = CounterMetricFamily("embereye_hub_mqtt_published", "Messages that the broker has taken.", labels=())
+    connected = GaugeMetricFamily(
+        "embereye_hub_mqtt_connected", "1 while the hub is connected to the MQTT broker.", labels=()
+    )
+    published = CounterMetricFamily("embereye_hub_mqtt_published", "Messages that the broker acknowledged.", labels=())
     failures = CounterMetricFamily(
         "embereye_hub_mqtt_failures", "Connections to the broker that failed or broke.", labels=()
     )
@@ -178,25 +184,27 @@ def _of_mqtt(mqtt: "MqttPublisher | None") -> Iterator[Metric]:
 
 
 class BusMetrics(Collector):
-    """Everything under embereye_hub_bus_; without samples where evidence does not come by NATS."""
+    """Collects the metrics that start with embereye_hub_bus_; without samples if NATS is not used."""
 
     def __init__(self, bus: "JetStreamBus | None") -> None:
         self._bus = bus
 
     def describe(self) -> Iterable[Metric]:
-        """As `HubCollector.describe`."""
+        """Return nothing: otherwise prometheus_client would collect at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all metric families."""
         bus = self._bus
         failing = GaugeMetricFamily(
-            "embereye_hub_bus_failing", "1 while the stream in NATS takes no reports.", labels=()
+            "embereye_hub_bus_failing", "1 while the stream in NATS accepts no reports.", labels=()
         )
         waiting = GaugeMetricFamily(
             "embereye_hub_bus_waiting_reports", "Reports in the stream that this hub has not read.", labels=()
         )
-        published = CounterMetricFamily("embereye_hub_bus_published", "Reports that the stream has taken.", labels=())
+        published = CounterMetricFamily(
+            "embereye_hub_bus_published", "Reports that the stream acknowledged.", labels=()
+        )
         failures = CounterMetricFamily(
             "embereye_hub_bus_failures", "Connections to NATS that failed or broke.", labels=()
         )
@@ -209,43 +217,45 @@ class BusMetrics(Collector):
 
 
 class ControlMetrics:
-    """Everything under embereye_hub_control_, and who is associated."""
+    """Collects the metrics that start with embereye_hub_control_ or embereye_hub_associations."""
 
     def __init__(self, actuators: Actuators, associations: Associations) -> None:
         self._actuators = actuators
         self._associations = associations
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
-        counts, every, now = self._actuators.counts, self._actuators.all, self._actuators.steady()
-        steered = [one for one in every if one.controller is not None]
+        """Yield all metric families."""
+        counts, actuators, now = self._actuators.counts, self._actuators.all, self._actuators.steady()
+        steered = [actuator for actuator in actuators if actuator.controller is not None]
         for name, text, value in (
-            ("control_actuators", "Actuators that are connected.", len(every)),
-            ("control_actuators_silent", "Of them, those that are not heard.", sum(one.silent(now) for one in every)),
+            ("control_actuators", "Actuators that are connected.", len(actuators)),
+            ("control_actuators_silent", "Connected actuators that are silent.", sum(one.silent(now) for one in every)),
             ("control_controllers", "Controllers that steer an actuator.", len(steered)),
             ("associations", "Associations that are open.", len(self._associations)),
         ):
             yield GaugeMetricFamily(f"embereye_hub_{name}", text, value=value)
         for name, text, value in (
             ("control_states", "States that actuators sent.", counts.states),
-            ("control_commands", "Commands that were put in force.", counts.commands),
-            ("control_missed", "Commands that did not come within their deadline.", counts.missed),
-            ("control_fallbacks", "Times that safe values took the place of a controller's.", counts.fallbacks),
-            ("control_refused", "Control sessions that ended for what was sent.", counts.refused),
+            ("control_commands", "Commands that took effect.", counts.commands),
+            ("control_missed", "Commands that missed their deadline.", counts.missed),
+            ("control_fallbacks", "Times that safe values replaced a controller's.", counts.fallbacks),
+            ("control_refused", "Control sessions that ended because of an invalid message.", counts.refused),
             ("associations_refused", "Associations that were refused.", self._associations.refused),
         ):
             yield CounterMetricFamily(f"embereye_hub_{name}", text, value=value)
 
 
-def _of_canaries(canaries: Canaries, stepped_ns: int) -> Iterator[Metric]:
-    """Every shard's heartbeat, by a wall clock so far ahead; what it names itself, as the hub is not the fleet's."""
+def _canary_metrics(canaries: Canaries, stepped_ns: int) -> Iterator[Metric]:
+    """Yield the families of canaries, labelled with the shard's fleet; times are `stepped_ns` ahead of the timeline."""
     labels = ["namespace", "kind", "fleet", "shard"]
     alarmed = GaugeMetricFamily(
-        "embereye_canary_alarmed_timestamp_seconds", "When the latest canary was an alarm in time.", labels=labels
+        "embereye_canary_alarmed_timestamp_seconds",
+        "Time at which the latest canary became an alarm in time.",
+        labels=labels,
     )
     overdue = GaugeMetricFamily(
         "embereye_canary_overdue",
-        "1 while no canary was an alarm in time for an interval and its bound.",
+        "1 if no canary became an alarm in time for one interval plus its time limit.",
         labels=labels,
     )
     beats = canaries.heartbeats(stepped_ns)
@@ -258,15 +268,15 @@ def _of_canaries(canaries: Canaries, stepped_ns: int) -> Iterator[Metric]:
     yield overdue
     yield GaugeMetricFamily(
         "embereye_canary_shards_without_series",
-        f"Shards beyond the first {CANARY_SERIES}, which have no series of their own.",
+        f"Shards beyond the first {CANARY_SERIES}, which have no separate series.",
         value=len(beats[CANARY_SERIES:]),
     )
-    yield CounterMetricFamily("embereye_canary_received", "Canaries' reports.", value=canaries.received)
+    yield CounterMetricFamily("embereye_canary_received", "Reports of canaries.", value=canaries.received)
     yield CounterMetricFamily(
-        "embereye_canary_late", "Canaries that were alarms past their bound.", value=canaries.late
+        "embereye_canary_late", "Canaries that became alarms after their time limit.", value=canaries.late
     )
     delays = HistogramMetricFamily(
-        "embereye_canary_delay_seconds", "From a canary's first sign until its alarm was durable.", labels=["kind"]
+        "embereye_canary_delay_seconds", "Time from a canary's first sign until its alarm was durable.", labels=["kind"]
     )
     for kind, histogram in canaries.delays.items():
         delays.add_metric([kind], histogram.buckets(), histogram.sum)

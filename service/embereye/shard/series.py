@@ -11,6 +11,6 @@ def over_limit(devices: int) -> Iterator[Metric]:
     """How many of so many devices have no series of their own."""
     yield GaugeMetricFamily(
         "embereye_shard_devices_without_series",
-        f"Devices beyond the first {DEVICE_SERIES} of this shard, which have no series of their own.",
+        f"Devices beyond the first {DEVICE_SERIES} of this shard, which have no separate series.",
         value=max(0, devices - DEVICE_SERIES),
     )

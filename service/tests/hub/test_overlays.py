@@ -25,7 +25,7 @@ async def test_an_overlay_is_kept_until_it_is_removed(stored: Stored) -> None:
         await hub.overlays.remove(ADA, CAMERA)
     async with running(stored) as hub:
         assert hub.overlays.all() == []
-        with pytest.raises(UnknownOverlayError, match="nothing lies over the picture of cam-1"):
+        with pytest.raises(UnknownOverlayError, match="cam-1: has no overlay"):
             await hub.overlays.remove(ADA, CAMERA)
         for wrong in ({"x": -0.1}, {"y": 1.1}, {"opacity": 2}, {"scale": 0.01}, {"scale": float("nan")}):
             with pytest.raises(ValueError, match="is not from"):

@@ -1,1 +1,1 @@
-"""Thermal pictures laid over cameras' pictures."""
+"""Overlays: a sensor's thermal picture shown on top of a camera's picture."""

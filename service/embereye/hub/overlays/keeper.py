@@ -1,4 +1,4 @@
-"""Thermal pictures that are laid over cameras' pictures: for each camera at most one, adjusted once and kept."""
+"""Overlays: for each camera at most one thermal picture on top of its own, with its position and scale."""
 
 from collections.abc import Mapping
 
@@ -7,30 +7,30 @@ from embereye.hub.access.roles import Principal
 from embereye.hub.overlays.records import CameraKey, Overlay
 from embereye.hub.storage.committer import Committer, Draft
 
-MOST = 10_000
+MAX_OVERLAYS = 10_000
 
 
 class UnknownOverlayError(LookupError):
-    """Nothing lies over that camera's picture."""
+    """The camera has no overlay."""
 
 
 class Overlays:
-    """All of them, in memory and durable."""
+    """All overlays: in memory and in the database."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._overlays: dict[CameraKey, Overlay] = {}
 
     def restore(self, overlays: Mapping[CameraKey, Overlay]) -> None:
-        """Go on from what was stored."""
+        """Restore the stored overlays."""
         self._overlays = dict(overlays)
 
     def all(self) -> list[tuple[CameraKey, Overlay]]:
-        """By camera."""
+        """All overlays, sorted by camera."""
         return sorted(self._overlays.items(), key=lambda entry: entry[0])
 
     async def store(self, by: Principal, camera: CameraKey, overlay: Overlay) -> None:
-        """Lay it over the picture of `camera`, in place of what lies there; ValueError, StoreFailingError."""
+        """Set the overlay of `camera`; raises ValueError if it is invalid, and StoreFailingError."""
         for name, value, most in (("x", overlay.x, 1), ("y", overlay.y, 1), ("opacity", overlay.opacity, 1)):
             if not 0 <= value <= most:
                 raise ValueError(f"{name}: {value:g} is not from 0 to {most}")
@@ -38,19 +38,19 @@ class Overlays:
             raise ValueError(f"scale: {overlay.scale:g} is not from 0.05 to 4")
 
         def step(draft: Draft) -> None:
-            if camera not in self._overlays and len(self._overlays) >= MOST:
-                raise ValueError(f"there are {MOST} overlays already: remove some first")
+            if camera not in self._overlays and len(self._overlays) >= MAX_OVERLAYS:
+                raise ValueError(f"there are {MAX_OVERLAYS} overlays already. Remove some first.")
             self._overlays[camera] = draft.transaction.overlays[camera] = overlay
             add_entry(draft, by, "store overlay", "/".join(camera), f"{overlay.fleet}/{overlay.sensor}")
 
         await self._committer.commit(step)
 
     async def remove(self, by: Principal, camera: CameraKey) -> None:
-        """Lay nothing over it any more; UnknownOverlayError, StoreFailingError."""
+        """Remove the overlay of `camera`; UnknownOverlayError, StoreFailingError."""
 
         def step(draft: Draft) -> None:
             if self._overlays.pop(camera, None) is None:
-                raise UnknownOverlayError(f"nothing lies over the picture of {camera[1][:80]}")
+                raise UnknownOverlayError(f"{camera[1][:80]}: has no overlay")
             draft.transaction.overlays[camera] = None
             add_entry(draft, by, "remove overlay", "/".join(camera))
 

@@ -1,4 +1,4 @@
-"""What the hub's database holds of overlays: which sensor's thermal picture lies where over which camera's."""
+"""The database table of overlays."""
 
 import json
 from collections.abc import Mapping
@@ -17,24 +17,24 @@ CameraKey = tuple[str, str]  # fleet ("namespace/kind/name"), device id
 
 @dataclass(frozen=True)
 class Overlay:
-    """A thermal picture over a camera's. Lengths are shares of the camera's picture."""
+    """A thermal picture on top of a camera's picture. Lengths are fractions of the camera's picture."""
 
     fleet: str  # of the sensor, "namespace/kind/name"
     sensor: str  # its id
     x: float  # of the thermal picture's centre, from the left
     y: float  # of the thermal picture's centre, from the top
-    scale: float  # its width; it is three quarters as high as wide
-    opacity: float  # 0: it cannot be seen; 1: nothing can be seen through what is hottest
+    scale: float  # the thermal picture's width; its height is three quarters of it
+    opacity: float  # 0: invisible; 1: the hottest parts are opaque
 
 
 def read(row: tuple[str, str, bytes]) -> tuple[CameraKey, Overlay]:
-    """What a row of QUERY says; ValueError or TypeError where that cannot be read."""
+    """Read an overlay and its camera from a row of QUERY; ValueError or TypeError if it is invalid."""
     fleet, camera, overlay = row
     return (fleet, camera), Overlay(**json.loads(bytes(overlay)))
 
 
 def write(db: Database, changes: Mapping[CameraKey, Overlay | None]) -> None:
-    """Write `changes`, None for what is removed, in the transaction that is open."""
+    """Write `changes` in the open transaction; None removes an overlay."""
     for key, overlay in changes.items():
         if overlay is None:
             db.execute("DELETE FROM overlays WHERE fleet = ? AND camera = ?", key)

@@ -1,1 +1,1 @@
-"""Plans of the building, with devices on them."""
+"""Floor plans of the building, with devices placed on them."""

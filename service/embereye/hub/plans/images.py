@@ -1,7 +1,7 @@
-"""Pictures of floors that people upload: checked here by their first bytes, and written anew in a process of its own.
+"""Uploaded pictures of floor plans: checks them by their first bytes and re-encodes them in a separate process.
 
-What is kept is never the file that came but a picture made from its pixels: nothing that hides in a file, comments and
-places where a photograph was taken among it, survives that. What decodes what strangers made is not this process.
+The hub stores a picture made from the file's pixels, never the file itself. This removes hidden contents, such as
+comments and the location of a photograph. A separate process decodes the file because it may be malicious.
 """
 
 import asyncio
@@ -11,20 +11,20 @@ import sys
 from dataclasses import dataclass
 
 MAX_BYTES = 16 * 2**20  # of a file
-MAX_PIXELS = 40_000_000  # that are decoded: 120 MB for a moment
-SECONDS = 60.0  # for one picture
+MAX_PIXELS = 40_000_000  # decoded, they take 120 MB for a moment
+SECONDS = 60.0  # for re-encoding one picture
 PNG, JPEG, WEBP = "image/png", "image/jpeg", "image/webp"
 MEDIA = (PNG, JPEG, WEBP)
-REWRITE = "embereye.camera.rewrite"  # run, not imported: OpenCV takes 50 MB that a hub has no use for
+REWRITE = "embereye.camera.rewrite"  # a process, not an import: OpenCV takes 50 MB, which a hub does not need
 
 
 class ImageRefusedError(ValueError):
-    """A file is no picture that can be a plan; says why."""
+    """The file cannot be used as a plan; its text says why."""
 
 
 @dataclass(frozen=True)
 class PlanImage:
-    """A picture that is kept."""
+    """A re-encoded picture."""
 
     media: str
     data: bytes
@@ -33,27 +33,27 @@ class PlanImage:
 
 
 async def make_plan_image(data: bytes) -> PlanImage:
-    """The picture in the file `data`, PNG, JPEG or WebP; ImageRefusedError. Takes up to seconds."""
+    """Re-encode the file `data` (PNG, JPEG or WebP), which takes up to seconds. Raises ImageRefusedError."""
     width, height, media = _size(data)
     if not width or not height:
-        raise ImageRefusedError(f"the {media} has no size: it is damaged")
+        raise ImageRefusedError(f"the {media} file has no size: it is damaged")
     if width * height > MAX_PIXELS:
-        raise ImageRefusedError(f"it has {width} by {height} pixels: at most {MAX_PIXELS:,} in all are taken")
+        raise ImageRefusedError(f"it has {width} by {height} pixels: at most {MAX_PIXELS:,} in all are accepted")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", REWRITE, media, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
     try:
         async with asyncio.timeout(SECONDS):
-            told, _ = await process.communicate(data)
+            output, _ = await process.communicate(data)
     except TimeoutError:
-        raise ImageRefusedError(f"the {media} took longer than {SECONDS:.0f} s to decode") from None
+        raise ImageRefusedError(f"the {media} file took longer than {SECONDS:.0f} s to decode") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    line, _, picture = told.partition(b"\n")
+    line, _, picture = output.partition(b"\n")
     if process.returncode or not line:
-        raise ImageRefusedError(f"the {media} cannot be decoded: it is damaged, or not all of it came")
+        raise ImageRefusedError(f"the {media} file cannot be decoded: it is damaged or incomplete")
     about = json.loads(line)
     if "refused" in about:
         raise ImageRefusedError(about["refused"])
@@ -61,7 +61,7 @@ async def make_plan_image(data: bytes) -> PlanImage:
 
 
 def _size(data: bytes) -> tuple[int, int, str]:
-    """Width, height and media type, as the file's own first bytes say: before anything is decoded."""
+    """Read width, height and media type from the file's first bytes, without decoding it."""
     if data.startswith(b"\x89PNG\r\n\x1a\n") and data[12:16] == b"IHDR" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         return width, height, PNG
@@ -71,10 +71,10 @@ def _size(data: bytes) -> tuple[int, int, str]:
         return (*_webp_size(data), WEBP)
     start = data[:1000].lstrip().lower()
     if start.startswith((b"<?xml", b"<svg", b"<!doctype svg")) or b"<svg" in start:
-        raise ImageRefusedError("it is an SVG, which may hold programs: export it as PNG, and upload that")
+        raise ImageRefusedError("it is an SVG, which may contain programs. Export it as PNG and upload that.")
     if start.startswith(b"%pdf"):
-        raise ImageRefusedError("it is a PDF: export the page as PNG, and upload that")
-    raise ImageRefusedError("it is no PNG, JPEG or WebP")
+        raise ImageRefusedError("it is a PDF. Export the page as PNG and upload that.")
+    raise ImageRefusedError("it is not a PNG, JPEG or WebP file")
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Plans of the building: a picture of each floor, and where on it devices are."""
+"""Floor plans: a picture of each floor, and the devices' places on it."""
 
 import hashlib
 import re
@@ -14,20 +14,20 @@ from embereye.hub.storage.store import Store, StoreThreads
 
 LETTERS = "A-Za-z0-9\\u00c0-\\u1fff\\u2c00-\\ud7ff"  # of most scripts
 NAME = re.compile(f"[{LETTERS}][{LETTERS}._ ()-]{{0,62}}")
-MOST = 100  # plans
-MOST_DEVICES = 5_000  # on one
+MAX_PLANS = 100
+MAX_DEVICES = 5_000  # on one plan
 
 
 class UnknownPlanError(LookupError):
-    """There is no such plan."""
+    """There is no such plan, or the device is not on it."""
 
 
 class PlanRefusedError(ValueError):
-    """A plan cannot be as it was asked for; says why."""
+    """The requested change of a plan is not possible; its text says why."""
 
 
 class Plans:
-    """All plans, in memory but for their images, and durable."""
+    """All plans: stored in the database and, except for their images, in memory."""
 
     def __init__(self, committer: Committer, store: StoreThreads) -> None:
         self._committer = committer
@@ -35,46 +35,46 @@ class Plans:
         self._plans: dict[str, Plan] = {}
 
     def restore(self, plans: Iterable[Plan]) -> None:
-        """Go on from what was stored."""
+        """Restore the stored plans."""
         self._plans = {plan.name: plan for plan in plans}
 
     def all(self) -> list[Plan]:
-        """In their order."""
+        """All plans, sorted."""
         return sorted(self._plans.values(), key=lambda plan: (plan.order, plan.name))
 
     def find(self, name: str) -> Plan:
-        """The one of that name; UnknownPlanError."""
+        """The plan called `name`; UnknownPlanError."""
         if name not in self._plans:
             raise UnknownPlanError(f'there is no plan "{name[:80]}"')
         return self._plans[name]
 
     async def image(self, name: str) -> bytes:
-        """The picture of a plan; UnknownPlanError, StoreError, also where that is not stored yet."""
+        """The picture of a plan. Raises UnknownPlanError, and StoreError if it is not stored yet."""
         digest = self.find(name).digest
 
         def read(store: Store) -> bytes:
             data = store.plan_image(name)
-            if hashlib.sha256(data).hexdigest() != digest:  # a plan is known before it is durable
-                raise StoreError(f"the picture of plan {name} is not stored yet: try again in a moment")
+            if hashlib.sha256(data).hexdigest() != digest:  # a plan is in memory before it is durable
+                raise StoreError(f"plan {name}: its picture is not stored yet. Try again in a moment.")
             return data
 
         return await self._store.read(read)
 
     async def store(self, by: Principal, name: str, image: PlanImage) -> Plan:
-        """Make `image` the picture of the plan `name`, which is made where there is none; devices stay where they are.
+        """Store `image` as the picture of the plan `name`; creates the plan, or leaves its devices in place.
 
-        PlanRefusedError, StoreFailingError.
+        Raises PlanRefusedError and StoreFailingError.
         """
         if not NAME.fullmatch(name):
             raise PlanRefusedError(
-                f'"{name[:80]}" is no name of a plan: letters, digits, spaces and . _ - ( ), at most 63'
+                f'"{name[:80]}": is not a valid plan name. Use at most 63 letters, digits, spaces and . _ - ( )'
             )
-        made: list[Plan] = []
+        stored: list[Plan] = []
 
         def step(draft: Draft) -> None:
             before = self._plans.get(name)
-            if before is None and len(self._plans) >= MOST:
-                raise PlanRefusedError(f"there are {MOST} plans already: remove some first")
+            if before is None and len(self._plans) >= MAX_PLANS:
+                raise PlanRefusedError(f"there are {MAX_PLANS} plans already. Remove some first.")
             last = max((plan.order for plan in self._plans.values()), default=0)
             plan = Plan(
                 name, image.media, image.width, image.height, hashlib.sha256(image.data).hexdigest(),
@@ -83,34 +83,34 @@ class Plans:
             )  # fmt: skip
             self._plans[name] = plan
             draft.transaction.plans.plans[name] = plan, image.data
-            made.append(plan)
+            stored.append(plan)
             add_entry(draft, by, "store plan", name, f"{image.width} by {image.height} pixels")
 
         await self._committer.commit(step)
-        return made[0]
+        return stored[0]
 
     async def remove(self, by: Principal, name: str) -> None:
-        """Forget a plan and what was placed on it; UnknownPlanError, StoreFailingError."""
+        """Remove a plan and the devices' places on it; UnknownPlanError, StoreFailingError."""
 
         def step(draft: Draft) -> None:
             plan = self.find(name)
             del self._plans[name]
             draft.transaction.plans.plans[name] = None
-            # Each by itself: a plan of this name that follows in the same transaction begins empty.
+            # Remove each place separately, so that a new plan of this name in the same transaction starts empty.
             draft.transaction.plans.devices.update(dict.fromkeys((name, key) for key in plan.devices))
             add_entry(draft, by, "remove plan", name)
 
         await self._committer.commit(step)
 
     async def place(self, by: Principal, name: str, device: DeviceKey, place: Place) -> None:
-        """Put a device there on a plan; UnknownPlanError, PlanRefusedError, StoreFailingError."""
+        """Place a device on a plan, or move it; UnknownPlanError, PlanRefusedError, StoreFailingError."""
         if not (0 <= place.x <= 1 and 0 <= place.y <= 1):
-            raise PlanRefusedError(f"x and y: {place.x:g}, {place.y:g} is not on the plan: shares of it from 0 to 1")
+            raise PlanRefusedError(f"x and y: {place.x:g}, {place.y:g} is not on the plan. Use fractions from 0 to 1.")
 
         def step(draft: Draft) -> None:
             plan = self.find(name)
-            if device not in plan.devices and len(plan.devices) >= MOST_DEVICES:
-                raise PlanRefusedError(f"{MOST_DEVICES} devices are on the plan already: use another for some of them")
+            if device not in plan.devices and len(plan.devices) >= MAX_DEVICES:
+                raise PlanRefusedError(f"{MAX_DEVICES} devices are on the plan already. Use another plan for some.")
             plan.devices[device] = place
             draft.transaction.plans.devices[name, device] = place
             add_entry(draft, by, "place on plan", name, f"{device[1]} at {place.x:.3f}, {place.y:.3f}")
@@ -118,7 +118,7 @@ class Plans:
         await self._committer.commit(step)
 
     async def remove_device(self, by: Principal, name: str, device: DeviceKey) -> None:
-        """Take a device off a plan; UnknownPlanError where it is not on it, StoreFailingError."""
+        """Remove a device from a plan; UnknownPlanError if it is not on it, StoreFailingError."""
 
         def step(draft: Draft) -> None:
             plan = self.find(name)

@@ -1,4 +1,4 @@
-"""What the hub's database holds of plans: each one's image, and where on it devices are."""
+"""The database tables of floor plans: their data, images and the devices' places."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ DeviceKey = tuple[str, str]  # fleet ("namespace/kind/name"), device id
 
 @dataclass(frozen=True)
 class Place:
-    """Where on a plan a device is: shares of its width and height, from the top left."""
+    """A device's place on a plan, as fractions of its width and height from the top left."""
 
     x: float
     y: float
@@ -33,18 +33,18 @@ class Plan:
     width: int  # pixels
     height: int  # pixels
     digest: str  # SHA-256 of its image
-    order: int = 0  # among plans; those of one order by their names
-    made_ns: int = 0  # when its image was stored, by the wall clock, nanoseconds since the Unix epoch
+    order: int = 0  # position among plans; plans with the same order are sorted by name
+    made_ns: int = 0  # when its image was stored, on the wall clock, nanoseconds since the Unix epoch
     made_by: str = ""
     devices: dict[DeviceKey, Place] = field(default_factory=dict)
 
 
 @dataclass
 class PlanChanges:
-    """The part of a transaction that is about plans."""
+    """A transaction's changes of plans."""
 
     plans: dict[str, tuple[Plan, bytes] | None] = field(default_factory=dict)  # with its image; None: removed
-    devices: dict[tuple[str, DeviceKey], Place | None] = field(default_factory=dict)  # None: taken off
+    devices: dict[tuple[str, DeviceKey], Place | None] = field(default_factory=dict)  # None: removed
 
     def __bool__(self) -> bool:
         return bool(self.plans or self.devices)
@@ -58,30 +58,30 @@ PLACES = "SELECT plan, fleet, device, place FROM plan_devices"
 
 
 def read_plan(row: tuple[str, bytes]) -> Plan:
-    """Of a row of PLANS, a plan without its devices; ValueError or TypeError where it cannot be read."""
+    """Read a plan, without its devices, from a row of PLANS; ValueError or TypeError if it is invalid."""
     name, about = row
     return Plan(name, **json.loads(bytes(about)))
 
 
 def read_place(row: tuple[str, str, str, bytes]) -> tuple[str, DeviceKey, Place]:
-    """Of a row of PLACES, where on which plan a device is; ValueError or TypeError where it cannot be read."""
+    """Read the plan, device and place from a row of PLACES; ValueError or TypeError if it is invalid."""
     plan, fleet, device, place = row
     return plan, (fleet, device), Place(*json.loads(bytes(place)))
 
 
 def assembled(plans: Iterable[Plan], places: Iterable[tuple[str, DeviceKey, Place]]) -> list[Plan]:
-    """`plans` with their devices."""
-    found = {plan.name: plan for plan in plans}
+    """Add the devices in `places` to their plans."""
+    by_name = {plan.name: plan for plan in plans}
     for name, key, place in places:
-        if name in found:
-            found[name].devices[key] = place
-    return list(found.values())
+        if name in by_name:
+            by_name[name].devices[key] = place
+    return list(by_name.values())
 
 
 def write(db: Database, changes: PlanChanges) -> None:
-    """Write `changes` in the transaction that is open."""
-    for name, kept in changes.plans.items():
-        if kept is None:
+    """Write `changes` in the open transaction."""
+    for name, change in changes.plans.items():
+        if change is None:
             for statement in (
                 "DELETE FROM plans WHERE name = ?",
                 "DELETE FROM plan_images WHERE name = ?",
@@ -89,7 +89,7 @@ def write(db: Database, changes: PlanChanges) -> None:
             ):
                 db.execute(statement, (name,))
             continue
-        plan, image = kept
+        plan, image = change
         about = json.dumps({field: getattr(plan, field) for field in ABOUT}).encode()
         db.execute(
             "INSERT INTO plans VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about", (name, about)
@@ -110,5 +110,5 @@ def write(db: Database, changes: PlanChanges) -> None:
 
 
 def image(db: Database, name: str) -> bytes:
-    """The image of the plan `name`; empty where there is none."""
+    """The image of the plan `name`; empty if there is none."""
     return next((bytes(row[0]) for row in db.rows("SELECT image FROM plan_images WHERE name = ?", (name,))), b"")

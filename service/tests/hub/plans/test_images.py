@@ -76,8 +76,8 @@ def bomb(width: int, height: int) -> bytes:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "no PNG, JPEG or WebP"),
-        (b"GIF89a", "no PNG, JPEG or WebP"),
+        (b"", "not a PNG, JPEG or WebP file"),
+        (b"GIF89a", "not a PNG, JPEG or WebP file"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG, which may hold programs: export it as PNG"),
         (b"\xef\xbb\xbf<!-- by hand --><svg/>", "SVG"),
         (b"%PDF-1.7", "a PDF"),

@@ -65,11 +65,11 @@ async def test_a_plan_is_part_of_a_backup(stored: Stored, tmp_path: Path) -> Non
 async def test_what_cannot_be_is_refused_in_a_sentence(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(stored) as hub:
         for name in ("", " x", "a/b", "x" * 64, "\u200bx", "a\nb"):
-            with pytest.raises(PlanRefusedError, match="is no name of a plan"):
+            with pytest.raises(PlanRefusedError, match="is not a valid plan name"):
                 await hub.plans.store(ADA, name, IMAGE)
         await hub.plans.store(ADA, "one", IMAGE)
-        monkeypatch.setattr(keeper, "MOST", 1)
-        monkeypatch.setattr(keeper, "MOST_DEVICES", 1)
+        monkeypatch.setattr(keeper, "MAX_PLANS", 1)
+        monkeypatch.setattr(keeper, "MAX_DEVICES", 1)
         with pytest.raises(PlanRefusedError, match="there are 1 plans already"):
             await hub.plans.store(ADA, "two", IMAGE)
         with pytest.raises(PlanRefusedError, match="is not on the plan"):
