@@ -229,7 +229,11 @@ class ControlMetrics:
         steered = [actuator for actuator in actuators if actuator.controller is not None]
         for name, text, value in (
             ("control_actuators", "Actuators that are connected.", len(actuators)),
-            ("control_actuators_silent", "Connected actuators that are silent.", sum(one.silent(now) for one in every)),
+            (
+                "control_actuators_silent",
+                "Connected actuators that are silent.",
+                sum(actuator.silent(now) for actuator in actuators),
+            ),
             ("control_controllers", "Controllers that steer an actuator.", len(steered)),
             ("associations", "Associations that are open.", len(self._associations)),
         ):
