@@ -362,7 +362,7 @@ def rtp_receive(scale: Scale) -> Result:
 def _allocated(films: Films) -> float:
     """Bytes that are allocated at most while a picture is received."""
     sender, receiver = Packetizer(1), Depacketizer()
-    packets = [sender.packets_of(read_scan(frame), 3000 * number) for number, frame in enumerate(films.films[0])]
+    packets = [sender.packetize(read_scan(frame), 3000 * number) for number, frame in enumerate(films.films[0])]
     for number, picture in enumerate(packets):
         if number == len(packets) - 1:
             tracemalloc.start()
@@ -417,12 +417,12 @@ def _lossy(count: int) -> _Lossy:
     for number in range(count):
         now, intact = int(number * SECOND / 30), True
         pictures: list[JpegFrame] = []
-        for packet in sender.packets_of(scans[number % len(scans)], number * 3000):
+        for packet in sender.packetize(scans[number % len(scans)], number * 3000):
             if dice.random() < LOSS:
                 intact = False
                 continue
             pictures += receiver.feed(memoryview(packet), now)
-        pictures += receiver.poll(now + SECOND) if receiver.pending else []
+        pictures += receiver.poll(now + SECOND) if receiver.has_pending else []
         whole += intact
         came = sum(1.0 - sum(w * h for _, _, w, h in one.lost) for one in pictures if one.usable)
         usable += came

@@ -138,7 +138,7 @@ async def _main(arguments: argparse.Namespace, stop: asyncio.Event) -> int:
         raise UserError(f"--fps {arguments.fps:g} is not between 0.1 and 60")
     fires = [parse_fire(text) for text in arguments.fire]
     for fire in fires:
-        if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
+        if not any(fire.is_visible_to(spec.id, spec.zone) for spec in specs):
             raise UserError(f'--fire: there is no camera "{fire.device}" and none in zone "{fire.zone}"')
     host, port = address_option("--listen", arguments.listen, any_port=True)
     if not is_load_test(arguments) and arguments.seconds:

@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     specs = parse_devices(arguments.devices) if arguments.devices else count_devices(count)
     fires = [parse_fire(text) for text in arguments.fire]
     for fire, text in zip(fires, arguments.fire, strict=True):
-        if not any(fire.reaches(spec.id, spec.zone) for spec in specs):
+        if not any(fire.is_visible_to(spec.id, spec.zone) for spec in specs):
             raise UserError(f"--fire {text}: no simulated device is there")
 
     tls = tls_options(arguments)

@@ -85,9 +85,9 @@ class _Pictures:
         """The picture that is to be shown after `unit`, and when it was taken; empty: none, or a damaged one."""
         self._number += 1
         self._times[self._number] = time_ns
-        if unit.spoils:
+        if unit.damages_following:
             self._decoder = None
-        if unit.damaged and not unit.refreshes:
+        if unit.damaged and not unit.refreshing:
             return b"", 0
         if self._decoder is None:
             if not unit.key:

@@ -231,7 +231,7 @@ class Association(asyncio.Protocol):
 
     def data_filled(self, reader: DelimitedBuffers, count: int) -> None:
         """The same of long messages, once the next `count` bytes are in the `reader`'s space."""
-        self._receive(reader.filled, count)
+        self._receive(reader.advance, count)
 
     def _receive(self, read: Callable[[Any], Any], arrived: object) -> None:
         if self._over or self._transport is None:
@@ -280,7 +280,7 @@ class Association(asyncio.Protocol):
             space = reader.space()
             count = min(len(space), len(rest))
             space[:count], rest = rest[:count], rest[count:]
-            found += reader.filled(count)
+            found += reader.advance(count)
         self._transport.set_protocol(_LongMessages(self, reader))
         return found
 

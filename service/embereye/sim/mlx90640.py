@@ -1,4 +1,4 @@
-"""An invented MLX90640: a calibration EEPROM made from a seed, and the raw words it would measure for a given scene."""
+"""Invent an MLX90640: a calibration EEPROM from a seed, and the raw words that it measures of a scene."""
 
 import random
 
@@ -26,15 +26,15 @@ from embereye.detect.thermal.mlx90640 import (
 
 CHESS_18_BIT = 0x1901  # control register: chess pattern, 18 bit, 2 Hz
 VBE_WORD = 0x4CF0
-HOTTEST = 550.0  # °C; the device is specified to 300, and much beyond its calibration cannot be inverted
+HOTTEST = 550.0  # °C; specified up to 300, and the calibration cannot be inverted far beyond
 Floats = NDArray[np.float64]
 
 
 def invent_eeprom(seed: int) -> NDArray[np.uint16]:
-    """832 words as a factory might have written them; the same for the same seed."""
+    """Invent 832 words as a factory might write them; the same for the same seed."""
     dice = random.Random(seed)
     words = np.zeros(EEPROM_WORDS, np.int64)
-    words[7:10] = [dice.getrandbits(16) for _ in range(3)]  # the chip's own number
+    words[7:10] = [dice.getrandbits(16) for _ in range(3)]  # the chip's serial number
     words[10] = 0x048D
     words[12] = CHESS_18_BIT
     words[16] = 0x4210
@@ -71,7 +71,7 @@ def _pack(values: list[int]) -> int:
 
 
 def _bulge(index: int, count: int) -> int:
-    """Sensitivity falls from the middle of the picture to its border."""
+    """The sensitivity, which falls from the middle of the picture to its border."""
     return round(3 - 7 * (2 * (index + 0.5) / count - 1) ** 2)
 
 
@@ -83,9 +83,9 @@ def raw_counts(
     emissivity: float = EMISSIVITY,
     reflected: float | None = None,
 ) -> Floats:
-    """The ADC counts (n, 768), unrounded, from which `calibration.temperatures` makes `celsius` (n, 24, 32).
+    """The ADC counts (n, 768), unrounded, that `calibration.temperatures` converts to `celsius` (n, 24, 32).
 
-    Assumes the calibrated reading pattern and compensation pixels without signal, as `measure` writes them.
+    Assumes the calibrated reading pattern, and compensation pixels without signal, as `measure` writes them.
     """
     d_ta, d_v = auxiliary.ambient[:, None] - 25, auxiliary.vdd[:, None] - 3.3
     ambient_4 = (auxiliary.ambient[:, None] + KELVIN) ** 4
@@ -96,7 +96,7 @@ def raw_counts(
     radiated = (target + KELVIN) ** 4 - background
     slope = calibration.ks_to[1]
     estimate = target
-    # The calibration corrects its first estimate once; going back, that estimate has to be found by iteration.
+    # The calibration corrects its first estimate once. Its inverse needs iteration to find that estimate.
     for _ in range(16):
         signal = radiated * _sensitivity(calibration, estimate)
         first = signal / (1 - slope * KELVIN + slope * np.sqrt(np.sqrt(signal + background))) + background
@@ -111,7 +111,7 @@ def raw_counts(
 
 
 def _sensitivity(calibration: Calibration, celsius: Floats) -> Floats:
-    """Relative to the basic range; straight from the datasheet [11.2.2.9.1]."""
+    """Sensitivity relative to the basic range; from the datasheet [11.2.2.9.1]."""
     ks, corners = calibration.ks_to, calibration.corners
     second = 1 + ks[1] * corners[2]
     third = second * (1 + ks[2] * (corners[3] - corners[2]))
@@ -135,7 +135,7 @@ def measure(
     gain: float = 1.0,
     subpage: int = 0,
 ) -> NDArray[np.uint16]:
-    """The 834 words of a frame that shows `celsius` (24, 32), from -40 °C to `HOTTEST`."""
+    """The 834 words of a frame of `celsius` (24, 32), from -40 °C to `HOTTEST`."""
     words = np.zeros(FRAME_WORDS, np.int64)
     words[FRAME_WORDS - 2 :] = CHESS_18_BIT, subpage
     art = (1 + calibration.kv_ptat * (vdd - 3.3)) * ((ambient - 25) * calibration.kt_ptat + calibration.v_ptat_25)

@@ -1,4 +1,4 @@
-"""A hub of one's own, for a demonstration or a measurement: nothing else connects to it, and nothing stays of it."""
+"""Run a temporary hub for a demonstration or a measurement; its data is deleted at the end."""
 
 import contextlib
 import signal
@@ -17,10 +17,10 @@ READY_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class OwnHub:
-    """Where it listens."""
+    """The addresses, token and process id of a temporary hub."""
 
-    tcp: str  # associations
-    unix: str  # the same, as "unix:PATH"
+    tcp: str  # for associations
+    unix: str  # for associations, as "unix:PATH"
     grpc: str
     token: str  # the admin's
     pid: int
@@ -28,7 +28,7 @@ class OwnHub:
 
 @contextlib.contextmanager
 def own_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`embereye ARGUMENTS` for as long as the block lasts; asked to end, and after ten seconds made to."""
+    """Run `embereye ARGUMENTS` during the block; then terminate it, and kill it after ten seconds."""
     process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *arguments], stderr=subprocess.DEVNULL)
     try:
         yield process
@@ -43,7 +43,7 @@ def own_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @contextlib.contextmanager
 def running_hub(folder: Path | None = None) -> Iterator[OwnHub]:
-    """`embereye hub` with its data in `folder`, or else in memory's own; RuntimeError where it does not start."""
+    """Run `embereye hub` with its data in a temporary folder in `folder`; RuntimeError if it does not start."""
     with tempfile.TemporaryDirectory(prefix="embereye-", dir=folder) as name:
         data = Path(name)
         people, control, http, port = map(str, free_ports(4))

@@ -1,4 +1,4 @@
-"""A simulated pan-tilt head with a thermal sensor on it, in a room in which something hot moves about."""
+"""Simulate a pan-tilt head with a thermal sensor, in a room in which a hot object moves."""
 
 import math
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ from embereye.v1.control_pb2 import Actuator, Command, Output, Sensor, State
 
 PAN, TILT = math.radians(80), math.radians(40)  # either way from the middle
 FASTEST = math.radians(120)  # per second
-STIFFNESS = 12.0  # 1/s: how quickly it closes in on where it is sent
-DISTANCE = 4.0  # m to what it looks at
+STIFFNESS = 12.0  # 1/s: share of the remaining angle that it turns per second
+DISTANCE = 4.0  # m to the wall that it faces
 FRAMES = 16.0  # of the sensor, per second
 OUTPUTS = ("pan", "tilt", "speed", "lamp")
 
 
 @dataclass(frozen=True)
 class Wanderer:
-    """Something of 90 °C, 30 cm wide, that moves about the middle of the room."""
+    """A hot object of 90 °C, 30 cm wide, that moves about the middle of the room."""
 
     reach: float = math.radians(40)  # radians either way
     lap: float = 20.0  # seconds from side to side and back
 
     def place(self, seconds: float) -> tuple[float, float]:
-        """Its direction: pan and tilt, radians."""
+        """Its direction (pan, tilt), radians."""
         turn = 2 * math.pi * seconds / self.lap
         return self.reach * math.sin(turn), 0.4 * self.reach * math.sin(2 * turn)
 
 
 class PanTiltHead:
-    """Outputs: pan and tilt (angles), the speed that it may move at, a lamp; sensors: what is hottest, and where.
+    """Outputs: pan and tilt angles, their greatest speed, a lamp. Sensors: the hottest temperature, and its direction.
 
-    Time is an argument of `advance`; the rest is what `embereye.client.control` calls.
+    Time is an argument of `advance`. `embereye.client.control` calls the other methods.
     """
 
     def __init__(self, period_ns: int, wanderer: Wanderer | None = None, seed: int = 1) -> None:
@@ -42,13 +42,13 @@ class PanTiltHead:
         self.lamp = False
         self.safe = True
         self.hottest = 0.0  # °C
-        self.seen = 0.0, 0.0  # radians from the sensor's axis
+        self.seen = 0.0, 0.0  # of the hottest pixel, radians from the sensor's axis
         self._wanderer = wanderer or Wanderer()
         self._period = period_ns / SECOND
         self._wanted = 0.0, 0.0
         self._speed = 0.0
         self._elapsed = 0.0
-        self._looked = -1.0
+        self._pictured_at = -1.0
         self._dice = np.random.default_rng(seed)
         self._actuator = Actuator(
             period_ns=period_ns,
@@ -64,28 +64,28 @@ class PanTiltHead:
             ],
         )  # fmt: skip
         self._ambient = 0.0
-        self.fall_back("nobody has steered it yet")
+        self.fall_back("no command yet")
 
     @property
     def actuator(self) -> Actuator:
-        """What it can do and tell."""
+        """The description of its outputs and sensors."""
         return self._actuator
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: move, and look at the rate of the sensor."""
+        """Let time pass: move, and take pictures at the sensor's rate."""
         self._elapsed += seconds
         self.pan += _step(self._wanted[0] - self.pan, self._speed, seconds)
         self.tilt += _step(self._wanted[1] - self.tilt, self._speed, seconds)
-        if self._looked < 0 or self._elapsed - self._looked >= 1 / FRAMES:
-            self._looked = self._elapsed
-            self._look()
+        if self._pictured_at < 0 or self._elapsed - self._pictured_at >= 1 / FRAMES:
+            self._pictured_at = self._elapsed
+            self._take_picture()
 
     def error(self) -> float:
-        """How far it looks past what is hot, radians."""
+        """The angle between its axis and the hot object, radians."""
         pan, tilt = self._wanderer.place(self._elapsed)
         return math.hypot(pan - self.pan, tilt - self.tilt)
 
-    def _look(self) -> None:
+    def _take_picture(self) -> None:
         pan, tilt = self._wanderer.place(self._elapsed)
         across, up = pan - self.pan, tilt - self.tilt
         patches = []
@@ -102,24 +102,24 @@ class PanTiltHead:
         )  # fmt: skip
 
     def measure(self, state: State) -> None:
-        """One period later: where it is, and what it sees."""
+        """Advance one period; write the position and the sensors' values into `state`."""
         self.advance(self._period)
         state.measured[:] = [self.pan, self.tilt, self._speed, float(self.lamp)]
         state.sensors[:] = [self.hottest, *self.seen, self._ambient]
 
     def carry_out(self, command: Command) -> None:
-        """Go where the command says."""
+        """Start to move as the command says."""
         pan, tilt, self._speed, lamp = command.values
         self._wanted, self.lamp, self.safe = (pan, tilt), bool(lamp), command.safe
 
     def fall_back(self, reason: str) -> None:
-        """Go to the middle, slowly, with the lamp off."""
+        """Return to the middle, slowly, with the lamp off."""
         pan, tilt, self._speed, lamp = (output.safe for output in self._actuator.outputs)
         self._wanted, self.lamp, self.safe = (pan, tilt), bool(lamp), True
 
 
 def follow_hottest(state: State) -> list[float]:
-    """Outputs that turn the head to what is hottest; with less than 40 °C in sight it stays where it is."""
+    """Turn the head to the hottest direction; if nothing in view has 40 °C, it stays where it is."""
     pan, tilt = state.measured[0], state.measured[1]
     hottest, across, up, _ = state.sensors
     if hottest < 40:
@@ -131,6 +131,6 @@ def follow_hottest(state: State) -> list[float]:
 
 
 def _step(distance: float, speed: float, seconds: float) -> float:
-    """How far it gets: ever slower near the end, never faster than `speed`."""
+    """The distance moved: slower and slower near the end, never faster than `speed`."""
     wanted = distance * min(1.0, STIFFNESS * seconds)
     return math.copysign(min(abs(wanted), speed * seconds), wanted)

@@ -1,4 +1,4 @@
-"""`embereye simulate sensors`: devices that connect over TCP and speak the real text protocol, fires included."""
+"""`embereye simulate sensors`: devices that connect over TCP and use the real text protocol, fires included."""
 
 import asyncio
 import contextlib
@@ -28,20 +28,20 @@ from embereye.wire.device.messages import Eeprom, FrameWords, Message, SensorRea
 logger = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 5.0
-START_SECONDS = 1.0  # after which a device starts without being told to
-STALLED_SECONDS = 10.0  # after which a server that accepts nothing is disconnected
-FLUSH_SECONDS = 2.0  # at the end, for what is not acknowledged
-IDLE_SECONDS = 0.25  # how long a device sleeps at most, so that it notices a closed connection
-WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent above which new ones are dropped: measurements do not keep
-CHIPS = 32  # different calibrations; device 33 has the first one again
-# Per chip and strength of the fire, shown in turn: to invent each frame anew would cost more than the shard under test
-# spends on it.
+START_SECONDS = 1.0  # after which a device starts without a command
+STALLED_SECONDS = 10.0  # after which a server that accepts no bytes is disconnected
+FLUSH_SECONDS = 2.0  # at the end, to wait for acknowledgements
+IDLE_SECONDS = 0.25  # longest sleep of a device, which bounds when it notices a closed connection
+WRITE_LIMIT = 64 * 1024  # bytes waiting to be sent; beyond, new measurements are dropped, because old ones are useless
+CHIPS = 32  # different calibrations; device 33 repeats the first
+# Frames per chip and strength of the fire, shown in turn. Inventing every frame would cost more than the shard under
+# test spends on it.
 FRAMES = 4
 STRENGTHS = 100  # steps from no fire to full strength
 
 ROOM_C = 22.0
 NOISE_C = 0.1
-FIRE_C = 420.0  # above the room, at full strength
+FIRE_C = 420.0  # above the room's temperature, at full strength
 
 
 @dataclass(frozen=True)
@@ -54,23 +54,23 @@ class SensorSpec:
 
 @dataclass
 class SensorStats:
-    """What all simulated devices did together."""
+    """The counts of all simulated devices together."""
 
     connected: int = 0
     connections: int = 0
-    failures: int = 0  # to connect
-    lost: int = 0  # connections closed by the other side
+    failures: int = 0  # failed attempts to connect
+    lost: int = 0  # connections closed by the server
     readings: int = 0
     frames: int = 0
     calibrations: int = 0
     dropped: int = 0  # packets not sent because the server was too slow
-    sent_bytes: int = 0  # by text
-    acknowledged: int = 0  # readings and frames, by gRPC
-    waiting: int = 0  # of those, what no shard has acknowledged
+    sent_bytes: int = 0  # as text
+    acknowledged: int = 0  # readings and frames, over gRPC
+    waiting: int = 0  # readings and frames that no shard has acknowledged
 
 
 class Chip:
-    """An invented thermal sensor and frames of a room, with a fire in it or not."""
+    """An invented thermal sensor, and its frames of a room, with or without a fire."""
 
     def __init__(self, seed: int) -> None:
         eeprom = invent_eeprom(seed)
@@ -81,7 +81,7 @@ class Chip:
         self._frames: dict[int, list[bytes]] = {}
 
     def frame(self, strength: float, number: int) -> bytes:
-        """Big-endian words of frame `number` with a fire of `strength` 0..1 in it."""
+        """The big-endian words of frame `number`, with a fire of `strength` 0..1."""
         step = round(strength * STRENGTHS)
         frames = self._frames.setdefault(step, [])
         if len(frames) < FRAMES:
@@ -89,7 +89,7 @@ class Chip:
         return frames[number % len(frames)]
 
     def scene(self, strength: float) -> NDArray[np.float64]:
-        """°C as (24, 32): the room, noise, and a hot spot that grows hotter and wider."""
+        """°C as (24, 32): the room, noise, and a hot spot that is hotter and wider with `strength`."""
         noise = self._random.normal(0, NOISE_C, (ROWS, COLUMNS))
         rows, columns = np.indices((ROWS, COLUMNS))
         distance = (rows - 15) ** 2 + (columns - 18) ** 2
@@ -102,7 +102,7 @@ class Chip:
 
 
 def reading(dice: random.Random, strength: float, location: str | None = None) -> SensorReading:
-    """Readings of the other sensors for a fire of `strength` 0..1; at 0 they resemble a real device at rest."""
+    """Readings of the other sensors with a fire of `strength` 0..1; at 0 they resemble an idle device."""
     return SensorReading(
         location,
         smoke_adc=round(min(max(dice.gauss(283, 4) + 2200 * strength, 0), 4095)),
@@ -114,7 +114,7 @@ def reading(dice: random.Random, strength: float, location: str | None = None) -
 
 @dataclass
 class _World:
-    """What all devices of one simulation share."""
+    """The state that all devices of one simulation share."""
 
     target: Callable[[str], str]
     rate: float
@@ -134,7 +134,7 @@ class _World:
 
 
 class _Connection(asyncio.Protocol):
-    """One TCP connection of one device; answers commands as they come."""
+    """A TCP connection of one device; answers commands as they come."""
 
     def __init__(self, device: "_Device") -> None:
         self._device = device
@@ -169,7 +169,7 @@ class _Connection(asyncio.Protocol):
                 self._device.send_frame(self)
 
     def send(self, message: Message) -> bool:
-        """Send the message, or drop it if the server does not keep up."""
+        """Send the message, or drop it if the server is too slow; True if it was sent."""
         stats = self._device.world.stats
         if self._transport is None or self._transport.is_closing():
             return False
@@ -189,7 +189,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _Stream:
-    """What a device sends by gRPC, through a client that all devices share."""
+    """A device's gRPC stream, through a client that all devices share."""
 
     def __init__(self, client: Client, device: str, stats: SensorStats) -> None:
         self._client = client
@@ -200,7 +200,7 @@ class _Stream:
         self.closed = asyncio.Event()
 
     def send(self, message: Message) -> bool:
-        """Hand `message` to the client, or drop it if the client has accepted nothing for a long time."""
+        """Hand `message` to the client, or drop it if its spool is full; True if it was accepted."""
         try:
             match message:
                 case SensorReading():
@@ -222,7 +222,7 @@ class _Stream:
 
 
 class _Device:
-    """One simulated device: connects, sends, reconnects, until it is cancelled."""
+    """A simulated device: connects, sends and reconnects until it is cancelled."""
 
     def __init__(self, spec: SensorSpec, index: int, world: _World) -> None:
         self.spec = spec
@@ -262,7 +262,7 @@ class _Device:
                 stats.connections += 1
                 stats.connected += 1
                 try:
-                    if await self._talk(connection):
+                    if await self._stream(connection):
                         backoff.reset()
                 finally:
                     stats.connected -= 1
@@ -270,13 +270,13 @@ class _Device:
                 stats.lost += 1
             await asyncio.sleep(backoff.next())
 
-    async def run_over(self, client: Client, first_wait: float) -> None:
-        """Speak by gRPC until cancelled."""
+    async def run_grpc(self, client: Client, first_wait: float) -> None:
+        """Send over gRPC until cancelled."""
         await asyncio.sleep(first_wait)
         stream = _Stream(client, self.spec.id, self.world.stats)
         self.world.stats.connections += 1
         self.send_calibration(stream)
-        await self._talk(stream)
+        await self._stream(stream)
 
     async def _connect(self) -> _Connection:
         host, port = split_address(self.world.target(self.spec.id))
@@ -288,8 +288,8 @@ class _Device:
             )  # fmt: skip
         return connection
 
-    async def _talk(self, connection: "_Connection | _Stream") -> bool:
-        """Speak until the connection closes; whether it held long enough to stream."""
+    async def _stream(self, connection: "_Connection | _Stream") -> bool:
+        """Send until the connection closes. True if it lasted long enough to stream."""
         connection.send(SerialNumber(self.spec.id))
         await first_of(connection.started.wait(), connection.closed.wait(), timeout=START_SECONDS)
         streamed = not connection.closed.is_set()
@@ -310,16 +310,16 @@ class _Device:
 
 @dataclass
 class _Schedule:
-    """Something sent `rate` times a second."""
+    """A message sent `rate` times a second."""
 
     rate: float
-    at: float  # event loop time of the next one
+    at: float  # event loop time of the next message
     send: Callable[[_Connection | _Stream], None]
 
     def due(self, now: float) -> bool:
         if now < self.at:
             return False
-        # Missed readings are not sent later: a delayed device does not send its past.
+        # Missed readings are not sent later: a delayed device does not send old values.
         self.at = max(self.at + 1 / self.rate, now)
         return True
 
@@ -341,9 +341,9 @@ async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
 ) -> SensorStats:
     """Simulate `specs` against `target` ("host:port", or a function of the device's id) until `stop` is set.
 
-    `rate` readings and `frame_rate` frames a second and device; 0: none. `fires` count from the call. With
-    `grpc` the target is a shard's gRPC port, one for all devices, and what is not acknowledged is kept in `spool`;
-    `token` is shown. With `tls` devices speak it, by gRPC and by text.
+    Each device sends `rate` readings and `frame_rate` frames a second; 0: none. The times of `fires` start at the call.
+    With `grpc`, `target` is a shard's gRPC port for all devices, unacknowledged packets are stored in `spool`, and
+    `token` is sent. With `tls`, devices use it for gRPC and for text.
     """
     world = _World(
         target=target if callable(target) else lambda _: target,
@@ -366,7 +366,7 @@ async def run_sensors(  # noqa: PLR0913 -- a scenario, all by name
         for index, spec in enumerate(specs):
             wait = spread * index / max(len(specs), 1)
             device = _Device(spec, index, world)
-            life = device.run(wait) if client is None else device.run_over(client, wait)
+            life = device.run(wait) if client is None else device.run_grpc(client, wait)
             tasks.start(life, name=f"sensor-{spec.id}")
         await first_of(stop.wait(), tasks.failed.wait())
         if tasks.failed.is_set():

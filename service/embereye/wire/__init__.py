@@ -1,1 +1,1 @@
-"""Bytes to messages and back, without I/O: a parser takes bytes and keeps what is left."""
+"""Convert bytes to messages and back, without I/O: a parser accepts bytes and buffers incomplete input."""

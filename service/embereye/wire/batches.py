@@ -1,7 +1,7 @@
-"""gRPC batches of one device to numbers, in numpy: sequences and rows, whichever way the sender packed them.
+"""Decode one device's gRPC batches into numpy arrays of sequence numbers and rows, in either packing.
 
-`Request` is `IngestRequest` on the wire, but leaves each reading and each packed list as the bytes that it is: to make
-Python objects of five hundred readings one by one costs ten times what everything else does.
+`Request` is `IngestRequest` on the wire, but leaves each reading and each packed list undecoded, as bytes: making
+five hundred Python objects, one per reading, costs ten times as much as everything else.
 """
 
 from collections.abc import Sequence
@@ -68,34 +68,34 @@ _channels = attrgetter(*CHANNELS)
 
 
 class Blocks(NamedTuple):
-    """What several packed columns say, one after the other."""
+    """The decoded contents of several `ReadingColumns`, one after the other."""
 
-    firsts: list[int]  # sequence of the first reading of each
-    counts: list[int]  # readings in each
-    rows: NDArray[np.float64]  # (n, 4), all of them; NaN: not said
+    firsts: list[int]  # sequence number of the first reading of each message
+    counts: list[int]  # readings in each message
+    rows: NDArray[np.float64]  # (n, 4), the readings of all messages; NaN: no value sent
 
 
-def columns_blocks(several: Sequence[Sequence[bytes]]) -> Blocks:
-    """Serialized `ReadingColumns`, each in one or more parts; DecodeError where one is not that.
+def decode_columns(serialized: Sequence[Sequence[bytes]]) -> Blocks:
+    """Decode serialized `ReadingColumns`, each given in one or more parts. DecodeError if one is malformed.
 
-    A column that is too short has no more values.
+    Values missing at the end of a short column become NaN.
     """
     firsts: list[int] = []
     counts: list[int] = []
     lists: list[list[bytes]] = [[] for _ in CHANNELS]
-    for parts in several:
+    for parts in serialized:
         columns = _raw_columns(_joined(parts))
         count = _count(_joined(columns.time_ns))
         firsts.append(columns.first_sequence)
         counts.append(count)
         for packed, channel in zip(lists, _channels(columns), strict=True):
-            one = _joined(channel)
-            packed.append(one if len(one) == 4 * count else _as_long(one, count))
-    # A packed list of floats is the little-endian numbers themselves.
-    text = b"".join([one for packed in lists for one in packed])
+            values = _joined(channel)
+            packed.append(values if len(values) == 4 * count else _as_long(values, count))
+    # A packed list of floats is encoded as the little-endian numbers themselves.
+    text = b"".join([values for packed in lists for values in packed])
     table = np.frombuffer(text, "<f4").astype(np.float64).reshape(4, -1)
     digital = table[3]
-    if np.count_nonzero(digital):  # NaN, or a sender with its own idea of true
+    if np.count_nonzero(digital):  # NaN, or a sender that encodes true as another number than 1
         table[3] = np.where(np.isnan(digital), np.nan, digital != 0)
     return Blocks(firsts, counts, table.T)
 
@@ -103,23 +103,23 @@ def columns_blocks(several: Sequence[Sequence[bytes]]) -> Blocks:
 def _raw_columns(text: bytes) -> Any:
     columns = _RawColumns.FromString(text)
     if len(UnknownFieldSet(columns)):
-        # Not packed: a sender may write a list number by number, and every reader has to understand that.
+        # Not packed: a sender may write a list number by number, and every reader has to accept that.
         columns = _RawColumns.FromString(ReadingColumns.FromString(text).SerializeToString())
     return columns
 
 
 def _count(times: bytes) -> int:
-    """How many times there are, which is all that matters of them: the last byte of each has no high bit."""
-    found = np.frombuffer(times, np.int8)
-    if len(found) and found[-1] < 0:
-        raise DecodeError("time_ns: the last one is cut off")
-    return int(np.count_nonzero(found >= 0))
+    """The number of packed times. Their values are not needed; the last byte of each has no high bit."""
+    octets = np.frombuffer(times, np.int8)
+    if len(octets) and octets[-1] < 0:
+        raise DecodeError("time_ns: the last value is truncated")
+    return int(np.count_nonzero(octets >= 0))
 
 
 def _as_long(packed: bytes, count: int) -> bytes:
-    """`count` packed floats, NaN where there are fewer."""
+    """Pad or cut `packed` to `count` floats; missing values become NaN."""
     if len(packed) % 4:
-        raise DecodeError(f"a list of {counted(len(packed), 'byte')} is no whole number of floats")
+        raise DecodeError(f"a list of {counted(len(packed), 'byte')} is not a whole number of floats")
     return packed[: 4 * count] + _NAN * (count - len(packed) // 4)
 
 
@@ -127,22 +127,25 @@ def _joined(parts: Sequence[bytes]) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def readings_block(readings: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Sequences (n,) and rows (n, 4) of readings, each a serialized `Reading`; NaN: not said. DecodeError: not one."""
-    readings = list(readings)  # each access makes an object anew
+def decode_readings(readings: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Decode serialized `Reading` messages into sequence numbers (n,) and rows (n, 4).
+
+    Missing values are NaN. DecodeError if a message is malformed.
+    """
+    readings = list(readings)  # each access creates a new object
     lengths = list(map(len, readings))
     sequences = np.empty(len(readings), np.int64)
     rows = np.full((len(readings), 4), np.nan)
     for length in sorted(set(lengths)):
-        chosen: NDArray[np.int64] | slice = slice(None)
-        same = readings
+        positions: NDArray[np.int64] | slice = slice(None)
+        alike = readings
         if lengths.count(length) < len(lengths):
-            chosen = np.flatnonzero(np.array(lengths) == length)
-            same = [readings[number] for number in chosen.tolist()]
-        if len(same) > 4 and (block := _decode_alike(b"".join(same), len(same), length)):
-            sequences[chosen], rows[chosen] = block
+            positions = np.flatnonzero(np.array(lengths) == length)
+            alike = [readings[number] for number in positions.tolist()]
+        if len(alike) > 4 and (block := _decode_alike(b"".join(alike), len(alike), length)):
+            sequences[positions], rows[positions] = block
         else:
-            sequences[chosen], rows[chosen] = zip(*map(_decode_one, same), strict=True)
+            sequences[positions], rows[positions] = zip(*map(_decode_one, alike), strict=True)
     return sequences, rows
 
 
@@ -152,18 +155,18 @@ def _decode_one(text: bytes) -> tuple[int, list[float]]:
 
 
 def _decode_alike(text: bytes, count: int, length: int) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-    """Decode `count` readings of one length that have the same fields in the same places as the first; None: not."""
+    """Decode `count` readings of `length` bytes whose fields are all where the first has them; None if they are not."""
     fields = _layout(text[:length])
     if fields is None:
         return None
-    # Field numbers must be the same, and varints as long: their highest bits say how long they are.
+    # Field numbers must be equal, and varints equally long: the highest bit of each byte gives a varint's length.
     mask = bytearray(b"\xff" * length)
     for number, start, stop in fields:
         mask[start:stop] = (b"\x00" if number in _FLOATS else b"\x80") * (stop - start)
     flat = np.frombuffer(text, np.uint8)
-    other = flat ^ np.frombuffer(text[:length] * count, np.uint8)
-    other &= np.frombuffer(bytes(mask) * count, np.uint8)
-    if other.any():
+    difference = flat ^ np.frombuffer(text[:length] * count, np.uint8)
+    difference &= np.frombuffer(bytes(mask) * count, np.uint8)
+    if difference.any():
         return None
     matrix = flat.reshape(count, length)
     sequences = np.zeros(count, np.int64)
@@ -180,7 +183,7 @@ def _decode_alike(text: bytes, count: int, length: int) -> tuple[NDArray[np.int6
 
 
 def _layout(text: bytes) -> list[tuple[int, int, int]] | None:
-    """Field number, start and end of each value in a serialized `Reading`; None where it is not a usual one."""
+    """(field number, start, end) of each value in a serialized `Reading`; None if fields are unknown or repeated."""
     fields = []
     position = 0
     while position < len(text):
@@ -202,13 +205,13 @@ def _layout(text: bytes) -> list[tuple[int, int, int]] | None:
     return fields if len({number for number, _, _ in fields}) == len(fields) else None
 
 
-def count_fields(text: bytes, most: int) -> int:
-    """How many fields a message has, counted no further than `most` and one more; nothing is parsed.
+def count_fields(text: bytes, limit: int) -> int:
+    """Count the fields of a serialized message without parsing it; stop as soon as there are more than `limit`.
 
-    Where the message does not go on as it says, the count so far: whoever parses it will refuse it.
+    If the message is malformed, return the count so far: the parser will refuse the message anyway.
     """
-    found, start, size = 0, 0, len(text)
-    while start < size and found <= most:
+    count, start, size = 0, 0, len(text)
+    while start < size and count <= limit:
         tag, start = _varint(text, start)
         match tag & 7:
             case 0:
@@ -221,9 +224,9 @@ def count_fields(text: bytes, most: int) -> int:
             case 5:
                 start += 4
             case _:
-                return found
-        found += 1
-    return found
+                return count
+        count += 1
+    return count
 
 
 def _varint(text: bytes, start: int) -> tuple[int, int]:

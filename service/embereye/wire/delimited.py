@@ -1,4 +1,4 @@
-"""Messages with their length in front as a varint, as protobuf's libraries write and read delimited messages."""
+"""Length-delimited protobuf messages: each has its length in front, as a varint."""
 
 from collections import defaultdict
 from typing import TypeAlias
@@ -6,59 +6,60 @@ from typing import TypeAlias
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_PREFIX = 5  # bytes of a varint below 2^35
-LONG = 64 * 1024  # bytes of a message from which on copying it costs more than another call of the system
-LOOK = 4 * 1024  # bytes that are read of what may be another long message
-LENGTH_DELIMITED = 2  # protobuf's wire type of what has its length in front
+LONG = 64 * 1024  # bytes; copying a longer message costs more than another system call
+LOOK = 4 * 1024  # bytes to read after a long message, when another long one may follow
+LENGTH_DELIMITED = 2  # protobuf's wire type of fields that begin with their length
 
 
 class DelimitedError(ValueError):
-    """What arrived is no such message, or one that is too long."""
+    """The bytes are not a delimited message, or the message is too long."""
 
 
 class _Memory(bytearray):
-    lent = False
+    lent = False  # somebody uses it
 
 
 class Buffers:
-    """Memory that is used again: what the system gives anew it clears page by page, which takes longer than to fill it.
+    """A pool of reusable buffers for one thread.
 
-    At most `most` bytes are kept for who takes some next. Used by one thread.
+    The system clears fresh memory page by page, which takes longer than filling it. The pool retains at most `most`
+    bytes of free buffers.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._free: defaultdict[int, list[_Memory]] = defaultdict(list)
-        self.kept = 0  # bytes
+        self.free_bytes = 0  # bytes of free buffers
 
-    def take(self, size: int) -> memoryview:
-        """So many bytes, whose content is anything."""
+    def borrow(self, size: int) -> memoryview:
+        """Lend a buffer of `size` bytes with arbitrary content."""
         if size < LONG:
             return memoryview(bytearray(size))
         rounded = -(-size // LONG) * LONG
         if free := self._free[rounded]:
             buffer = free.pop()
-            self.kept -= rounded
+            self.free_bytes -= rounded
         else:
             buffer = _Memory(rounded)
         buffer.lent = True
         return memoryview(buffer)[:size]
 
     def put_back(self, data: Buffer) -> None:
-        """Nobody looks any more at what was taken, of which `data` is a part. Nothing is done for any other bytes."""
+        """Return the buffer that `data` is a part of; its borrower no longer reads it. Ignore memory from elsewhere."""
         buffer = data.obj if isinstance(data, memoryview) else None
-        if not isinstance(buffer, _Memory) or not buffer.lent:  # put back twice it would be given to two
+        if not isinstance(buffer, _Memory) or not buffer.lent:  # returned twice, it would be lent to two borrowers
             return
         buffer.lent = False
-        if self.kept + len(buffer) > self._most:  # perhaps of sizes that nobody takes any more
+        if self.free_bytes + len(buffer) > self._most:  # perhaps in sizes that are not borrowed any more
             self._free.clear()
-            self.kept = 0
+            self.free_bytes = 0
         if len(buffer) <= self._most:
             self._free[len(buffer)].append(buffer)
-            self.kept += len(buffer)
+            self.free_bytes += len(buffer)
 
 
 class DelimitedReader:
-    """Bytes in, whole messages out; what is unfinished stays. At most `limit` bytes of one message are kept."""
+    """Splits a stream into whole messages and buffers an incomplete one, of at most `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -66,18 +67,18 @@ class DelimitedReader:
 
     @property
     def pending(self) -> int:
-        """Bytes of a message that is not whole yet."""
+        """Bytes of an incomplete message."""
         return len(self._rest)
 
     def take_rest(self) -> bytes:
-        """What is pending, for another reader to go on with."""
+        """Hand over the incomplete message's bytes, for another reader to continue with."""
         rest = bytes(self._rest)
         self._rest.clear()
         return rest
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The messages that are whole with `data`. DelimitedError: nothing that follows can be read."""
-        # Lockstep: nearly always exactly one short message is there, and it is whole.
+        """Return the messages that `data` completes. DelimitedError: the rest of the stream cannot be read."""
+        # Lockstep: `data` is nearly always exactly one short, whole message.
         if not self._rest and len(data) > 1:
             if data[0] == len(data) - 1 < 0x80:
                 return [data[1:]]
@@ -92,42 +93,45 @@ class DelimitedReader:
         if self._rest:
             self._rest += data
             source = self._rest
-        found, start, end = [], 0, len(source)
+        messages, start, end = [], 0, len(source)
         while start < end:
             size, begin = _length(source, start, end, self.limit)
             if begin < 0 or begin + size > end:
                 break
-            found.append(bytes(source[begin : begin + size]))
+            messages.append(bytes(source[begin : begin + size]))
             start = begin + size
         if source is self._rest:
             del self._rest[:start]
         elif start < end:
             self._rest += memoryview(data)[start:]
-        return found
+        return messages
 
 
 class DelimitedBuffers:
-    """The same for long messages, received into where they stay: bytes go into `space`, and `filled` is told."""
+    """Splits a stream that has long messages, which are received into the buffers that they stay in.
+
+    The caller writes bytes into `space` and passes their number to `advance`.
+    """
 
     def __init__(self, limit: int, buffers: Buffers) -> None:
         self.limit = limit
         self._buffers = buffers
-        self._common = memoryview(bytearray(LONG))  # begins with the beginning of a message
-        self._held = 0  # bytes in it
-        self._message: memoryview | None = None  # the one of which a part is here and its length known
-        self._arrived = 0  # bytes of it
-        self._look = LONG  # bytes to read of what is not known: few after a long message, since they are copied
+        self._common = memoryview(bytearray(LONG))  # starts at the start of a message
+        self._common_size = 0  # bytes in `_common`
+        self._message: memoryview | None = None  # an incomplete message of known length
+        self._arrived = 0  # bytes of `_message`
+        self._read_size = LONG  # bytes to read into `_common`; few after a long message, since they are copied
 
     def space(self) -> memoryview:
-        """Where what is received next is to be put; never empty."""
+        """The memory to receive into next; never empty."""
         if self._message is not None:
             return self._message[self._arrived :]
-        return self._common[self._held : self._held + self._look]
+        return self._common[self._common_size : self._common_size + self._read_size]
 
-    def filled(self, count: int) -> list[bytes | memoryview]:
-        """The messages that are whole with these `count` bytes. DelimitedError: nothing that follows can be read.
+    def advance(self, count: int) -> list[bytes | memoryview]:
+        """Return the messages that the next `count` bytes of `space` complete. DelimitedError: the rest cannot be read.
 
-        A memoryview is of `buffers`, for its reader to put back.
+        A memoryview comes from `buffers`; its reader puts it back.
         """
         if (message := self._message) is not None:
             self._arrived += count
@@ -135,32 +139,32 @@ class DelimitedBuffers:
                 return []
             self._message = None
             return [message]
-        return self._split(self._held + count)
+        return self._split(self._common_size + count)
 
     def _split(self, end: int) -> list[bytes | memoryview]:
         source, start = self._common, 0
-        found = list[bytes | memoryview]()
+        messages = list[bytes | memoryview]()
         while start < end:
             size, begin = _length(source, start, end, self.limit)
             if begin < 0:
                 break
             if begin + size > end:
-                self._message = self._buffers.take(size)
+                self._message = self._buffers.borrow(size)
                 self._arrived = end - begin
                 self._message[: self._arrived] = source[begin:end]
-                self._look = LOOK if size >= LONG else LONG
+                self._read_size = LOOK if size >= LONG else LONG
                 start = end
                 break
-            found.append(bytes(source[begin : begin + size]))
-            self._look = LONG
+            messages.append(bytes(source[begin : begin + size]))
+            self._read_size = LONG
             start = begin + size
-        self._held = end - start
-        source[: self._held] = bytes(source[start:end])
-        return found
+        self._common_size = end - start
+        source[: self._common_size] = bytes(source[start:end])
+        return messages
 
 
 def _length(source: Buffer, start: int, end: int, limit: int) -> tuple[int, int]:
-    """(length, where the message begins) of the one whose prefix is at `start`; (0, -1) where that is not whole."""
+    """(length, start) of the message whose prefix is at `start`; (0, -1) if the prefix is incomplete."""
     size = shift = 0
     for place in range(start, min(start + MAX_PREFIX, end)):
         byte = source[place]
@@ -171,7 +175,7 @@ def _length(source: Buffer, start: int, end: int, limit: int) -> tuple[int, int]
             return size, place + 1
         shift += 7
     if end - start >= MAX_PREFIX:
-        raise DelimitedError("what arrived is no message with its length in front")
+        raise DelimitedError("these bytes do not start with the length of a message")
     return 0, -1
 
 
@@ -180,7 +184,7 @@ def _too_long(size: int, limit: int) -> str:
 
 
 def delimited(message: bytes) -> bytes:
-    """`message` with its length in front."""
+    """Put the length of `message` in front of it."""
     size = len(message)
     if size < 0x80:
         return bytes((size,)) + message
@@ -190,10 +194,10 @@ def delimited(message: bytes) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """`value`, which is not negative, in groups of seven bits, the lowest first."""
-    found = bytearray()
+    """Encode `value`, which is not negative, in groups of seven bits, the lowest first."""
+    octets = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        octets.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    octets.append(value)
+    return bytes(octets)

@@ -1,17 +1,17 @@
-"""A protobuf message's long field, read without a copy: the library makes two, one to parse and one to hand out."""
+"""Read a long field of a protobuf message without a copy; the library makes two, in parsing and on access."""
 
 from google.protobuf.message import DecodeError
 
 from embereye.wire.delimited import LENGTH_DELIMITED, Buffer
 
-VARINT, FIXED_64, FIXED_32 = 0, 1, 5  # protobuf's other wire types; groups are not read
+VARINT, FIXED_64, FIXED_32 = 0, 1, 5  # protobuf's other wire types; groups are not supported
 MAX_VARINT = 10  # bytes
 
 
 def split_field(message: Buffer, number: int) -> tuple[bytes, memoryview]:
-    """(`message` without its bytes field `number`, which is not repeated; the content of that field, empty if absent).
+    """Split `message` into its bytes without bytes field `number`, and that field's content (empty if absent).
 
-    DecodeError where it is no message.
+    The field must not be repeated. DecodeError if the message is malformed.
     """
     view = memoryview(message)
     rest, content = list[memoryview](), view[:0]
@@ -26,7 +26,7 @@ def split_field(message: Buffer, number: int) -> tuple[bytes, memoryview]:
         elif kind in (FIXED_64, FIXED_32):
             size = 8 if kind == FIXED_64 else 4
         else:
-            raise DecodeError(f"wire type {kind} is not read here")
+            raise DecodeError(f"wire type {kind} is not supported")
         end = at + size
         if end > len(view):
             raise DecodeError("the message ends within a field")
@@ -39,10 +39,10 @@ def split_field(message: Buffer, number: int) -> tuple[bytes, memoryview]:
 
 
 def _varint(view: memoryview, start: int) -> tuple[int, int]:
-    """(value, where it ends)."""
+    """(value, offset behind it)."""
     value = 0
     for place, byte in enumerate(view[start : start + MAX_VARINT]):
         value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return value, start + place + 1
-    raise DecodeError("the message ends within a number, or has one that is too long")
+    raise DecodeError("the message ends within a number, or a number is too long")

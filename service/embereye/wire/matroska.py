@@ -1,6 +1,6 @@
-"""Motion JPEG in Matroska (RFC 9559): written frame by frame with the frames' own times, readable wherever it ends.
+"""Write Motion JPEG in Matroska (RFC 9559) frame by frame with the frames' own times, and read it back.
 
-Every frame is a cluster of its own, so that a file that breaks off holds everything up to its last whole frame.
+Every frame is a separate cluster, so a file that breaks off is readable up to its last whole frame.
 """
 
 import struct
@@ -12,20 +12,20 @@ from embereye.units import MILLISECOND
 EBML, SEGMENT, SEEK_HEAD, VOID = 0x1A45DFA3, 0x18538067, 0x114D9B74, 0xEC
 INFO, TRACKS, CLUSTER, CUES = 0x1549A966, 0x1654AE6B, 0x1F43B675, 0x1C53BB6B
 TIMESTAMP, SIMPLE_BLOCK, DATE = 0xE7, 0xA3, 0x4461
-EPOCH_2001 = 978_307_200_000_000_000  # Matroska's dates count from there, in nanoseconds of the Unix epoch
+EPOCH_2001 = 978_307_200_000_000_000  # the start of Matroska's dates, in nanoseconds since the Unix epoch
 UNKNOWN_SIZE = b"\x01" + 7 * b"\xff"
 BLOCK_HEAD = b"\x81\x00\x00\x80"  # track 1, at the time of its cluster, a key frame
-CUES_EVERY_MS = 1_000  # a seek is as near as this
+CUES_EVERY_MS = 1_000  # the precision of a seek
 MAX_ELEMENT = 64 * 1024 * 1024  # bytes; a frame has at most 8 MB
 
 
 class MatroskaError(ValueError):
-    """Bytes that are no file of ours."""
+    """The bytes are not a file that `Muxer` wrote."""
 
 
 @dataclass(frozen=True)
 class Patch:
-    """Bytes to be put in place of what stands at `offset`."""
+    """Bytes that replace those at `offset`."""
 
     offset: int
     data: bytes
@@ -41,12 +41,12 @@ class Still:
 
 @dataclass
 class Muxer:
-    """Bytes of one file in the order in which they are written: `begin`, each `frame`, `finish`."""
+    """Makes the bytes of one file: `begin`, then every `frame`, then `finish`."""
 
     width: int  # pixels
     height: int  # pixels
     title: str
-    began_ns: int  # of the first frame, nanoseconds since the Unix epoch
+    began_ns: int  # time of the first frame, nanoseconds since the Unix epoch
     _written: int = field(default=0, init=False)
     _segment: int = field(default=0, init=False)  # offset of the segment's first byte of content
     _seek: int = field(default=0, init=False)
@@ -55,7 +55,7 @@ class Muxer:
     _cues: list[tuple[int, int]] = field(default_factory=list, init=False)  # time, offset in the segment
 
     def begin(self) -> bytes:
-        """All that stands before the first frame."""
+        """The bytes before the first frame."""
         head = _element(
             EBML,
             _number(0x4286, 1) + _number(0x42F7, 1) + _number(0x42F2, 4) + _number(0x42F3, 8)
@@ -77,7 +77,7 @@ class Muxer:
         return head
 
     def frame(self, jpeg: bytes, time_ns: int) -> bytes:
-        """The next frame; b"" where it is not later than the one before: players want time to go forward."""
+        """The next frame; b"" if it is not later than the one before: players need increasing times."""
         at = (time_ns - self.began_ns) // MILLISECOND
         if at <= self._latest_ms:
             return b""
@@ -89,7 +89,7 @@ class Muxer:
         return data
 
     def finish(self) -> tuple[bytes, list[Patch]]:
-        """What stands behind the last frame, and what is known only now of what stands before the first."""
+        """The bytes behind the last frame, and patches of the head for values that are known only now."""
         points = b"".join(
             _element(0xBB, _number(0xB3, at) + _element(0xB7, _number(0xF7, 1) + _number(0xF1, offset)))
             for at, offset in self._cues
@@ -104,12 +104,12 @@ class Muxer:
 
 
 def frames(data: bytes | memoryview) -> Iterator[Still]:
-    """The whole frames in a file that `Muxer` wrote, wherever it breaks off; MatroskaError where it wrote none."""
+    """The whole frames in a file that `Muxer` wrote, even if it breaks off. MatroskaError if it is another file."""
     view, offset, began_ns = memoryview(data), 0, 0
     if bytes(view[:4]) != _id(EBML):
-        raise MatroskaError("does not begin as a Matroska file does")
-    while (found := _read(view, offset)) is not None:
-        name, start, end = found
+        raise MatroskaError("not a Matroska file")
+    while (element := _read(view, offset)) is not None:
+        name, start, end = element
         if name == SEGMENT:
             offset = start
             continue
@@ -125,15 +125,15 @@ def frames(data: bytes | memoryview) -> Iterator[Still]:
 
 
 def _find(view: memoryview, wanted: int, offset: int, end: int) -> memoryview | None:
-    while offset < end and (found := _read(view, offset)) is not None:
-        name, start, offset = found
+    while offset < end and (element := _read(view, offset)) is not None:
+        name, start, offset = element
         if name == wanted and offset <= end:
             return view[start:offset]
     return None
 
 
 def _read(view: memoryview, offset: int) -> tuple[int, int, int] | None:
-    """(id, start, end) of the content of the element at `offset`; None where its head is not whole, or is none."""
+    """(id, start, end) of the content of the element at `offset`; None if its head is incomplete or malformed."""
     head = bytes(view[offset : offset + 12])
     if not head or not head[0]:
         return None

@@ -1,6 +1,6 @@
-"""Fragmented MP4 (ISO/IEC 14496-12 and -15) of one H.264 or H.265 stream, as it was coded: browsers play it.
+"""Write one H.264 or H.265 stream as fragmented MP4 (ISO/IEC 14496-12 and -15) without recoding, for browsers.
 
-It can be written as pictures come, and what was written before a crash is a whole file but for its last moment.
+Pictures are written as they come. After a crash the file is complete up to its last fragment.
 """
 
 from collections.abc import Sequence
@@ -10,18 +10,21 @@ from embereye.wire.video.bits import without_emulation_prevention
 from embereye.wire.video.nal import nal_units
 
 TIMESCALE = 90_000  # ticks in a second
-FRAGMENT_SAMPLES = 16  # pictures of a fragment at most; the next one begins at a key frame or behind so many
+FRAGMENT_SAMPLES = 16  # pictures in a fragment at most; the next one starts at a key frame, or after this many
 LONGEST_TICKS = 10 * TIMESCALE  # between two pictures
-_KEY, _OTHER = 0x0200_0000, 0x0101_0000  # flags of a sample: it depends on no other; it does, and is no entry
+_KEY, _OTHER = (
+    0x0200_0000,
+    0x0101_0000,
+)  # flags of a sample: it depends on no other; it does, and decoding cannot start there
 _MATRIX = b"".join(value.to_bytes(4) for value in (0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x4000_0000))
-_TYPES = {"H264": (0, 0x1F), "H265": (1, 0x3F)}  # where in the first byte of a NAL unit its type is
+_TYPES = {"H264": (0, 0x1F), "H265": (1, 0x3F)}  # position of a NAL unit's type in its first byte: shift, mask
 _SLICES = {"H264": range(1, 6), "H265": range(32)}
 _SETS: dict[str, Sequence[int]] = {"H264": (7, 8), "H265": (32, 33, 34)}  # types of parameter sets
 _MAIN_10 = 2  # H.265 profile
 
 
 class Mp4Error(ValueError):
-    """Such pictures cannot be put into a file."""
+    """The pictures cannot be put into an MP4 file."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Mp4Muxer:
         self._encoding = encoding
         self.width, self.height = width, height
         self._first_ns: int | None = None
-        self._decoded = -1  # ticks of the latest sample that is written
+        self._decoded = -1  # ticks of the latest sample written
         self._waiting: list[_Sample] = []
         self._latest = -1  # ticks at which the last of all samples so far is shown
         self._fragments = 0
@@ -46,7 +49,7 @@ class Mp4Muxer:
     def begin(self, first: bytes) -> bytes:
         """The head of the file. `first` is its first access unit (annex B) with its parameter sets.
 
-        Mp4Error where they are missing.
+        Mp4Error if they are missing.
         """
         entry = self._entry(list(nal_units(first)))
         stsd = _full("stsd", 0, 0, (1).to_bytes(4), entry)
@@ -65,11 +68,11 @@ class Mp4Muxer:
         return _box("ftyp", brands) + _box("moov", mvhd, trak, mvex)
 
     def _entry(self, nals: Sequence[bytes]) -> bytes:
-        """The sample entry: what a decoder has to know."""
+        """The sample entry, which configures the decoder."""
         kinds = _SETS[self._encoding]
         sets = [[nal for nal in nals if self._type(nal) == kind] for kind in kinds]
-        if not all(sets) or max(len(of) for of in sets) > 31:
-            raise Mp4Error(f"its first picture comes without the parameter sets of types {kinds}")
+        if not all(sets) or max(map(len, sets)) > 31:
+            raise Mp4Error(f"its first picture has no parameter sets of types {kinds}")
         config = _box("avcC", _avc(*sets)) if self._encoding == "H264" else _box("hvcC", _hevc(kinds, sets))
         name = "avc1" if self._encoding == "H264" else "hvc1"
         size = self.width.to_bytes(2) + self.height.to_bytes(2)
@@ -83,17 +86,17 @@ class Mp4Muxer:
         return nal[0] >> shift & mask
 
     def has_slice(self, data: bytes) -> bool:
-        """Whether any of its picture is in an access unit (annex B): FFmpeg and browsers end at a sample without."""
+        """True if an access unit (annex B) has a part of its picture. FFmpeg and browsers stop at a sample without."""
         return any(self._type(nal) in _SLICES[self._encoding] for nal in nal_units(data))
 
     def sample(self, data: bytes, time_ns: int, *, key: bool) -> bytes:
-        """Add an access unit (annex B), shown at `time_ns`; what can be written now, maybe nothing."""
+        """Add an access unit (annex B) to be shown at `time_ns`; return the bytes to write now, which may be empty."""
         if self._first_ns is None:
             self._first_ns = time_ns
         shown = (time_ns - self._first_ns) * TIMESCALE // 1_000_000_000
         shown = max(0, min(shown, self._latest + LONGEST_TICKS) if self._latest >= 0 else shown)
         written = b""
-        # Behind the latest picture so far all come that are shown before it, so a fragment ends before a later one.
+        # Samples behind the latest picture so far may be shown before it, so a fragment ends before a later one.
         if self._waiting and shown > self._latest and (key or len(self._waiting) >= FRAGMENT_SAMPLES):
             written = self._fragment(shown)
         lengths = b"".join(len(nal).to_bytes(4) + nal for nal in nal_units(data))
@@ -102,57 +105,57 @@ class Mp4Muxer:
         return written
 
     def finish(self) -> bytes:
-        """The rest of the file."""
+        """Return the rest of the file."""
         return self._fragment(self._latest + TIMESCALE // 15) if self._waiting else b""
 
     def _fragment(self, following: int) -> bytes:
-        """The samples that wait; the next one is shown after `following` ticks at least.
+        """Write the waiting samples; the next one is shown after `following` ticks at the earliest.
 
-        They are decoded in the order in which they came, at the times at which pictures are shown in theirs.
+        Samples are decoded in order of arrival, at the sorted times at which they are shown.
         """
         samples, self._waiting = self._waiting, []
         self._fragments += 1
         decoded: list[int] = []
-        for shown in sorted(of.shown for of in samples):
+        for shown in sorted(sample.shown for sample in samples):
             self._decoded = max(self._decoded + 1, shown)
             decoded.append(self._decoded)
         ends = [*decoded[1:], max(self._decoded + 1, following)]
         rows = b"".join(
-            (end - begin).to_bytes(4) + len(of.data).to_bytes(4) + (_KEY if of.key else _OTHER).to_bytes(4)
-            + (of.shown - begin).to_bytes(4, signed=True)
-            for of, begin, end in zip(samples, decoded, ends, strict=True)
+            (end - begin).to_bytes(4) + len(sample.data).to_bytes(4) + (_KEY if sample.key else _OTHER).to_bytes(4)
+            + (sample.shown - begin).to_bytes(4, signed=True)
+            for sample, begin, end in zip(samples, decoded, ends, strict=True)
         )  # fmt: skip
         mfhd = _full("mfhd", 0, 0, self._fragments.to_bytes(4))
-        tfhd = _full("tfhd", 0, 0x020000, (1).to_bytes(4))  # offsets count from the fragment's beginning
+        tfhd = _full("tfhd", 0, 0x020000, (1).to_bytes(4))  # offsets count from the start of the fragment
         tfdt = _full("tfdt", 1, 0, decoded[0].to_bytes(8))
-        # 8 + the boxes before trun's data offset, which is that of mdat's content.
+        # trun's data offset is that of mdat's content: the boxes before it and 8.
         size = 8 + len(mfhd) + 8 + len(tfhd) + len(tfdt) + 20 + len(rows)
         trun = _full("trun", 1, 0xF01, len(samples).to_bytes(4), (size + 8).to_bytes(4), rows)
         moof = _box("moof", mfhd, _box("traf", tfhd, tfdt, trun))
         return moof + _box("mdat", *(sample.data for sample in samples))
 
 
-def whole_size(data: bytes) -> int:
-    """The bytes up to the end of the last whole fragment in a file that `Mp4Muxer` wrote, wherever it breaks off.
+def complete_size(data: bytes) -> int:
+    """The offset behind the last whole fragment in a file that `Mp4Muxer` wrote, even if it breaks off; 0 if none.
 
-    0 where there is none. Players end at a fragment that is not whole.
+    Players stop at an incomplete fragment.
     """
-    at = found = 0
+    at = complete = 0
     while (size := int.from_bytes(data[at : at + 4])) >= 8 and at + size <= len(data):
         if data[at + 4 : at + 8] == b"mdat":
-            found = at + size
+            complete = at + size
         at += size
-    return found
+    return complete
 
 
 def _avc(sequences: Sequence[bytes], pictures: Sequence[bytes]) -> bytes:
     """AVCDecoderConfigurationRecord (ISO/IEC 14496-15, 5.3.3)."""
     first = sequences[0]
-    found = [b"\1" + first[1:4] + b"\xff", bytes((0xE0 | len(sequences),))]
-    found += [len(nal).to_bytes(2) + nal for nal in sequences]
-    found.append(bytes((len(pictures),)))
-    found += [len(nal).to_bytes(2) + nal for nal in pictures]
-    return b"".join(found)
+    record = [b"\1" + first[1:4] + b"\xff", bytes((0xE0 | len(sequences),))]
+    record += [len(nal).to_bytes(2) + nal for nal in sequences]
+    record.append(bytes((len(pictures),)))
+    record += [len(nal).to_bytes(2) + nal for nal in pictures]
+    return b"".join(record)
 
 
 def _hevc(kinds: Sequence[int], sets: Sequence[Sequence[bytes]]) -> bytes:
@@ -162,11 +165,11 @@ def _hevc(kinds: Sequence[int], sets: Sequence[Sequence[bytes]]) -> bytes:
     profile = sequence[3:15]  # the general part of profile_tier_level
     depth = 2 if profile[0] & 0x1F == _MAIN_10 else 0  # bits beyond 8
     head = b"\1" + profile + b"\xf0\0\xfc\xfd" + bytes((0xF8 | depth, 0xF8 | depth)) + b"\0\0"
-    found = [head, bytes((layers << 3 | nested << 2 | 3, len(kinds)))]
+    record = [head, bytes((layers << 3 | nested << 2 | 3, len(kinds)))]
     for kind, nals in zip(kinds, sets, strict=True):
-        found.append(bytes((0x80 | kind,)) + len(nals).to_bytes(2))
-        found += [len(nal).to_bytes(2) + nal for nal in nals]
-    return b"".join(found)
+        record.append(bytes((0x80 | kind,)) + len(nals).to_bytes(2))
+        record += [len(nal).to_bytes(2) + nal for nal in nals]
+    return b"".join(record)
 
 
 def _box(name: str, *content: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""16-bit radiometric pictures: TIFF (revision 6.0, baseline grey, uncompressed), and raw words, which become TIFF."""
+"""Read 16-bit radiometric pictures: TIFF (revision 6.0, baseline grey, uncompressed), and raw words, made TIFF."""
 
 import struct
 from dataclasses import dataclass
@@ -30,18 +30,18 @@ class _Layout:
 
 
 def is_radiometric(data: bytes) -> bool:
-    """Whether `data` begins as a TIFF does."""
+    """True if `data` starts like a TIFF."""
     return data[:4] in {LITTLE, BIG}
 
 
 def read_header(data: bytes) -> JpegHeader:
-    """The size of a 16-bit grey TIFF; JpegError where it is none, or not whole."""
+    """The size of a 16-bit grey TIFF. JpegError if it is another file, or incomplete."""
     layout = _layout(data)
-    return JpegHeader(layout.width, layout.height, 1, several=False, complete=True)
+    return JpegHeader(layout.width, layout.height, 1, is_multi_scan=False, complete=True)
 
 
 def read_words(data: bytes) -> Words:
-    """The words of a TIFF that `read_header` took, (height, width)."""
+    """The words of a TIFF that `read_header` accepts, (height, width)."""
     layout = _layout(data)
     content = b"".join(data[offset : offset + size] for offset, size in layout.strips)
     words = np.frombuffer(content, f"{layout.order}u2", layout.width * layout.height)
@@ -49,7 +49,7 @@ def read_words(data: bytes) -> Words:
 
 
 def wrap(width: int, height: int, words: bytes) -> bytes:
-    """Little-endian words, row by row, as TIFF; whether there are enough of them is for `read_header` to say."""
+    """Wrap little-endian words, row by row, as TIFF; `read_header` checks their number."""
     entries = [
         (_WIDTH, _LONG, width), (_HEIGHT, _LONG, height), (_BITS, _SHORT, 16), (_COMPRESSION, _SHORT, 1),
         (_PHOTOMETRIC, _SHORT, 1), (_OFFSETS, _LONG, 0), (_SAMPLES, _SHORT, 1), (_ROWS, _LONG, height),
@@ -71,8 +71,10 @@ def _layout(data: bytes) -> _Layout:
     except struct.error as error:
         raise JpegError("truncated", f"ends after {counted(len(data), 'byte')}, inside its directory") from error
     for tag, (expected, name) in _EXPECTED.items():
-        if (found := tags.get(tag, _DEFAULTS.get(tag, [0]))) != [expected]:
-            raise JpegError("unsupported TIFF", f"{name} {found}, not {expected}: 16-bit grey, uncompressed, is needed")
+        if (actual := tags.get(tag, _DEFAULTS.get(tag, [0]))) != [expected]:
+            raise JpegError(
+                "unsupported TIFF", f"{name} {actual}, not {expected}: 16-bit grey, uncompressed, is needed"
+            )
     width, height = ((tags.get(tag) or [0])[0] for tag in (_WIDTH, _HEIGHT))
     if not 0 < width <= MAX_SIDE or not 0 < height <= MAX_SIDE or width * height > MAX_PIXELS:
         raise JpegError("too large", f"{width}x{height} pixels, 1 to {MAX_SIDE} a side and {MAX_PIXELS} in all")
@@ -81,13 +83,13 @@ def _layout(data: bytes) -> _Layout:
     missing = 2 * width * height - sum(max(0, min(size, len(data) - offset)) for offset, size in strips)
     if missing > 0 or len(strips) != len(offsets):
         raise JpegError("truncated", f"{width}x{height} words of 16 bits need {missing} more bytes")
-    if missing < 0:  # thousands of strips may name the same bytes, which are few
+    if missing < 0:  # thousands of strips may refer to the same few bytes
         raise JpegError("too large", f"{counted(-missing, 'byte')} more than {width}x{height} words of 16 bits")
     return _Layout(width, height, order, strips)
 
 
 def _tags(data: bytes, order: str) -> dict[int, list[int]]:
-    """The whole numbers in the first directory, by tag."""
+    """The whole-number fields of the first directory, by tag."""
     (start,) = struct.unpack_from(f"{order}I", data, 4)
     (count,) = struct.unpack_from(f"{order}H", data, start)
     tags = {}

@@ -23,7 +23,7 @@ async def test_a_camera_that_sends_rtp_is_covered_and_its_unusable_pictures_are_
         packetizer, number = Packetizer(9), 0
         while status_of(running.shard, "c1").ledger.analysed < 3:
             number += 1
-            for place, packet in enumerate(packetizer.packets_of(read_scan(noisy_jpeg(number)), 6000 * number)):
+            for place, packet in enumerate(packetizer.packetize(read_scan(noisy_jpeg(number)), 6000 * number)):
                 if number != 2 or place != 3:
                     sender.sendto(packet, ("127.0.0.1", port))
             await asyncio.sleep(0.02)

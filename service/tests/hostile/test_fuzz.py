@@ -146,7 +146,7 @@ def _video(encoding: str) -> Callable[[bytes, list[int]], None]:
 def _parameter_sets(codec: Codec) -> Callable[[bytes, list[int]], None]:
     def read(data: bytes, _: list[int]) -> None:
         for nal in (data, *nal_units(data)):
-            codec.intra(nal)
+            codec.is_intra(nal)
             found = codec.inspect(nal)
             assert found.size[0] >= 0
 

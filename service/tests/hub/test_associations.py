@@ -157,7 +157,7 @@ def read_reason(connection: socket.socket, kind: Any = Associated) -> str:
     ("data", "sentence"),
     [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 200, ""),
-        (b"\xff" * 64, "no message with its length in front"),
+        (b"\xff" * 64, "do not start with the length of a message"),
         (delimited(b"\xff" * 40), "not the message that was expected"),
         (delimited(b"x" * 9000), "a message of 9000 bytes is too long: at most 8192"),
         (delimited(Associate(version=7, token=TOKEN, call=CALL).SerializeToString()), "version 7 is not spoken here"),

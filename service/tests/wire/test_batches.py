@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embereye.v1.ingest_pb2 import DeviceBatch, IngestRequest, Reading, ReadingColumns
-from embereye.wire.batches import CHANNELS, Request, columns_blocks, readings_block
+from embereye.wire.batches import CHANNELS, Request, decode_columns, decode_readings
 
 COUNTS = st.one_of(st.none(), st.integers(0, 4095).map(float))
 
@@ -30,7 +30,7 @@ def readings(draw: st.DrawFn) -> Reading:
 @given(st.lists(readings(), min_size=1, max_size=40), st.integers(1, 8))
 def test_readings_in_bulk_are_the_same_as_one_by_one(several: list[Reading], times: int) -> None:
     several = several * times
-    sequences, rows = readings_block([reading.SerializeToString() for reading in several])
+    sequences, rows = decode_readings([reading.SerializeToString() for reading in several])
     assert sequences.tolist() == [reading.sequence for reading in several]
     expected = [
         [float(getattr(reading, name)) if name in fields else math.nan for name in CHANNELS]
@@ -48,13 +48,13 @@ def test_bytes_that_are_no_reading_are_refused_not_invented(several: list[bytes]
         expected = [Reading.FromString(text) for text in several]
     except DecodeError:
         return
-    sequences, _ = readings_block(several)
+    sequences, _ = decode_readings(several)
     assert sequences.tolist() == [reading.sequence for reading in expected]
 
 
 def test_columns_become_rows_and_a_short_column_has_no_more_values() -> None:
     columns = ReadingColumns(first_sequence=7, time_ns=[0] * 3, smoke_adc=[1, 2], flame_detected=[0, math.nan, 5])
-    firsts, counts, rows = columns_blocks([[columns.SerializeToString()], [], [columns.SerializeToString()]])
+    firsts, counts, rows = decode_columns([[columns.SerializeToString()], [], [columns.SerializeToString()]])
     assert (firsts, counts) == ([7, 0, 7], [3, 0, 3])
     nan = math.nan
     np.testing.assert_array_equal(rows, [[1, nan, nan, 0], [2, nan, nan, nan], [nan, nan, nan, 1]] * 2)
@@ -71,7 +71,7 @@ def test_columns_are_the_same_however_a_sender_writes_them(
 ) -> None:
     columns = ReadingColumns(first_sequence=3, time_ns=times, smoke_adc=smoke, flame_detected=digital)
     whole = columns.SerializeToString()
-    (first,), (count,), rows = columns_blocks([[whole]])
+    (first,), (count,), rows = decode_columns([[whole]])
     assert (first, count, rows.shape) == (3, len(times), (len(times), 4))
     known = (smoke + [math.nan] * len(times))[: len(times)]
     np.testing.assert_array_equal(rows[:, 0], known)
@@ -82,7 +82,7 @@ def test_columns_are_the_same_however_a_sender_writes_them(
     rest = ReadingColumns(first_sequence=3, flame_detected=digital).SerializeToString()
     turned = data.draw(st.booleans())
     for parts in ([b"".join(loose) + rest], [rest, b"".join(loose)]):
-        again, _, same = columns_blocks([parts[::-1] if turned else parts])
+        again, _, same = decode_columns([parts[::-1] if turned else parts])
         assert again == [3]
         np.testing.assert_array_equal(same, rows)
 
@@ -95,12 +95,12 @@ def test_columns_that_are_cut_off_are_refused() -> None:
     text = ReadingColumns(time_ns=[10**18], smoke_adc=[1.0]).SerializeToString()
     for end in range(1, len(text)):
         with contextlib.suppress(DecodeError):
-            columns_blocks([[text[:end]]])
+            decode_columns([[text[:end]]])
             assert ReadingColumns.FromString(text[:end])
     with pytest.raises(DecodeError, match="3 bytes"):
-        columns_blocks([[b"\x12\x01\x00\x1a\x03\x00\x00\x00"]])
+        decode_columns([[b"\x12\x01\x00\x1a\x03\x00\x00\x00"]])
     with pytest.raises(DecodeError, match="time_ns"):
-        columns_blocks([[b"\x12\x01\x80"]])
+        decode_columns([[b"\x12\x01\x80"]])
 
 
 def test_a_request_on_the_wire_is_the_one_that_was_sent() -> None:
@@ -109,4 +109,4 @@ def test_a_request_on_the_wire_is_the_one_that_was_sent() -> None:
     assert (raw.devices[0].device, raw.devices[0].epoch) == ("a", 3)
     assert [Reading.FromString(one).smoke_adc for one in raw.devices[0].readings] == [2]
     with pytest.raises(DecodeError):
-        readings_block([b"\x08"])
+        decode_readings([b"\x08"])

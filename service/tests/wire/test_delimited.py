@@ -41,7 +41,7 @@ def _received(reader: DelimitedBuffers, data: bytes) -> list[bytes | memoryview]
         space = reader.space()
         count = min(len(space), len(data))
         space[:count], data = data[:count], data[count:]
-        found += reader.filled(count)
+        found += reader.advance(count)
     return found
 
 
@@ -57,40 +57,40 @@ def test_received_into_buffers_they_are_the_same(lengths: list[int], cuts: list[
             found.append(bytes(message))
             buffers.put_back(message)
     assert found == messages
-    assert buffers.kept <= 3 * LONG
+    assert buffers.free_bytes <= 3 * LONG
 
 
 def test_a_buffer_is_used_again_once_it_is_put_back_and_never_by_two() -> None:
     buffers = Buffers(4 * LONG)
-    first = buffers.take(LONG + 1)
-    assert buffers.take(LONG + 1).obj is not first.obj
+    first = buffers.borrow(LONG + 1)
+    assert buffers.borrow(LONG + 1).obj is not first.obj
     buffers.put_back(first[5:])
     buffers.put_back(first)
-    again = buffers.take(LONG + 2)
+    again = buffers.borrow(LONG + 2)
     assert again.obj is first.obj
-    assert buffers.take(LONG + 2).obj is not first.obj
+    assert buffers.borrow(LONG + 2).obj is not first.obj
     buffers.put_back(memoryview(bytearray(2 * LONG)))
     buffers.put_back(b"x" * 2 * LONG)
-    assert buffers.kept == 0
+    assert buffers.free_bytes == 0
 
 
 def test_no_more_is_kept_than_was_asked_for_and_what_is_wanted_now_goes_before_what_was() -> None:
     buffers = Buffers(4 * LONG)
-    small, large = [buffers.take(LONG) for _ in range(6)], buffers.take(3 * LONG)
+    small, large = [buffers.borrow(LONG) for _ in range(6)], buffers.borrow(3 * LONG)
     for one in small:
         buffers.put_back(one)
-    assert buffers.kept <= 4 * LONG
+    assert buffers.free_bytes <= 4 * LONG
     buffers.put_back(large)
-    assert buffers.take(3 * LONG).obj is large.obj
-    huge = buffers.take(5 * LONG)
+    assert buffers.borrow(3 * LONG).obj is large.obj
+    huge = buffers.borrow(5 * LONG)
     buffers.put_back(huge)
-    assert buffers.take(5 * LONG).obj is not huge.obj
+    assert buffers.borrow(5 * LONG).obj is not huge.obj
 
 
 def test_received_into_buffers_what_is_too_long_or_no_length_is_refused() -> None:
     with pytest.raises(DelimitedError, match="a message of 200 bytes is too long: at most 128"):
         _received(DelimitedBuffers(128, Buffers(0)), delimited(bytes(200)))
-    with pytest.raises(DelimitedError, match="no message with its length in front"):
+    with pytest.raises(DelimitedError, match="do not start with the length of a message"):
         _received(DelimitedBuffers(128, Buffers(0)), b"\xff" * 5)
 
 
@@ -113,5 +113,5 @@ def test_one_that_is_whole_in_one_read_is_held_to_the_same_limit() -> None:
 def test_what_is_no_length_is_refused() -> None:
     reader = DelimitedReader(128)
     assert reader.receive(b"\xff\xff") == []
-    with pytest.raises(DelimitedError, match="no message with its length in front"):
+    with pytest.raises(DelimitedError, match="do not start with the length of a message"):
         reader.receive(b"\xff\xff\xff")

@@ -16,7 +16,7 @@ from embereye.shard.clips.spool import SPOOL_BYTES, KeptSpool, check_room, read_
 from embereye.units import counted
 from embereye.v1.clips_pb2 import Clip
 from embereye.wire.matroska import MatroskaError, Muxer, Patch, frames
-from embereye.wire.mp4 import Mp4Muxer, whole_size
+from embereye.wire.mp4 import Mp4Muxer, complete_size
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class ClipSpool(KeptSpool):
     def _complete(self, part: Path) -> None:
         """Complete the clip that a crash left in `part`."""
         about = read_clip(part.with_suffix(".json"))
-        if about is not None and about.media == Clip.MEDIA_VIDEO and (size := whole_size(part.read_bytes())):
+        if about is not None and about.media == Clip.MEDIA_VIDEO and (size := complete_size(part.read_bytes())):
             # Its fragments stand by themselves. When the last one ended nobody noted; it lasted no longer than it was
             # written.
             about.note, about.until_ns = CUT, max(about.from_ns, part.stat().st_mtime_ns)

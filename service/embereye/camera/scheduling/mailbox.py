@@ -143,9 +143,9 @@ class Mailbox:
         self._times[self._number] = time_ns
         if len(self._times) > REMEMBERED_UNITS:
             del self._times[next(iter(self._times))]
-        if unit.spoils:
+        if unit.damages_following:
             self._group = None
-        if unit.damaged and not unit.refreshes:
+        if unit.damaged and not unit.refreshing:
             return self._reject_damaged(unit, received_ns)
         reason, coded = self._skipped(unit, boosted=boosted), CodedUnit(unit.data, self._number, unit.key)
         if refused or reason == WAITS_FOR_KEY or (reason and unit.reference):
@@ -166,7 +166,7 @@ class Mailbox:
         if not boosted and (reason := rate.admit_frame(received_ns)) and not group.full:
             self.count_shed(None, reason)
             return ""
-        header = JpegHeader(*unit.size, 3, several=False, complete=True)
+        header = JpegHeader(*unit.size, 3, is_multi_scan=False, complete=True)
         unreferenced_unit = None if unit.reference else coded
         self._put(
             Frame(b"", header, time_ns, received_ns, hurried=rate.limited, encoding=unit.encoding, group=group,

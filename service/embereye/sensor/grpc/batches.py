@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from embereye.sensor.device.sensor import SensorDevice
 from embereye.sensor.tick import TickBatcher
-from embereye.wire.batches import Blocks, columns_blocks, readings_block
+from embereye.wire.batches import Blocks, decode_columns, decode_readings
 from embereye.wire.device.messages import PIXEL_WORDS, RAM_WORDS
 
 MOST = 1 << 62  # of a sequence
@@ -42,7 +42,7 @@ def _analyse_bulk(device: SensorDevice, bulk: list[Sequence[bytes]], batcher: Ti
     if not bulk:
         return
     try:
-        blocks = columns_blocks(bulk)
+        blocks = decode_columns(bulk)
     except DecodeError:
         if len(bulk) == 1:
             device.arrivals.refuse("bad batch")
@@ -57,7 +57,7 @@ def _analyse_batch(device: SensorDevice, batch: Any, batcher: TickBatcher, now_n
     arrivals = device.arrivals
     others = len(batch.readings) + len(batch.frames)
     try:
-        columns = columns_blocks([batch.columns]) if batch.columns else NO_COLUMNS
+        columns = decode_columns([batch.columns]) if batch.columns else NO_COLUMNS
     except DecodeError:
         arrivals.refuse("bad batch", others + 1)
         return
@@ -130,7 +130,7 @@ def _analyse_mixed(device: SensorDevice, batch: Any, columns: Blocks, batcher: T
 
 def _rows(readings: Sequence[bytes], columns: Blocks) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """All readings in order of their sequences."""
-    sequences, rows = readings_block(readings)
+    sequences, rows = decode_readings(readings)
     if len(columns.rows):
         (first,), (count,) = columns.firsts, columns.counts
         more = np.arange(first, first + count, dtype=np.int64)

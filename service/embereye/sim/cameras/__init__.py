@@ -1,1 +1,1 @@
-"""How simulated cameras send what they see, a protocol each."""
+"""Simulated cameras, one module per protocol that they send by."""

@@ -9,12 +9,12 @@ from aiohttp import web
 from embereye.process.http.server import bound_port, serve_http
 from embereye.sim.scenes.films import Cameras
 
-SEND_SECONDS = 5.0  # for one frame to a slow client
+SEND_SECONDS = 5.0  # for one frame to a slow client, before it is disconnected
 BOUNDARY = "frame"
 
 
 def mjpeg_app(cameras: Cameras) -> web.Application:
-    """Serves /ID.mjpg for every camera, and a list of them at /."""
+    """Create an application that serves /ID.mjpg for every camera, and a list of them at /."""
 
     async def index(_: web.Request) -> web.Response:
         rows = "".join(f'<li><a href="/{spec.id}.mjpg">{spec.id}</a> {spec.zone}</li>' for spec in cameras.specs)
@@ -23,7 +23,7 @@ def mjpeg_app(cameras: Cameras) -> web.Application:
     async def stream(request: web.Request) -> web.StreamResponse:
         camera = request.match_info["camera"]
         if camera not in cameras.films:
-            raise web.HTTPNotFound(text=f"there is no camera {camera}\n")
+            raise web.HTTPNotFound(text=f"no camera {camera}\n")
         response = web.StreamResponse(headers={"Cache-Control": "no-store"})
         response.content_type = "multipart/x-mixed-replace"
         response.headers["Content-Type"] = f"multipart/x-mixed-replace; boundary={BOUNDARY}"
@@ -44,7 +44,7 @@ def mjpeg_app(cameras: Cameras) -> web.Application:
 async def serve_mjpeg(
     cameras: Cameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
-    """Serve `cameras` on `host`:`port` (0: any) until `stop`; `ready` is told the port once it answers."""
+    """Serve `cameras` on `host`:`port` (0: any) until `stop`; call `ready` with the port once it listens."""
     runner = await serve_http(mjpeg_app(cameras), host, port)
     try:
         if ready:

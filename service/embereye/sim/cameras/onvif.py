@@ -1,7 +1,7 @@
-"""Simulated cameras that list their profiles over ONVIF and are found by WS-Discovery.
+"""Simulate cameras that list their profiles over ONVIF and answer WS-Discovery.
 
-A small part of the specification, written after its WSDL, for tests and for trying things out: Device, Media and Media2
-with WS-UsernameToken; nothing in it configures anything.
+A small part of the specification, written from its WSDL, for tests and demonstrations: Device, Media and Media2 with
+WS-UsernameToken. No request configures anything.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from embereye.wire.onvif.xml import Element, XmlError, parse
 
 logger = logging.getLogger(__name__)
 
-SKEW = timedelta(seconds=10)  # between the camera's clock and that of a token
+SKEW = timedelta(seconds=10)  # largest difference between a token's time and the camera's clock
 MAX_REQUEST = 64 * 1024  # bytes
 _DEVICE = "http://www.onvif.org/ver10/device/wsdl"
 _NAMES = (
     'xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:tt="http://www.onvif.org/ver10/schema" '
     f'xmlns:tds="{_DEVICE}" xmlns:trt="{MEDIA}" xmlns:tr2="{MEDIA2}" xmlns:ter="http://www.onvif.org/ver10/error"'
 )
-_OPEN = {"GetSystemDateAndTime", "GetCapabilities", "GetServices"}  # to all, as the specification has it
+_OPEN = {"GetSystemDateAndTime", "GetCapabilities", "GetServices"}  # allowed without a token
 
 
 class RefusalError(Exception):
-    """A request that a camera refuses, with the fault's subcode."""
+    """A request that a camera refuses; `subcode` goes into the fault."""
 
     def __init__(self, subcode: str, reason: str) -> None:
         super().__init__(reason)
@@ -45,10 +45,10 @@ class RefusalError(Exception):
 
 
 class OnvifCameras:
-    """Answers for `cameras`: of each its profiles, and the RTSP address of every one of them, by token.
+    """Answers for `cameras`: camera name → its profiles, each with its RTSP address.
 
-    With a `user` all but a few requests need a token; `media2` says whether Media2 is served; the cameras' clock is
-    `ahead` of ours, and they name `host` as theirs where it is not empty.
+    With a `user`, all requests but a few need a token. `media2`: Media2 is served. The cameras' clock is `ahead` of
+    ours. They name `host`, if it is not empty, as their address.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class OnvifCameras:
         media2: bool = True, ahead: timedelta = timedelta(), host: str = "",
     ) -> None:  # fmt: skip
         self.cameras = cameras
-        self.asked: list[str] = []  # the names of requests that were answered, and of the service
+        self.requests: list[str] = []  # names of the answered requests, with the service
         self.port = 0
         self._user, self._password = user, password
         self._media2 = media2
@@ -64,7 +64,7 @@ class OnvifCameras:
         self._host = host
 
     def application(self) -> web.Application:
-        """What answers at /CAMERA, the address of each camera's device service."""
+        """Create an application that serves each camera's device service at /CAMERA."""
         app = web.Application(client_max_size=MAX_REQUEST)
         app.router.add_post("/{camera}", self._serve)
         app.router.add_post("/{camera}/{service:media2?}", self._serve)
@@ -76,14 +76,14 @@ class OnvifCameras:
             envelope = parse(await request.read())
             body = envelope.first("Body")
             if body is None or not body.children or camera not in self.cameras:
-                raise RefusalError("WellFormed", "no request for a camera here")
-            asked = body.children[0]
-            if self._user and asked.name not in _OPEN:
-                self._check(envelope)
+                raise RefusalError("WellFormed", "not a request to a camera")
+            request_body = body.children[0]
+            if self._user and request_body.name not in _OPEN:
+                self._authenticate(envelope)
             service = request.match_info.get("service", "")
-            self.asked.append(f"{service}:{asked.name}" if service else asked.name)
+            self.requests.append(f"{service}:{request_body.name}" if service else request_body.name)
             origin = f"http://{self._host or request.host}/{camera}"
-            answer = self._answer(asked, service == "media2", origin, self.cameras[camera])
+            answer = self._answer(request_body, service == "media2", origin, self.cameras[camera])
         except (RefusalError, XmlError) as refused:
             subcode = refused.subcode if isinstance(refused, RefusalError) else "WellFormed"
             code = (
@@ -93,7 +93,7 @@ class OnvifCameras:
             return _enveloped(f"<s:Fault>{code}{reason}</s:Fault>", 400)
         return _enveloped(answer, 200)
 
-    def _check(self, envelope: Element) -> None:
+    def _authenticate(self, envelope: Element) -> None:
         token = envelope.first("Header", "UsernameToken")
         if token is None:
             raise RefusalError("NotAuthorized", "Sender not Authorized")
@@ -108,8 +108,8 @@ class OnvifCameras:
         if token.value("Username") != self._user or digest != expected or not fresh:
             raise RefusalError("NotAuthorized", "Sender not Authorized")
 
-    def _answer(self, asked: Element, media2: bool, origin: str, profiles: Sequence[tuple[Profile, str]]) -> str:
-        name = asked.name
+    def _answer(self, request_body: Element, media2: bool, origin: str, profiles: Sequence[tuple[Profile, str]]) -> str:
+        name = request_body.name
         prefix = "tr2" if media2 else "trt"
         match name:
             case "GetSystemDateAndTime":
@@ -126,11 +126,12 @@ class OnvifCameras:
                 inner = "".join(f"<tds:{key}>{escape(value)}</tds:{key}>" for key, value in values.items())
                 return f"<tds:{name}Response>{inner}</tds:{name}Response>"
             case "GetProfiles":
-                # Media knows of no H.265.
-                shown = [_profile(of, media2) for of, _ in profiles if media2 or of.encoding != "H265"]
+                # Media does not support H.265.
+                shown = [_profile(profile, media2) for profile, _ in profiles if media2 or profile.encoding != "H265"]
                 return f"<{prefix}:{name}Response>{''.join(shown)}</{prefix}:{name}Response>"
             case "GetStreamUri":
-                uri = escape(next((uri for of, uri in profiles if of.token == asked.value("ProfileToken")), ""))
+                wanted = request_body.value("ProfileToken")
+                uri = escape(next((uri for profile, uri in profiles if profile.token == wanted), ""))
                 if not uri:
                     raise RefusalError("NoProfile", "no such profile")
                 inner = f"<tr2:Uri>{uri}</tr2:Uri>" if media2 else f"<trt:MediaUri>{_media_uri(uri)}</trt:MediaUri>"
@@ -144,7 +145,7 @@ def _enveloped(body: str, status: int) -> web.Response:
 
 
 def _media_uri(uri: str) -> str:
-    """What Media says of an address: that it is to be asked for anew at every use."""
+    """Mark a stream's address as valid for one use: clients must request it again."""
     rest = "<tt:InvalidAfterConnect>false</tt:InvalidAfterConnect><tt:InvalidAfterReboot>false</tt:InvalidAfterReboot>"
     return f"<tt:Uri>{uri}</tt:Uri>{rest}<tt:Timeout>PT0S</tt:Timeout>"
 
@@ -168,34 +169,36 @@ def _services(origin: str, media2: bool) -> str:
     return f"<tds:GetServicesResponse>{inner}</tds:GetServicesResponse>"
 
 
-def _profile(of: Profile, media2: bool) -> str:
-    size = f"<tt:Resolution><tt:Width>{of.width}</tt:Width><tt:Height>{of.height}</tt:Height></tt:Resolution>"
-    bounds = f'<tt:Bounds x="0" y="0" width="{of.width}" height="{of.height}"/>'
+def _profile(profile: Profile, media2: bool) -> str:
+    size = f"<tt:Resolution><tt:Width>{profile.width}</tt:Width><tt:Height>{profile.height}</tt:Height></tt:Resolution>"
+    bounds = f'<tt:Bounds x="0" y="0" width="{profile.width}" height="{profile.height}"/>'
     source = (
-        f"<tt:Name>source</tt:Name><tt:UseCount>1</tt:UseCount><tt:SourceToken>{of.source}</tt:SourceToken>{bounds}"
+        "<tt:Name>source</tt:Name><tt:UseCount>1</tt:UseCount>"
+        f"<tt:SourceToken>{profile.source}</tt:SourceToken>{bounds}"
     )
-    token, name = escape(of.token), f"<tt:Name>{escape(of.name)}</tt:Name>"
+    token, name = escape(profile.token), f"<tt:Name>{escape(profile.name)}</tt:Name>"
     address = "<tt:Address><tt:Type>IPv4</tt:Type><tt:IPv4Address>0.0.0.0</tt:IPv4Address></tt:Address>"
     multicast = f"{address}<tt:Port>0</tt:Port><tt:TTL>1</tt:TTL><tt:AutoStart>false</tt:AutoStart>"
-    first = f"<tt:UseCount>1</tt:UseCount><tt:Encoding>{of.encoding}</tt:Encoding>{size}"
+    first = f"<tt:UseCount>1</tt:UseCount><tt:Encoding>{profile.encoding}</tt:Encoding>{size}"
     if media2:
-        rate = f"<tt:FrameRateLimit>{of.rate:g}</tt:FrameRateLimit><tt:BitrateLimit>{of.bit_rate}</tt:BitrateLimit>"
+        limit = f"<tt:BitrateLimit>{profile.bit_rate}</tt:BitrateLimit>"
+        rate = f"<tt:FrameRateLimit>{profile.rate:g}</tt:FrameRateLimit>{limit}"
         encoder = f"{name}{first}<tt:RateControl>{rate}</tt:RateControl><tt:Quality>5</tt:Quality>"
         inner = (
-            f'<tr2:VideoSource token="{of.source}">{source}</tr2:VideoSource>'
+            f'<tr2:VideoSource token="{profile.source}">{source}</tr2:VideoSource>'
             f'<tr2:VideoEncoder token="encoder-{token}">{encoder}</tr2:VideoEncoder>'
         )
-        name = f"<tr2:Name>{escape(of.name)}</tr2:Name>"
+        name = f"<tr2:Name>{escape(profile.name)}</tr2:Name>"
         configured = f"<tr2:Configurations>{inner}</tr2:Configurations>"
         return f'<tr2:Profiles token="{token}" fixed="true">{name}{configured}</tr2:Profiles>'
     rate = (
-        f"<tt:FrameRateLimit>{of.rate:.0f}</tt:FrameRateLimit><tt:EncodingInterval>1</tt:EncodingInterval>"
-        f"<tt:BitrateLimit>{of.bit_rate}</tt:BitrateLimit>"
+        f"<tt:FrameRateLimit>{profile.rate:.0f}</tt:FrameRateLimit><tt:EncodingInterval>1</tt:EncodingInterval>"
+        f"<tt:BitrateLimit>{profile.bit_rate}</tt:BitrateLimit>"
     )
     multicast = f"<tt:Multicast>{multicast}</tt:Multicast>"
     encoder = f"{name}{first}<tt:Quality>5</tt:Quality><tt:RateControl>{rate}</tt:RateControl>{multicast}"
     inner = (
-        f'<tt:VideoSourceConfiguration token="{of.source}">{source}</tt:VideoSourceConfiguration>'
+        f'<tt:VideoSourceConfiguration token="{profile.source}">{source}</tt:VideoSourceConfiguration>'
         f'<tt:VideoEncoderConfiguration token="encoder-{token}">{encoder}<tt:SessionTimeout>PT60S</tt:SessionTimeout>'
         "</tt:VideoEncoderConfiguration>"
     )
@@ -203,17 +206,20 @@ def _profile(of: Profile, media2: bool) -> str:
 
 
 async def serve_onvif(
-    served: OnvifCameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None
+    cameras: OnvifCameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None
 ) -> None:
-    """Serve `served` at http://`host`:`port`/CAMERA until `stop`, and answer probes; `ready` is told the port."""
-    runner = await serve_http(served.application(), host, port)
+    """Serve `cameras` at http://`host`:`port`/CAMERA until `stop`, and answer probes.
+
+    Call `ready` with the port once it listens.
+    """
+    runner = await serve_http(cameras.application(), host, port)
     try:
-        served.port = bound_port(runner)
+        cameras.port = bound_port(runner)
         with _group(host) as receiver:
             loop = asyncio.get_running_loop()
-            loop.add_reader(receiver, _answer_probe, receiver, served, host)
+            loop.add_reader(receiver, _answer_probe, receiver, cameras, host)
             if ready:
-                ready(served.port)
+                ready(cameras.port)
             try:
                 await stop.wait()
             finally:
@@ -223,7 +229,7 @@ async def serve_onvif(
 
 
 def _group(host: str) -> socket.socket:
-    """A socket that gets the probes of the network in which `host` is."""
+    """Open a socket that receives the probes of `host`'s network."""
     receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -237,17 +243,17 @@ def _group(host: str) -> socket.socket:
     return receiver
 
 
-def _answer_probe(receiver: socket.socket, served: OnvifCameras, host: str) -> None:
+def _answer_probe(receiver: socket.socket, cameras: OnvifCameras, host: str) -> None:
     try:
         data, sender = receiver.recvfrom(MAX_REQUEST)
-        asked = parse(data)
+        request = parse(data)
     except (OSError, XmlError):
         return
-    if asked.first("Body", "Probe") is None:
+    if request.first("Body", "Probe") is None:
         return
-    related = asked.value("MessageID")
-    for camera in served.cameras:
-        receiver.sendto(probe_matches(camera, f"http://{host}:{served.port}/{camera}", related), sender)
+    related = request.value("MessageID")
+    for camera in cameras.cameras:
+        receiver.sendto(probe_matches(camera, f"http://{host}:{cameras.port}/{camera}", related), sender)
 
 
 def probe_matches(camera: str, address: str, related: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Simulated cameras that push their frames over gRPC, and go where a shard sends them."""
+"""Simulate cameras that push frames over gRPC and follow a shard's redirections."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 async def push_cameras(
     cameras: Cameras, target: str, stop: asyncio.Event, token: str = "", tls: ClientTls | None = None
 ) -> None:
-    """Push every camera's frames to `target` (host:port), and wherever a shard sends them, until `stop`."""
+    """Push every camera's frames to `target` (host:port), and follow redirections, until `stop`."""
     async with Tasks() as tasks:
         for spec in cameras.specs:
             tasks.start(_push(cameras, spec.id, target, token, tls), name=f"push-{spec.id}")
@@ -35,7 +35,7 @@ async def _push(cameras: Cameras, camera: str, home: str, token: str, tls: Clien
         link = dial(target, tls, server_name=split_address(home)[0])
         try:
             drained = await _push_once(cameras, camera, link, backoff, token)
-            reason = f"sent to {drained or 'the fleet'}"
+            reason = f"redirected to {drained or 'the fleet'}"
             target = drained or home
         except grpc.aio.AioRpcError as error:
             reason, target = f"{error.code().name}: {error.details()}", home
@@ -48,12 +48,12 @@ async def _push(cameras: Cameras, camera: str, home: str, token: str, tls: Clien
 
 
 async def _push_once(cameras: Cameras, camera: str, link: grpc.aio.Channel, backoff: Backoff, token: str) -> str:
-    """Push until the shard drains; returns the address that it names. AioRpcError where the stream breaks."""
+    """Push until the shard drains; return the address that it names. AioRpcError if the stream breaks."""
     call = FramesStub(link).Push(metadata=bearer(token))
 
     async def send() -> None:
         sequence, raw = 0, cameras.films[camera].raw
-        # The responses say why the stream has ended.
+        # The responses state why the stream ended.
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             async for frame in cameras.frames(camera):
                 sequence += 1

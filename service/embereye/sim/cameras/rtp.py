@@ -1,6 +1,6 @@
-"""Simulated cameras that send RTP/JPEG to ports (RFC 2435).
+"""Simulate cameras that send RTP/JPEG to ports (RFC 2435).
 
-The packets of a picture leave many a call (UDP_SEGMENT): to send each by itself takes five times as long.
+Each system call sends many packets of a picture (UDP_SEGMENT): sending them one by one takes five times as long.
 """
 
 import asyncio
@@ -23,25 +23,25 @@ from embereye.wire.rtp.packetize import Packetizer, read_scan
 REPORT_SECONDS = 5.0  # between two sender reports
 NTP_EPOCH = 2_208_988_800  # seconds from 1900 to 1970
 VIDEO_PAYLOAD = 96  # RTP payload type of H.264 and H.265
-UDP_SEGMENT = 103  # linux/udp.h: one buffer is sent as packets of one size
+UDP_SEGMENT = 103  # linux/udp.h: the kernel cuts one buffer into packets of this size
 SEGMENT = struct.Struct("=H")
-SEGMENTS = 40  # packets a call: UDP takes 64 KB at most
+SEGMENTS = 40  # packets in a call; UDP accepts 64 KB at most
 SEND_BUFFER = 1024 * 1024  # bytes; a few pictures
-_Found = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]  # by getaddrinfo
-PORT_STEP = 2  # the odd ports are for reports
+_Resolved = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]  # from getaddrinfo
+PORT_STEP = 2  # odd ports are for reports
 
 
 async def send_rtp(cameras: Cameras, host: str, port: int, stop: asyncio.Event) -> None:
-    """Send every camera to `host`: the first to `port`, the next one to the even port after it, and so on.
+    """Send cameras to `host` until `stop`: the first to `port`, the next to the even port after it, and so on.
 
-    Until `stop`; UserError where `host` cannot be sent to.
+    UserError if `host` is unreachable.
     """
     ports = range(port, port + PORT_STEP * len(cameras.specs), PORT_STEP)
     with contextlib.ExitStack() as stack:
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
+            resolved = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_DGRAM)
             pairs = [
-                [stack.enter_context(_connected(found[0], number)) for number in (even, even + 1)] for even in ports
+                [stack.enter_context(_connected(resolved[0], number)) for number in (even, even + 1)] for even in ports
             ]
         except OSError as error:
             raise UserError(f"cannot send to {host}: {error.strerror}") from error
@@ -51,23 +51,23 @@ async def send_rtp(cameras: Cameras, host: str, port: int, stop: asyncio.Event) 
             await first_of(stop.wait(), tasks.failed.wait())
 
 
-def _connected(found: _Found, port: int) -> socket.socket:
-    family, kind, protocol, _, address = found
-    own = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
+def _connected(resolved: _Resolved, port: int) -> socket.socket:
+    family, kind, protocol, _, address = resolved
+    sender = socket.socket(family, kind | socket.SOCK_NONBLOCK, protocol)
     try:
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        own.connect((address[0], port, *address[2:]))
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        sender.connect((address[0], port, *address[2:]))
     except OSError:
-        own.close()
+        sender.close()
         raise
-    return own
+    return sender
 
 
 async def _send_by(cameras: Cameras, camera: str, packets: socket.socket, reports: socket.socket) -> None:
     def send_picture(joined: memoryview, size: int) -> None:
         try:
             send_joined(packets, joined, size)
-        except OSError:  # nobody listens, or the buffer is full: packets are lost
+        except OSError:  # no receiver, or a full buffer: packets are lost
             cameras.unsent += 1
 
     def send_report(data: bytes) -> None:
@@ -77,23 +77,23 @@ async def _send_by(cameras: Cameras, camera: str, packets: socket.socket, report
     await stream_pictures(cameras, camera, send_picture, send_report)
 
 
-def send_joined(own: socket.socket, packets: memoryview, size: int) -> None:
-    """Send `packets` of `size` bytes, the last one maybe shorter, by the UDP socket `own`, which is connected.
+def send_joined(sender: socket.socket, packets: memoryview, size: int) -> None:
+    """Send `packets` of `size` bytes each (the last may be shorter) through the connected UDP socket `sender`.
 
-    OSError where not all went out.
+    OSError if not all packets were sent.
     """
     segment = (socket.IPPROTO_UDP, UDP_SEGMENT, SEGMENT.pack(size))
     for start in range(0, len(packets), SEGMENTS * size):
-        own.sendmsg([packets[start : start + SEGMENTS * size]], [segment])
+        sender.sendmsg([packets[start : start + SEGMENTS * size]], [segment])
 
 
 async def stream_pictures(
     cameras: Cameras, camera: str, send_picture: Callable[[memoryview, int], None],
     send_report: Callable[[bytes], None],
 ) -> None:  # fmt: skip
-    """Send the packets of each of a camera's pictures by `send_picture`, and its clock by `send_report`.
+    """Send a camera's pictures by `send_picture`, and reports of its clock by `send_report`, until cancelled.
 
-    Until cancelled. `send_picture` gets them joined, and the bytes of each.
+    `send_picture` receives a picture's packets, joined, and the bytes of each.
     """
     chance = random.SystemRandom()
     sender = Packetizer(chance.getrandbits(32), chance.getrandbits(16))
@@ -111,14 +111,14 @@ async def stream_video(
     films: CodedFilms, camera: str, encoding: str, send_packet: Callable[[bytes], None],
     send_report: Callable[[bytes], None], key_wanted: asyncio.Event,
 ) -> None:  # fmt: skip
-    """Send a camera's pictures as `encoding` by `send_packet`, and its clock by `send_report`, until cancelled."""
+    """Send a camera's pictures as `encoding` by `send_packet`, and clock reports by `send_report`, until cancelled."""
     chance = random.SystemRandom()
     sender = Packetizer(chance.getrandbits(32), chance.getrandbits(16), payload_type=VIDEO_PAYLOAD)
     base, began, reported = chance.getrandbits(32), time.time(), 0.0
     async for picture in films.pictures(camera, encoding, key_wanted):
         now = time.time()
         timestamp = base + int((now - began) * VIDEO_HZ)
-        for data in sender.packed(picture.payloads, timestamp):
+        for data in sender.pack(picture.payloads, timestamp):
             send_packet(data)
         if now - reported >= REPORT_SECONDS:
             reported = now
@@ -126,7 +126,7 @@ async def stream_video(
 
 
 def check_carried(cameras: Cameras) -> None:
-    """UserError if RTP/JPEG cannot carry what a camera shows."""
+    """Raise a UserError if RTP/JPEG cannot carry a camera's frames."""
     for camera, film in cameras.films.items():
         try:
             read_scan(film.frame(0.0))

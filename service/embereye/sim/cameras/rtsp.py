@@ -1,4 +1,4 @@
-"""An RTSP server of simulated cameras, JPEG, H.264 or H.265 over RTP, by TCP and UDP (RFC 2326)."""
+"""Serve simulated cameras by RTSP: JPEG, H.264 or H.265 over RTP, by TCP and UDP (RFC 2326)."""
 
 import asyncio
 import contextlib
@@ -13,23 +13,23 @@ from embereye.process.tasks import Tasks, first_of
 from embereye.sim.cameras.rtp import VIDEO_PAYLOAD, stream_pictures, stream_video
 from embereye.sim.cameras.video import CodedFilms
 from embereye.sim.scenes.films import Cameras
-from embereye.wire.rtp.packet import asks_key_frame
+from embereye.wire.rtp.packet import is_key_frame_request
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, interleaved
 
 logger = logging.getLogger(__name__)
-SESSION_SECONDS = 60.0  # for which a client may stay silent
-UNSENT_BYTES = 1024 * 1024  # waiting for a slow client before it misses pictures
+SESSION_SECONDS = 60.0  # longest silence of a client
+UNSENT_BYTES = 1024 * 1024  # waiting for a slow client; beyond, it misses pictures
 
 
 async def serve_rtsp(
     cameras: Cameras, host: str, port: int, stop: asyncio.Event, ready: Callable[[int], None] | None = None,
     encoding: str = "JPEG", loss: float = 0.0,
 ) -> None:  # fmt: skip
-    """Serve rtsp://`host`:`port`/ID until `stop`, over TCP and UDP; `ready` is told the port.
+    """Serve rtsp://`host`:`port`/ID until `stop`, over TCP and UDP; call `ready` with the port once it listens.
 
-    A share `loss` of the packets sent over UDP is dropped. `encoding` is JPEG, H264 or H265; `?codec=h264` and so on in
-    the URL asks for another one.
+    A share `loss` of the packets sent over UDP is dropped. `encoding` is JPEG, H264 or H265; a client can request
+    another one by `?codec=h264` and so on in the URL.
     """
     films = CodedFilms(cameras)
     async with Tasks() as tasks:
@@ -70,26 +70,26 @@ class _Viewer:
         self._session = f"{random.SystemRandom().getrandbits(32):08x}"
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Answer until the client leaves or falls silent."""
+        """Answer until the client disconnects, or is silent for SESSION_SECONDS."""
         parser = RtspParser()
         try:
             while data := await _read(reader):
                 for item in parser.feed(data):
                     if isinstance(item, Interleaved):
-                        self._hear(item.data)
+                        self._receive_report(item.data)
                     elif item.status == 0:
                         self._answer(item)
                         if item.reason == "TEARDOWN":
                             return
         except (RtspError, OSError) as error:
-            logger.info("an RTSP client is gone: %s", error or "it fell silent")
+            logger.info("RTSP client disconnected: %s", error or "it was silent for too long")
         finally:
             await self._tasks.stop()
             self._sockets.close()
             self._writer.close()
 
-    def _hear(self, report: bytes | memoryview) -> None:
-        if asks_key_frame(report):
+    def _receive_report(self, report: bytes | memoryview) -> None:
+        if is_key_frame_request(report):
             self._key_wanted.set()
 
     def _pictures(self) -> Coroutine[None, None, None]:
@@ -114,8 +114,8 @@ class _Viewer:
         return f"{sdp}{mode}a=rtcp-fb:{number} nack pli\r\na=control:video\r\n"
 
     def _answer(self, item: Message) -> None:
-        if asked := re.search(r"[?&]codec=(jpeg|h264|h265)\b", item.url, re.IGNORECASE):
-            self._encoding = asked[1].upper()
+        if match := re.search(r"[?&]codec=(jpeg|h264|h265)\b", item.url, re.IGNORECASE):
+            self._encoding = match[1].upper()
         camera = item.url.partition("://")[2].partition("/")[2].partition("?")[0].partition("/")[0]
         if camera not in self._cameras.films and item.reason != "OPTIONS":
             self._reply(item, "404 Not Found")
@@ -137,9 +137,9 @@ class _Viewer:
             self._reply(item, "455 Method Not Valid in This State")
 
     def _set_up(self, item: Message, camera: str) -> None:
-        asked = item.header("transport")
-        channels = re.search(r"interleaved=(\d{1,3})-(\d{1,3})", asked)
-        ports = re.search(r"client_port=(\d{1,5})-(\d{1,5})", asked)
+        requested = item.header("transport")
+        channels = re.search(r"interleaved=(\d{1,3})-(\d{1,3})", requested)
+        ports = re.search(r"client_port=(\d{1,5})-(\d{1,5})", requested)
         if channels and max(map(int, channels.groups())) < 256:
             first, second = (int(channel) for channel in channels.groups())
             self._sinks = self._over_connection(first), self._over_connection(second)
@@ -163,10 +163,10 @@ class _Viewer:
         return send
 
     def _over_socket(self, port: int) -> tuple[Callable[[bytes], None], int]:
-        own, peer = (self._writer.get_extra_info(name)[0] for name in ("sockname", "peername"))
-        family = socket.AF_INET6 if ":" in own else socket.AF_INET
+        local, peer = (self._writer.get_extra_info(name)[0] for name in ("sockname", "peername"))
+        family = socket.AF_INET6 if ":" in local else socket.AF_INET
         sender = self._sockets.enter_context(socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK))
-        sender.bind((own, 0))
+        sender.bind((local, 0))
         sender.connect((peer, port))
         loop = asyncio.get_running_loop()
         loop.add_reader(sender, self._read, sender)
@@ -175,19 +175,19 @@ class _Viewer:
         def send(data: bytes) -> None:
             if self._loss and random.random() < self._loss:
                 return
-            with contextlib.suppress(OSError):  # full: packets are lost
+            with contextlib.suppress(OSError):  # buffer full: packets are lost
                 sender.send(data)
 
         return send, sender.getsockname()[1]
 
     def _read(self, reports: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            self._hear(reports.recv(2048))
+            self._receive_report(reports.recv(2048))
 
     def _reply(self, item: Message, status: str, *headers: str, body: str = "") -> None:
         lines = [
             f"RTSP/1.0 {status}", f"CSeq: {max(0, item.sequence)}", *headers,
             f"Session: {self._session};timeout={SESSION_SECONDS:.0f}", f"Content-Length: {len(body)}",
         ]  # fmt: skip
-        if not self._writer.is_closing():  # the client may have gone before its answer
+        if not self._writer.is_closing():  # the client may have disconnected
             self._writer.write(("\r\n".join(lines) + "\r\n\r\n" + body).encode())

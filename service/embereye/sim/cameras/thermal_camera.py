@@ -1,4 +1,4 @@
-"""A simulated radiometric camera: 16-bit centikelvin of a room in which fires break out as scripted."""
+"""Simulate a radiometric camera: 16-bit centikelvin of a room in which fires break out as scripted."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ import numpy.typing as npt
 from embereye.sim.scenes.fire import Fire
 
 WIDTH, HEIGHT = 160, 120  # pixels
-RATE = 9.0  # frames/s, as such cameras have where their export is not restricted
+RATE = 9.0  # frames/s; usual for such cameras without export restrictions
 NOISE_K = 0.05  # standard deviation of a pixel
-ROOM_C, GRADIENT_C = 20.0, 3.0  # at the left edge, more at the right one
+ROOM_C, GRADIENT_C = 20.0, 3.0  # room temperature at the left edge; increase towards the right
 FLAME_C = 450.0  # above the room, at full strength
 SPREAD = 7.0  # pixels; hot gases and optics
 SHUTTER_EVERY = 30.0  # seconds between shutter corrections, during which the picture freezes
@@ -21,7 +21,7 @@ ZERO_C = 273.15
 
 
 class ThermalRoom:
-    """Draws one room's temperatures; everything except the noise depends only on seed and time."""
+    """Draws the temperatures of one room; everything except the noise depends only on seed and time."""
 
     def __init__(self, seed: int, fires: Sequence[Fire]) -> None:
         self._random = np.random.default_rng(seed)
@@ -33,15 +33,15 @@ class ThermalRoom:
         rows, columns = np.mgrid[:HEIGHT, :WIDTH]
         x, y = self._place
         self._flame = np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * SPREAD**2))
-        self._held = self._words(0.0)
-        self._held_at = -1.0
+        self._shown = self._words(0.0)
+        self._shown_at = -1.0
 
     def frame(self, seconds: float) -> bytes:
         """Little-endian words, HEIGHT rows of WIDTH, `seconds` after the start."""
         shut = seconds % SHUTTER_EVERY < SHUTTER_SECONDS
-        if not shut or self._held_at < 0:
-            self._held, self._held_at = self._words(seconds), seconds
-        return self._held.tobytes()
+        if not shut or self._shown_at < 0:
+            self._shown, self._shown_at = self._words(seconds), seconds
+        return self._shown.tobytes()
 
     def _words(self, seconds: float) -> npt.NDArray[np.uint16]:
         strength = max((fire.intensity(seconds) for fire in self._fires), default=0.0)

@@ -1,4 +1,4 @@
-"""Simulated cameras' films as H.264 or H.265: each loop is encoded once and shared by all cameras."""
+"""Encode simulated cameras' films as H.264 or H.265; each loop is encoded once and shared by all cameras."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -17,7 +17,7 @@ from embereye.wire.rtp.nal_payload import H264Format, H265Format, NalFormat
 from embereye.wire.video.nal import nal_units
 
 GROUP_SECONDS = 1.0  # between two key frames
-BIT_RATE = 1.2  # bits for each pixel of a second at 15 frames/s, about what cameras use: 0.3 Mbit/s for 640x360
+BIT_RATE = 1.2  # bits per pixel and second at 15 frames/s, as in usual cameras: 0.3 Mbit/s for 640x360
 _ENCODERS = {"H264": "libx264", "H265": "libx265"}
 _OPTIONS = {
     "H264": {"preset": "veryfast", "tune": "zerolatency", "x264-params": "scenecut=0"},
@@ -35,13 +35,13 @@ class CodedPicture:
 
 
 def encode_loop(frames: Sequence[bytes], encoding: str, rate: float) -> list[CodedPicture]:
-    """`frames` (JPEG) as `encoding`, with a key frame every GROUP_SECONDS."""
+    """Encode JPEG `frames` as `encoding`, with a key frame every GROUP_SECONDS."""
     group = max(1, round(rate * GROUP_SECONDS))
     context: VideoCodecContext | None = None
     packets: list[tuple[bytes, bool]] = []
     for number, frame in enumerate(frames):
         picture = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_COLOR)
-        assert picture is not None, "it was drawn here"
+        assert picture is not None, "the simulation drew it"
         height, width = (side & ~1 for side in picture.shape[:2])
         context = context or _encoder(encoding, width, height, rate, group)
         even = np.ascontiguousarray(picture[:height, :width], np.uint8)
@@ -81,13 +81,13 @@ class CodedFilms:
         return self._loops[key]
 
     async def pictures(self, camera: str, encoding: str, key_wanted: asyncio.Event) -> AsyncGenerator[CodedPicture]:
-        """The pictures of `camera`, each when it is due, from a key frame on; another one where `key_wanted` is set.
+        """Yield the pictures of `camera` when due, starting at a key frame, and again once `key_wanted` is set.
 
-        Where its film jumps, the nearest key frame before that place is shown first; while that is still being coded,
-        the film stays where it is.
+        If the film jumps, the nearest key frame before that place is shown first. The film stays where it is until that
+        loop is encoded.
         """
         film = self.cameras.films[camera]
-        loop: list[CodedPicture] = []  # that is shown
+        loop: list[CodedPicture] = []  # shown now
         following = 0  # the number of its next picture
         async for seconds in self.cameras.moments(camera):
             frames, index = film.place(seconds)

@@ -1,1 +1,1 @@
-"""Devices as a load: a steady rate whatever the server does, and what it took, counted."""
+"""Simulated devices as a load: they send at a steady rate regardless of the server, and count the results."""

@@ -1,4 +1,4 @@
-"""What clients of a load test have in common: when they send, and how what goes wrong is counted."""
+"""Pace the clients of a load test, connect them, and count their errors."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ from embereye.v1.ingest_pb2 import IngestResponse
 
 Call = TypeVar("Call", bound="grpc.aio.StreamStreamCall[Any, Any]")
 CONNECT_SECONDS = 5.0
-HELD_SECONDS = 1.0  # after which a connection was a good one: those who are turned away dial ever less often
-STALLED_SECONDS = 10.0  # for one packet, after which the connection is given up
+STABLE_SECONDS = 1.0  # a connection that lasted this long resets the backoff of a client
+STALLED_SECONDS = 10.0  # for one packet, before the connection is dropped
 
 
 class StreamLoad(Protocol):
-    """What of a load says where to, and who sends."""
+    """The target and credentials of a load."""
 
     @property
     def target(self) -> str:
@@ -34,48 +34,48 @@ class StreamLoad(Protocol):
 
     @property
     def token(self) -> str:
-        """That every stream shows; '': none."""
+        """The token sent with every stream; '': none."""
         ...
 
     @property
     def tls(self) -> ClientTls | None:
-        """None: it is not encrypted."""
+        """The TLS settings; None: no encryption."""
         ...
 
 
 @dataclass
 class Pace:
-    """When packets are due. One that is sent late does not put off those after it: its lateness counts as latency."""
+    """A schedule of packets. A packet sent late does not delay the next ones: its lateness counts as latency."""
 
     rate: float  # packets/s
-    packets: int  # 0: without end
+    packets: int  # 0: unlimited
     began: float  # monotonic seconds
-    number: int = 0  # packets that were due so far
+    number: int = 0  # packets due so far
 
     async def next(self) -> float:
-        """Wait until the next packet is due; monotonic seconds of that moment."""
+        """Wait until the next packet is due; return that time in monotonic seconds."""
         due = self.began + self.number / self.rate
         self.number += 1
-        while (rest := due - time.monotonic()) > 0:  # timers are of whole milliseconds, and end early
+        while (rest := due - time.monotonic()) > 0:  # timers have whole milliseconds, and end early
             await asyncio.sleep(rest)
         return due
 
     def skip_to(self, now: float) -> int:
-        """Leave out all packets that are due before the latest one by `now`; how many."""
+        """Skip all packets due before the latest one at `now`; return their number."""
         latest = int((now - self.began) * self.rate) + 1
         skipped = max(0, (min(latest, self.packets) if self.packets else latest) - self.number)
         self.number += skipped
         return skipped
 
     @property
-    def over(self) -> bool:
-        """Whether all packets have been due."""
+    def is_over(self) -> bool:
+        """True if all packets were due."""
         return bool(self.packets) and self.number >= self.packets
 
 
 @contextlib.contextmanager
-def counted(figure: ClientFigures) -> Iterator[None]:
-    """Count what goes wrong on a connection as one error, by its reason."""
+def counting_errors(figure: ClientFigures) -> Iterator[None]:
+    """Count an error of a connection by its reason."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
@@ -86,30 +86,30 @@ def counted(figure: ClientFigures) -> Iterator[None]:
         figure.errors[str(error) or type(error).__name__] += 1
 
 
-async def keep_speaking(speak: Callable[[], Awaitable[None]], figure: ClientFigures, pace: Pace, seed: int) -> None:
-    """Speak until all packets have been due; dial again where the connection breaks, as devices do."""
+async def run_client(speak: Callable[[], Awaitable[None]], figure: ClientFigures, pace: Pace, seed: int) -> None:
+    """Call `speak` until all packets were due; reconnect if the connection breaks, as devices do."""
     backoff = Backoff(floor=0.1, cap=5.0, jitter=random.Random(f"{seed}/{figure.id}/again"))
     figure.began = pace.began
-    while not pace.over:
+    while not pace.is_over:
         began, before = time.monotonic(), figure.packets
-        with counted(figure):
+        with counting_errors(figure):
             await speak()
-        if figure.packets > before and time.monotonic() - began >= HELD_SECONDS:
+        if figure.packets > before and time.monotonic() - began >= STABLE_SECONDS:
             backoff.reset()
-        if not pace.over:
+        if not pace.is_over:
             await asyncio.sleep(backoff.next())
 
 
 @contextlib.asynccontextmanager
-async def conversing(
+async def open_stream(
     load: StreamLoad,
     figure: ClientFigures,
     open_call: Callable[[grpc.aio.Channel, Metadata], Call],
     receive: Callable[[Call], Coroutine[Any, Any, None]],
 ) -> AsyncIterator[tuple[Call, "asyncio.Task[None]"]]:
-    """A client's stream while the block lasts, and the task in which `receive` hears what the shard says of it.
+    """Open a client's stream for the block; yield it, and the task in which `receive` reads the shard's responses.
 
-    At the end of the block, where the shard has ended it, raises why.
+    If the shard has ended the stream by the end of the block, raise the reason.
     """
     link = dial(load.target, load.tls, (("grpc.use_local_subchannel_pool", 1),))
     call = open_call(link, bearer(load.token))
@@ -127,8 +127,8 @@ async def conversing(
 
 
 def check_welcome(response: IngestResponse | PushResponse) -> None:
-    """ConnectionRefusedError, or ConnectionResetError, where the shard sends the client away with `response`."""
+    """Raise ConnectionRefusedError or ConnectionResetError if `response` sends the client away."""
     if response.HasField("rejected"):
         raise ConnectionRefusedError(f"rejected: {response.rejected.reason}")
     if response.HasField("drain"):
-        raise ConnectionResetError(f"sent on to {response.drain.target or 'the fleet'}: {response.drain.reason}")
+        raise ConnectionResetError(f"redirected to {response.drain.target or 'the fleet'}: {response.drain.reason}")

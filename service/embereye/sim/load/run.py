@@ -1,4 +1,4 @@
-"""A load test: clients that send, who is watched meanwhile, and the report at the end."""
+"""Run a load test: clients that send, a watch on the target's processes, and the report."""
 
 import asyncio
 import contextlib
@@ -21,12 +21,12 @@ from embereye.units import counted, split_address
 
 SAMPLE_SECONDS = 1.0
 PROGRESS_SECONDS = 2.0
-GRACE_SECONDS = 20.0  # beyond the time that a test should take
+GRACE_SECONDS = 20.0  # allowed beyond the scheduled time
 
 
 @dataclass(frozen=True)
 class LoadTest:
-    """What is tested, and what it has to keep."""
+    """The target, schedule and thresholds of a test."""
 
     target: str  # host:port
     rate: float  # packets/s of each client
@@ -36,34 +36,34 @@ class LoadTest:
 
     @property
     def limit(self) -> float | None:
-        """Seconds after which clients that have not sent everything are given up; None: never."""
+        """Seconds, after which unfinished clients are stopped; None: never."""
         return self.packets / self.rate + GRACE_SECONDS if self.packets else None
 
 
 class SystemWatch:
-    """What the processes that listen on the target's port use, where they are on this machine."""
+    """Measures the processes that listen on the target's port, if they are on this machine."""
 
     def __init__(self, target: str) -> None:
         host, port = split_address(target)
         self.why_not = "" if is_local(host) else f"{host} is another machine"
         self._pids = [] if self.why_not else listeners(port)
         if not self._pids and not self.why_not:
-            self.why_not = f"no process that this user may look at listens on port {port}"
+            self.why_not = f"no process that this user can inspect listens on port {port}"
         self._first = {usage.pid: usage for usage in usage_of_trees(self._pids)}
         self._latest = dict(self._first)
         self._most: dict[int, float] = {}  # MB
         self._began = time.monotonic()
         self._seconds = 0.0
-        self._own = usage_of(os.getpid())
+        self._generator_at_start = usage_of(os.getpid())
 
     async def run(self) -> None:
-        """Look every second until cancelled."""
+        """Sample every second until cancelled."""
         while True:
             await asyncio.sleep(SAMPLE_SECONDS)
             self.sample()
 
     def sample(self) -> None:
-        """Look now."""
+        """Measure all processes now."""
         self._seconds = time.monotonic() - self._began
         for usage in usage_of_trees(self._pids):
             self._first.setdefault(usage.pid, usage)
@@ -72,24 +72,24 @@ class SystemWatch:
 
     @property
     def cores(self) -> float:
-        """Of all its processes together, since the beginning."""
+        """CPU cores used by all its processes, on average since the start."""
         return sum(self._spent(usage) for usage in self._latest.values()) / max(self._seconds, 1e-9)
 
     @property
     def memory_mb(self) -> float:
-        """Resident, of all its processes; pages that they share count for each."""
+        """Resident memory of all its processes; pages that they share are counted for each."""
         return sum(usage.memory_mb for usage in self._latest.values())
 
     def _spent(self, usage: Usage) -> float:
         return max(0.0, usage.cpu - self._first[usage.pid].cpu)
 
     def to_json(self) -> dict[str, Any]:
-        """As the report has it."""
-        own = usage_of(os.getpid())
-        spent = own.cpu - self._own.cpu if own and self._own else 0.0
+        """Convert to the report's form."""
+        usage_now = usage_of(os.getpid())
+        spent = usage_now.cpu - self._generator_at_start.cpu if usage_now and self._generator_at_start else 0.0
         generator = {
             "cores": round(spent / max(self._seconds, 1e-9), 4),
-            "memoryMb": round(own.memory_mb if own else 0),
+            "memoryMb": round(usage_now.memory_mb if usage_now else 0),
         }
         if self.why_not:
             return {"local": False, "why": self.why_not, "generator": generator}
@@ -110,11 +110,11 @@ class SystemWatch:
 
 
 def is_local(host: str) -> bool:
-    """Whether `host` is this machine, as far as can be told without asking it."""
+    """True if `host` is this machine, judging by its addresses."""
     with contextlib.suppress(OSError, ValueError):
         addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-        own = outward_address()
-        return all(ipaddress.ip_address(address).is_loopback or address == own for address in addresses)
+        outward = outward_address()
+        return all(ipaddress.ip_address(address).is_loopback or address == outward for address in addresses)
     return False
 
 
@@ -125,7 +125,7 @@ async def run_load_test(
     stop: asyncio.Event,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Let `send` run until it ends, until it takes far too long, or until `stop`; returns the report."""
+    """Run `send` until it ends, until it takes far too long, or until `stop`; return the report."""
     watch = SystemWatch(test.target)
     began_at, began = datetime.now(UTC), time.monotonic()
 
@@ -157,28 +157,28 @@ async def _ended(task: asyncio.Task[None]) -> None:
 def describe_progress(
     test: LoadTest, figures: Sequence[ClientFigures], lasted: tuple[float, float], watch: SystemWatch
 ) -> str:
-    """One line that says how it goes; `lasted` is from when until when, monotonic seconds."""
-    found, (began, now) = total(figures), lasted
+    """One line about the progress; `lasted` has the start and the end, in monotonic seconds."""
+    whole, (began, now) = total(figures), lasted
     due, rates = rates_of(test, figures, now)
     latency = (
-        f"latency p95 {rounded(found.latencies.percentile(0.95) * 1e3)} ms" if found.latencies.count else "no latency"
+        f"latency p95 {rounded(whole.latencies.percentile(0.95) * 1e3)} ms" if whole.latencies.count else "no latency"
     )
     system = "" if watch.why_not else f"; target {watch.cores:.2f} cores, {watch.memory_mb:.0f} MB"
     return (
-        f"{now - began:.0f} s: {describe_sent(found.packets, sum(due))}, {sum(rates):.1f}/s, "
-        f"{counted(found.errors.total(), 'error')}, "
+        f"{now - began:.0f} s: {describe_sent(whole.packets, sum(due))}, {sum(rates):.1f}/s, "
+        f"{counted(whole.errors.total(), 'error')}, "
         f"{latency}{system}"
     )
 
 
 def rates_of(test: LoadTest, figures: Sequence[ClientFigures], now: float) -> tuple[list[int], list[float]]:
-    """Of each client the packets that were due by `now`, and the packets/s that it sent."""
+    """The packets due of each client by `now`, and the packets/s that it sent."""
     due = [figure.due(test.rate, test.packets, now) for figure in figures]
-    return due, [figure.rate(test.rate, some) for figure, some in zip(figures, due, strict=True)]
+    return due, [figure.rate(test.rate, packets) for figure, packets in zip(figures, due, strict=True)]
 
 
 def describe_sent(packets: int, due: int) -> str:
-    """How many packets were sent, and of how many where these were more."""
+    """The number of packets sent, and of packets due if those were more."""
     return counted(packets, "packet") + (f" of {due} that were due" if due > packets else "")
 
 
@@ -189,12 +189,13 @@ def build_report(
     lasted: tuple[float, float],
     watch: SystemWatch,
 ) -> dict[str, Any]:
-    """Everything that was counted, as JSON has it; `lasted` is from when until when, monotonic seconds."""
-    found, (began, ended) = total(figures), lasted
+    """All counts in JSON's form; `lasted` has the start and the end, in monotonic seconds."""
+    combined, (began, ended) = total(figures), lasted
     due, rates = rates_of(test, figures, ended)
     achieved = sum(rates)
-    checks: list[Check] = judge(found, achieved=achieved, wanted=test.rate * len(figures), thresholds=test.thresholds)
-    whole = found.to_json(achieved, sum(due))
+    wanted = test.rate * len(figures)
+    checks: list[Check] = judge(combined, achieved=achieved, wanted=wanted, thresholds=test.thresholds)
+    whole = combined.to_json(achieved, sum(due))
     del whole["id"]
     return {
         "began": began_at.isoformat(timespec="milliseconds"),
@@ -205,9 +206,9 @@ def build_report(
         **test.settings,
         "total": {
             **whole,
-            "bytesPerSecond": round(achieved * found.sent_bytes / max(found.packets, 1), 1),
+            "bytesPerSecond": round(achieved * combined.sent_bytes / max(combined.packets, 1), 1),
         },
-        "perClient": [figure.to_json(rate, some) for figure, rate, some in zip(figures, rates, due, strict=True)],
+        "perClient": [figure.to_json(rate, packets) for figure, rate, packets in zip(figures, rates, due, strict=True)],
         "system": watch.to_json(),
         "thresholds": [asdict(check) for check in checks],
         "passed": all(check.ok for check in checks),
@@ -215,12 +216,12 @@ def build_report(
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
-    """Write it as JSON; OSError where that cannot be done."""
+    """Write the report as JSON; OSError if that fails."""
     path.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def sentences(report: dict[str, Any]) -> list[str]:
-    """The report for people."""
+    """The lines of the report, for people."""
     whole, latency, system = report["total"], report["total"]["latencyMs"], report["system"]
     lines = [
         f"{counted(report['clients'], 'client')}, {report['seconds']:.1f} s: "
@@ -242,7 +243,7 @@ def sentences(report: dict[str, Any]) -> list[str]:
     ]
     if whole["shed"] or whole["skipped"]:
         shed = counted(whole["shed"], "frame")
-        lines.append(f"{shed} shed by the shard, {whole['skipped']} not sent since it took none")
+        lines.append(f"{shed} shed by the shard, {whole['skipped']} not sent because it accepted none")
     lines += [f"  {counted(count, 'time')} {reason}" for reason, count in sorted(whole["errorsByReason"].items())]
     if system["local"]:
         lines.append(

@@ -1,4 +1,4 @@
-"""Sensors as a load: each client a connection that sends packets when they are due, however the server fares."""
+"""Simulate sensors as a load: each client sends packets when they are due, regardless of the server."""
 
 import asyncio
 import contextlib
@@ -18,8 +18,8 @@ from embereye.sim.load.clients import (
     STALLED_SECONDS,
     Pace,
     check_welcome,
-    conversing,
-    keep_speaking,
+    open_stream,
+    run_client,
 )
 from embereye.sim.load.figures import ClientFigures
 from embereye.sim.sensors import CHIPS, Chip, reading
@@ -30,13 +30,13 @@ from embereye.wire.device.commands import CALIBRATION, REQUEST, CommandParser
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import Eeprom, FrameWords, SerialNumber
 
-ACKNOWLEDGED_SECONDS = 5.0  # at the end, for what is on its way
+ACKNOWLEDGED_SECONDS = 5.0  # at the end, to wait for acknowledgements
 SPREAD_SECONDS = 1.0  # over which the first connections are opened
 
 
 @dataclass(frozen=True)
 class SensorLoad:
-    """What sensors are to send."""
+    """The load that sensors send."""
 
     target: str  # host:port
     rate: float  # packets/s of each client
@@ -49,7 +49,7 @@ class SensorLoad:
 
 
 class _Packets:
-    """What one client sends in turn: readings and, where asked for, thermal frames of an invented chip."""
+    """The packets of one client: readings and, if requested, thermal frames of an invented chip."""
 
     def __init__(self, id_: str, index: int, load: SensorLoad) -> None:
         self.chip = chip(load.seed * 1000 + index % CHIPS)
@@ -72,10 +72,10 @@ class _Packets:
         if self.is_frame(number):
             batch.frames.append(ThermalFrame(sequence=sequence, time_ns=time.time_ns(), words=self.words(number)))
             return
-        said = reading(self._dice, 0.0)
+        values = reading(self._dice, 0.0)
         batch.readings.append(
-            Reading(sequence=sequence, time_ns=time.time_ns(), smoke_adc=said.smoke_adc, flame_adc=said.flame_adc,
-                    gas_adc=said.gas_adc, flame_detected=said.flame_detected)
+            Reading(sequence=sequence, time_ns=time.time_ns(), smoke_adc=values.smoke_adc, flame_adc=values.flame_adc,
+                    gas_adc=values.gas_adc, flame_detected=values.flame_detected)
         )  # fmt: skip
 
 
@@ -83,14 +83,14 @@ _CHIPS: dict[int, Chip] = {}
 
 
 def chip(number: int) -> Chip:
-    """An invented chip: made once, its frames are drawn once."""
+    """Invent a chip, or return it if it exists; its frames are drawn once."""
     if number not in _CHIPS:
         _CHIPS[number] = Chip(number)
     return _CHIPS[number]
 
 
 async def send_sensors(figures: Sequence[ClientFigures], load: SensorLoad) -> None:
-    """Let a client for each of `figures` send what `load` says; over when all have sent everything."""
+    """Run a client for each of `figures` with `load`; return when all have sent everything."""
     for index in range(min(len(figures), CHIPS)):  # drawn before the clock runs
         await asyncio.to_thread(chip(load.seed * 1000 + index).frame, 0.0, 0)
     began, spread = time.monotonic(), min(SPREAD_SECONDS, 1 / load.rate) / max(1, len(figures))
@@ -100,7 +100,7 @@ async def send_sensors(figures: Sequence[ClientFigures], load: SensorLoad) -> No
             speak = partial(
                 _speak_grpc if load.grpc else _speak_text, _Packets(figure.id, index, load), figure, pace, load
             )
-            group.create_task(keep_speaking(speak, figure, pace, load.seed), name=f"load-{figure.id}")
+            group.create_task(run_client(speak, figure, pace, load.seed), name=f"load-{figure.id}")
 
 
 async def _speak_text(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
@@ -111,12 +111,12 @@ async def _speak_text(packets: _Packets, figure: ClientFigures, pace: Pace, load
             host, port, ssl=tls.context() if tls else None, server_hostname=(tls.server_name or host) if tls else None
         )
     figure.connections += 1
-    # What the kernel has not taken counts as not sent.
+    # Bytes that the kernel has not accepted count as not sent.
     writer.transport.set_write_buffer_limits(high=0)
     writer.write(encode(SerialNumber(packets.id)))
     try:
         async with beside(_answer(reader, writer, packets), name=f"answer-{packets.id}") as answering:
-            while not pace.over:
+            while not pace.is_over:
                 due = await pace.next()
                 if answering.done():
                     raise ConnectionResetError("the server closed the connection")
@@ -125,9 +125,9 @@ async def _speak_text(packets: _Packets, figure: ClientFigures, pace: Pace, load
                 async with asyncio.timeout(STALLED_SECONDS):
                     await writer.drain()
                 figure.latencies.add(time.monotonic() - due)
-                figure.sent(len(line))
+                figure.count_sent(len(line))
     except BaseException:
-        writer.transport.abort()  # closing would wait until the server has taken what it does not take
+        writer.transport.abort()  # closing would wait until the server accepts bytes that it does not accept
         raise
     finally:
         writer.close()
@@ -136,7 +136,7 @@ async def _speak_text(packets: _Packets, figure: ClientFigures, pace: Pace, load
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, packets: _Packets) -> None:
-    """Answer the server's commands as a device does, until it closes the connection."""
+    """Answer the server's commands as a device does, until the connection closes."""
     commands = CommandParser()
     with contextlib.suppress(OSError):
         while data := await reader.read(4096):
@@ -148,16 +148,16 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pa
 
 
 async def _speak_grpc(packets: _Packets, figure: ClientFigures, pace: Pace, load: SensorLoad) -> None:
-    waiting: deque[tuple[int, float]] = deque()  # sequence, and when it was due: of what is not acknowledged
+    waiting: deque[tuple[int, float]] = deque()  # of unacknowledged packets: sequence number, due time
     epoch, sequence = time.time_ns(), 0
-    async with conversing(
+    async with open_stream(
         load,
         figure,
         lambda link, shown: IngestStub(link).Stream(metadata=shown),
         lambda call: _receive(call, waiting, figure),
     ) as (call, receiving):
         first = DeviceBatch(device=packets.id, epoch=epoch, calibration=packets.chip.eeprom)
-        while not pace.over and not receiving.done():
+        while not pace.is_over and not receiving.done():
             due = await pace.next()
             sequence += 1
             batch = first if sequence == 1 else DeviceBatch(device=packets.id, epoch=epoch)
@@ -166,7 +166,7 @@ async def _speak_grpc(packets: _Packets, figure: ClientFigures, pace: Pace, load
             request = IngestRequest(devices=[batch])
             async with asyncio.timeout(STALLED_SECONDS):
                 await call.write(request)
-            figure.sent(request.ByteSize())
+            figure.count_sent(request.ByteSize())
         deadline = time.monotonic() + ACKNOWLEDGED_SECONDS
         while waiting and not receiving.done() and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -179,7 +179,7 @@ async def _receive(
     waiting: deque[tuple[int, float]],
     figure: ClientFigures,
 ) -> None:
-    """Take acknowledgements off `waiting`; ConnectionResetError where the shard sends the client away."""
+    """Remove acknowledged packets from `waiting`. ConnectionResetError if the shard sends the client away."""
     async for response in call:
         check_welcome(response)
         if response.HasField("ack"):

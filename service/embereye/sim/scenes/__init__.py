@@ -1,1 +1,1 @@
-"""What simulated devices see: rooms, fires, lookalikes."""
+"""Scenes for simulated devices: rooms, fires, lookalikes."""

@@ -1,4 +1,4 @@
-"""What simulated cameras show: rooms in which fires break out as scripted, temperatures, or video files."""
+"""Prepare the films of simulated cameras: rooms with scripted fires, temperatures, or video files."""
 
 import asyncio
 import time
@@ -17,9 +17,9 @@ from embereye.sim.scenes.fire import Fire
 from embereye.sim.scenes.scene import Loops, render
 from embereye.v1.frames_pb2 import RawWords
 
-ROOMS = 4  # different rooms; further cameras share them, each at its own offset in time
+ROOMS = 4  # different rooms; more cameras share them, each with a time offset
 WALK_EVERY = 30.0  # seconds between two walks through a room
-CLIP_FRAMES = 900  # kept of a video file: one minute at 15 frames/s
+CLIP_FRAMES = 900  # read from a video file at most: one minute at 15 frames/s
 
 
 @dataclass(frozen=True)
@@ -34,34 +34,34 @@ class CameraSpec:
 
 @dataclass(frozen=True)
 class Film:
-    """What one camera shows: which frame at which second after the start."""
+    """The film of one camera: a frame for each time after the start, in seconds."""
 
     rate: float  # frames/s
     frame: Callable[[float], bytes]
-    place: Callable[[float], tuple[Sequence[bytes], int]]  # the loop that the frame is of, and its number there
-    raw: RawWords | None = None  # the size of frames that are bare words; None: they are JPEG
+    place: Callable[[float], tuple[Sequence[bytes], int]]  # the frame's loop, and its index in the loop
+    raw: RawWords | None = None  # size of frames that are raw words; None: they are JPEG
 
 
 @dataclass
 class Cameras:
-    """The films of a set of cameras, and the clock they share.
+    """The films of a set of cameras, and their common clock.
 
-    Their frames are due one after another: cameras that know nothing of each other do not all take a picture at once.
+    Their frames are due one after another, because independent cameras do not all take pictures at the same moment.
     """
 
     specs: Sequence[CameraSpec]
     films: dict[str, Film] = field(default_factory=dict)
     started: float = 0.0  # monotonic seconds
     sent: int = 0  # frames
-    unsent: int = 0  # of those sent by RTP: of which packets were lost here
+    unsent: int = 0  # of those, sent by RTP with packets lost on this machine
 
     async def frames(self, camera: str) -> AsyncIterator[bytes]:
-        """The frames of `camera`, each when it is due; a slow consumer misses frames. Ends when it is closed."""
+        """Yield the frames of `camera` when they are due; a slow consumer misses frames. Ends when closed."""
         async for seconds in self.moments(camera):
             yield self.films[camera].frame(seconds)
 
     async def moments(self, camera: str) -> AsyncGenerator[float]:
-        """The seconds after the start at which a frame of `camera` is due, each when it has come."""
+        """Yield the due times of `camera`'s frames, in seconds after the start, as they come."""
         film = self.films[camera]
         late = self._share(camera) / film.rate
         number = 0
@@ -73,18 +73,18 @@ class Cameras:
             yield number / film.rate + late
 
     def _share(self, camera: str) -> float:
-        """0..1 of the time between two frames by which those of `camera` come later than those of the first camera."""
+        """The delay of `camera`'s frames behind the first camera's, as a share 0..1 of the time between two frames."""
         place = next((number for number, spec in enumerate(self.specs) if spec.id == camera), 0)
         return place / max(1, len(self.specs))
 
 
 def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float, phase: float) -> Film:
-    """A room: mostly quiet, sometimes with a person in it, and on fire while one of `fires` burns."""
-    concerned = [fire for fire in fires if fire.reaches(spec.id, spec.zone)]
+    """A film of a room: mostly quiet, sometimes with a person, and on fire while one of `fires` burns."""
+    visible_fires = [fire for fire in fires if fire.is_visible_to(spec.id, spec.zone)]
 
     def place(seconds: float) -> tuple[Sequence[bytes], int]:
-        for fire in concerned:
-            burning = fire.burning(seconds)
+        for fire in visible_fires:
+            burning = fire.seconds_burning(seconds)
             if burning >= 0:
                 number = int(burning * rate)
                 if number < len(loops.growth):
@@ -100,7 +100,7 @@ def room_film(loops: Loops, spec: CameraSpec, fires: Sequence[Fire], rate: float
 
 
 def looped_film(rate: float, place: Callable[[float], tuple[Sequence[bytes], int]]) -> Film:
-    """A film of `rate` frames/s made of loops; `place` maps a time in seconds to a loop and a frame in it."""
+    """A film of `rate` frames/s made of loops; `place` maps a time in seconds to a loop and an index in it."""
 
     def frame(seconds: float) -> bytes:
         loop, number = place(seconds)
@@ -110,14 +110,14 @@ def looped_film(rate: float, place: Callable[[float], tuple[Sequence[bytes], int
 
 
 def thermal_film(spec: CameraSpec, fires: Sequence[Fire], seed: int) -> Film:
-    """A room, as temperatures."""
-    room = ThermalRoom(seed, [fire for fire in fires if fire.reaches(spec.id, spec.zone)])
+    """A film of a room's temperatures."""
+    room = ThermalRoom(seed, [fire for fire in fires if fire.is_visible_to(spec.id, spec.zone)])
     raw = RawWords(width=THERMAL_WIDTH, height=THERMAL_HEIGHT)
     return Film(THERMAL_RATE, room.frame, lambda seconds: ([room.frame(seconds)], 0), raw)
 
 
 def clip_film(path: Path, quality: int = 85) -> Film:
-    """The video at `path`, repeated."""
+    """A film that repeats the video at `path`."""
     video = cv2.VideoCapture(str(path))
     rate = video.get(cv2.CAP_PROP_FPS) or 15.0
     frames: list[bytes] = []
@@ -128,7 +128,7 @@ def clip_film(path: Path, quality: int = 85) -> Film:
         frames.append(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])[1].tobytes())
     video.release()
     if not frames:
-        raise UserError(f"{path} is not a video that can be read")
+        raise UserError(f"{path}: not a readable video")
     return looped_film(min(60.0, rate), lambda seconds: (frames, int(seconds * rate) % len(frames)))
 
 
@@ -140,9 +140,9 @@ async def prepare(
     seed: int = 1,
     fires: Sequence[Fire] = (),
 ) -> Cameras:
-    """Set up what `specs` will show, `size` (width, height) in pixels at `fps` frames/s.
+    """Set up the films of `specs`, of `size` (width, height) in pixels at `fps` frames/s.
 
-    Each frame is drawn once, when it is first due; from then on it is only sent.
+    Each frame is drawn once, when it is first due.
     """
     cameras = Cameras(specs)
     rooms = [spec for spec in specs if spec.clip is None and not spec.thermal]

@@ -1,12 +1,12 @@
-"""A scripted fire: when and where it burns, and how strongly at each moment."""
+"""Script a fire: its time, its place, and its strength at each moment."""
 
 import math
 from dataclasses import dataclass
 
 from embereye.process.lifecycle import UserError
 
-GROWTH_S = 20.0  # from the first flame to full strength, or half of the fire's time where that is shorter
-COOLING_S = 5.0  # time constant once it is out
+GROWTH_S = 20.0  # from the first flame to full strength; at most half of the fire's duration
+COOLING_S = 5.0  # time constant after the fire is out
 
 
 @dataclass(frozen=True)
@@ -18,19 +18,19 @@ class Fire:
     device: str = ""
     zone: str = ""
 
-    def reaches(self, device: str, zone: str) -> bool:
-        """Whether a device of that name in that zone sees it."""
+    def is_visible_to(self, device: str, zone: str) -> bool:
+        """True if the device in `zone` sees the fire."""
         if self.device:
             return device == self.device
         return not self.zone or zone == self.zone
 
-    def burning(self, elapsed: float) -> float:
-        """For how many seconds it has burnt, `elapsed` seconds after the simulation's start; -1 while it does not."""
+    def seconds_burning(self, elapsed: float) -> float:
+        """The age of the fire `elapsed` seconds after the simulation's start; -1 while it does not burn."""
         age = elapsed - self.at
         return age if 0 <= age < self.duration else -1.0
 
     def intensity(self, elapsed: float) -> float:
-        """0..1 at `elapsed` seconds after the simulation's start: grows with the square of time, then cools down."""
+        """Strength 0..1 `elapsed` seconds after the simulation's start: grows with time squared, then cools down."""
         age = elapsed - self.at
         if age <= 0:
             return 0.0
@@ -40,12 +40,12 @@ class Fire:
 
 
 def intensity(fires: tuple[Fire, ...], device: str, zone: str, elapsed: float) -> float:
-    """The strongest of `fires` that `device` in `zone` sees, 0..1."""
-    return max((fire.intensity(elapsed) for fire in fires if fire.reaches(device, zone)), default=0.0)
+    """The strength 0..1 of the strongest of `fires` that `device` in `zone` sees."""
+    return max((fire.intensity(elapsed) for fire in fires if fire.is_visible_to(device, zone)), default=0.0)
 
 
 def parse_fire(text: str) -> Fire:
-    """A fire from `at=SECONDS,for=SECONDS[,device=ID|,zone=ZONE]`; UserError says what is wrong."""
+    """Parse `at=SECONDS,for=SECONDS[,device=ID|,zone=ZONE]`; a UserError says what is wrong."""
     values: dict[str, str] = {}
     for part in text.split(","):
         key, equals, value = part.strip().partition("=")

@@ -1,4 +1,4 @@
-"""Things that look like fire but are not, and a small flame, drawn from their physics."""
+"""Draw things that look like fire but are not, and a small flame, from their physics."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,8 +7,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-Picture = Any  # an array (120, 160, 3), BGR, 0..255 and beyond
-Draw = Callable[[float, np.random.Generator], Picture]  # the picture at a time in seconds
+Picture = Any  # an array (120, 160, 3), BGR, 0..255 and above
+Draw = Callable[[float, np.random.Generator], Picture]  # draws the picture at a time in seconds
 
 ROWS, COLUMNS = np.mgrid[0:120, 0:160].astype(np.float32)
 
@@ -28,13 +28,13 @@ FINE = _soft(5, 40, (320, 240))
 def _glow(
     picture: Picture, x: float, y: float, size: float, colour: tuple[float, ...], *, strength: float = 1.0
 ) -> Picture:
-    """A light with its halo, added as a lens adds it."""
+    """Add a light with its halo, as a lens does."""
     distance = (COLUMNS - x) ** 2 + (ROWS - y) ** 2
     light = np.exp(-distance / size**2) + 0.25 * np.exp(-distance / (4 * size) ** 2)
     return picture + strength * light[..., None] * np.array(colour, np.float32)
 
 
-def _neon_blinks(t: float, random: np.random.Generator) -> Picture:
+def _blinking_neon(t: float, random: np.random.Generator) -> Picture:
     on = (t % 1.3) < 0.7
     picture = NIGHT.copy()
     if on:
@@ -43,7 +43,7 @@ def _neon_blinks(t: float, random: np.random.Generator) -> Picture:
     return picture
 
 
-def _neon_runs(t: float, random: np.random.Generator) -> Picture:
+def _running_neon(t: float, random: np.random.Generator) -> Picture:
     picture = NIGHT.copy()
     for number in range(8):
         if (number - int(6 * t)) % 4 == 0:
@@ -51,13 +51,13 @@ def _neon_runs(t: float, random: np.random.Generator) -> Picture:
     return picture
 
 
-def _neon_tube_fails(t: float, random: np.random.Generator) -> Picture:
+def _failing_neon_tube(t: float, random: np.random.Generator) -> Picture:
     on = random.random() < 0.5
     return _glow(NIGHT, 80, 50, 12, (60, 170, 330), strength=1.0 if on else 0.3)
 
 
 def _television(t: float, random: np.random.Generator) -> Picture:
-    """Cuts every second or two between pictures, most of them warm, that move."""
+    """Moving pictures, most of them warm, with a cut every second or two."""
     picture = 0.4 * ROOM
     shot = int(t / 1.4)
     colours = np.random.default_rng(shot).random((4, 6, 3)) * (140, 200, 255)
@@ -67,7 +67,7 @@ def _television(t: float, random: np.random.Generator) -> Picture:
     return picture
 
 
-def _beacon_turns(t: float, random: np.random.Generator) -> Picture:
+def _turning_beacon(t: float, random: np.random.Generator) -> Picture:
     strength = max(0.0, np.cos(2 * np.pi * t / 0.9)) ** 8
     return _glow(0.6 * ROOM, 80, 40, 6, (20, 160, 330), strength=strength)
 
@@ -81,11 +81,11 @@ def _sunset_clouds(t: float, random: np.random.Generator) -> Picture:
 
 
 def sun_on_water(t: float, random: np.random.Generator) -> Picture:
-    """Sunlight on waves: glints that come and go independently."""
+    """Sunlight on waves: glints that appear and vanish independently."""
     picture = np.dstack([50 + 0 * ROWS, 80 + 0 * ROWS, 120 + 0 * ROWS])
-    wave = FINE[(ROWS + 5 * np.sin(1.7 * t)).astype(int) % 240, (COLUMNS + int(11 * t)).astype(int) % 320]
-    other = FINE[(ROWS * 1.7 + 13 * t).astype(int) % 240, (COLUMNS + 160 - int(7 * t)).astype(int) % 320]
-    glints = np.clip((wave + other - 1.05) * 6, 0, 1) * (np.abs(COLUMNS - 80) < 18) * (ROWS > 50)
+    first_wave = FINE[(ROWS + 5 * np.sin(1.7 * t)).astype(int) % 240, (COLUMNS + int(11 * t)).astype(int) % 320]
+    second_wave = FINE[(ROWS * 1.7 + 13 * t).astype(int) % 240, (COLUMNS + 160 - int(7 * t)).astype(int) % 320]
+    glints = np.clip((first_wave + second_wave - 1.05) * 6, 0, 1) * (np.abs(COLUMNS - 80) < 18) * (ROWS > 50)
     return picture + glints[..., None] * (90, 160, 230)
 
 
@@ -126,7 +126,7 @@ def _jacket(colour: tuple[float, float, float]) -> Draw:
     return draw
 
 
-def _cloth_waves(t: float, random: np.random.Generator) -> Picture:
+def _waving_cloth(t: float, random: np.random.Generator) -> Picture:
     picture = ROOM.copy()
     for number in range(30):
         lean = 12 * np.sin(4.4 * t + 0.25 * number) * number / 30
@@ -136,7 +136,7 @@ def _cloth_waves(t: float, random: np.random.Generator) -> Picture:
     return picture
 
 
-def _leaves_in_wind(t: float, random: np.random.Generator) -> Picture:
+def _windy_leaves(t: float, random: np.random.Generator) -> Picture:
     sway = (4 * np.sin(2.6 * t + 0.05 * ROWS + 0.03 * COLUMNS) + 2 * np.sin(5.1 * t + 0.1 * COLUMNS)).astype(np.float32)
     leaf = cv2.remap(FINE, COLUMNS + 40 + sway, ROWS + 40 + 0.5 * sway, cv2.INTER_LINEAR)[..., None]
     picture = np.where(leaf > 0.5, np.array((40, 170, 235)) * (0.5 + leaf), np.array((40, 60, 60)))
@@ -154,7 +154,7 @@ def _lamps_on_a_wet_floor(t: float, random: np.random.Generator) -> Picture:
 
 
 def _grinder_sparks(t: float, random: np.random.Generator) -> Picture:
-    """Bursts of streaks of some tenths of a second, a pause after each."""
+    """Bursts of streaks that last some tenths of a second, with pauses."""
     picture = ROOM.copy()
     if t % 2.5 < 0.7:
         for _ in range(25):
@@ -166,33 +166,33 @@ def _grinder_sparks(t: float, random: np.random.Generator) -> Picture:
 
 
 def _noise_of_the_night(t: float, random: np.random.Generator) -> Picture:
-    """What a cheap camera makes of a floor under an orange lamp."""
+    """The noise of a cheap camera that watches a floor under an orange lamp."""
     picture = _glow(0.4 * ROOM, 80, 60, 35, (20, 110, 190))
     return picture + random.normal(0, 7, ROOM.shape)
 
 
-def _light_comes_and_goes(t: float, random: np.random.Generator) -> Picture:
+def _fluctuating_light(t: float, random: np.random.Generator) -> Picture:
     return ROOM * (1.0 + 0.35 * np.sin(2 * np.pi * 0.8 * t)) + (0, 10, 30)
 
 
 LOOKALIKES = {
-    "neon that blinks": _neon_blinks,
-    "neon that runs": _neon_runs,
-    "a tube that fails": _neon_tube_fails,
+    "neon that blinks": _blinking_neon,
+    "neon that runs": _running_neon,
+    "a tube that fails": _failing_neon_tube,
     "television": _television,
-    "a beacon": _beacon_turns,
+    "a beacon": _turning_beacon,
     "a sunset": _sunset_clouds,
     "headlights in rain": _headlights_in_rain,
     "brake lights": _brake_lights_queue,
     "a red jacket": _jacket((30, 35, 215)),
     "an orange jacket": _jacket((40, 130, 255)),
     "a yellow jacket": _jacket((60, 235, 240)),
-    "cloth": _cloth_waves,
-    "leaves": _leaves_in_wind,
+    "cloth": _waving_cloth,
+    "leaves": _windy_leaves,
     "lamps on a wet floor": _lamps_on_a_wet_floor,
     "noise": _noise_of_the_night,
     "sparks": _grinder_sparks,
-    "light that comes and goes": _light_comes_and_goes,
+    "light that comes and goes": _fluctuating_light,
 }
 
 
@@ -213,7 +213,7 @@ def candle(size: float) -> Draw:
 
 
 def overexposed(draw: Draw) -> Draw:
-    """`draw` as seen by a camera exposed for a dark room: anything that glows is white, the rest darker."""
+    """Show `draw` through a camera exposed for a dark room: glowing things are white, everything else is darker."""
 
     def exposed(t: float, random: np.random.Generator) -> Picture:
         picture = np.clip(draw(t, random), 0, 255)
@@ -224,7 +224,7 @@ def overexposed(draw: Draw) -> Draw:
 
 
 def filmed(draw: Draw, rate: float, seconds: float, quality: int = 80) -> Iterator[tuple[npt.NDArray[np.uint8], float]]:
-    """`draw` as a camera of `rate` frames/s sends it, with noise and as JPEG of `quality`; each picture's seconds."""
+    """Yield `draw` as a camera of `rate` frames/s sends it, noisy, as JPEG of `quality`, with its time in seconds."""
     random = np.random.default_rng(11)
     for number in range(int(seconds * rate)):
         picture = draw(number / rate, random)

@@ -1,4 +1,4 @@
-"""Pictures of an invented room: quiet, with a person walking through, and with a fire in it."""
+"""Draw an invented room: quiet, with a person walking through, or on fire."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ Field = npt.NDArray[np.float32]
 QUALITY = 75  # JPEG quality; cameras use 70 to 85
 NOISE = 3.0  # counts, standard deviation of the sensor
 NOISES = 16  # different noise pictures; each is used in eight orientations and signs
-GLOW = 60.0  # counts that a fire of full size adds beside it
+GLOW = 60.0  # counts that a fire of full size adds to its surroundings
 QUIET_SECONDS = 3.0
 WALK_SECONDS = 6.0
-GROWTH_SECONDS = 8.0  # until a fire has its full size
-FIRST_SIZE = 0.6  # of full size: a waste-paper basket, not a candle
-BLAZE_SECONDS = 6.0  # then this much is repeated
+GROWTH_SECONDS = 8.0  # until a fire is at full size
+FIRST_SIZE = 0.6  # share of the full size: a waste-paper basket, not a candle
+BLAZE_SECONDS = 6.0  # of a fire at full size, repeated
 # Colour of a flame by heat, BGR: transparent smoke-red, deep orange, orange, yellow, nearly white.
 _HEAT = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 _COLOUR = np.array([[5, 10, 90], [8, 45, 210], [20, 115, 255], [60, 205, 255], [170, 248, 255]], np.float64)
-_TEXTURE = 128  # pixels a side of the noise that flames are made of
+_TEXTURE = 128  # side length in pixels of the noise textures of flames
 
 
 class Frames(Sequence[bytes]):
@@ -60,23 +60,23 @@ class Loops:
 
 
 class Room:
-    """Draws one room; rooms of different seeds look different. Everything is a function of seed and time."""
+    """Draws one room; rooms of different seeds look different. Everything depends only on seed and time."""
 
     def __init__(self, width: int, height: int, seed: int) -> None:
         self.width, self.height = width, height
         self._random = np.random.default_rng(seed)
         self._base = self._furnish()
-        self._hearth = (0.3 + 0.4 * self._random.random(), 0.86)  # where a fire stands, 0..1
+        self._hearth = (0.3 + 0.4 * self._random.random(), 0.86)  # place of a fire, 0..1
         self._textures = [self._cloud(octave) for octave in (4, 8)]
         self._noises = self._random.normal(0, NOISE, (NOISES, height, width, 3)).round().astype(np.int8)
         self._glow = self._light_of_fire()
 
     def quiet(self, count: int) -> Frames:
-        """`count` frames in which nothing moves but the sensor's noise."""
+        """`count` frames without motion, apart from the sensor's noise."""
         return Frames(count, lambda _: self._expose(self._base))
 
     def walk(self, count: int) -> Frames:
-        """`count` frames in which a person crosses the room."""
+        """`count` frames of a person who crosses the room."""
         shirt = tuple(float(value) for value in self._random.integers(40, 190, 3))
 
         def draw(number: int) -> bytes:
@@ -96,7 +96,7 @@ class Room:
         return Frames(count, draw)
 
     def fire(self, seconds: float, count: int, rate: float) -> Frames:
-        """`count` frames of a fire, the first one `seconds` after it began, at `rate` frames/s."""
+        """`count` frames of a fire at `rate` frames/s, the first `seconds` after it started."""
         return Frames(count, lambda number: self._expose(self._burn(seconds + number / rate)))
 
     def _furnish(self) -> Image:
@@ -118,7 +118,7 @@ class Room:
         return cv2.GaussianBlur(room, (3, 3), 0)  # type: ignore[return-value]
 
     def _cloud(self, cells: int) -> Field:
-        """A noise texture that repeats at its edges, 0..1."""
+        """Make a noise texture that repeats at its edges, 0..1."""
         coarse = self._random.random((cells, cells), np.float32)
         wrapped = np.pad(coarse, 2, mode="wrap")
         scale = _TEXTURE // cells
@@ -140,7 +140,7 @@ class Room:
         return picture  # type: ignore[return-value]
 
     def _heat(self, width: int, height: int, seconds: float) -> Field:
-        """Heat 0..1 of a flame that fills `height` x `width`: hot below, ragged above, everything rising."""
+        """Heat 0..1 of a flame that fills `height` x `width`: hot below, ragged above, and rising."""
         y, x = np.mgrid[0:height, 0:width].astype(np.float32)
         up, across = 1 - y / height, (x + 0.5) / width * 2 - 1
         turbulence = np.zeros((height, width), np.float32)
@@ -156,7 +156,7 @@ class Room:
         return heat
 
     def _light_of_fire(self) -> Image:
-        """What a fire adds to the room around it, 0..255."""
+        """The light that a fire adds to the room, 0..255."""
         x, y = self._hearth[0] * self.width, (self._hearth[1] - 0.2) * self.height
         rows, columns = np.ogrid[0 : self.height, 0 : self.width]
         near = np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (0.3 * self.width) ** 2)
@@ -168,13 +168,13 @@ class Room:
         flips = self._random.integers(0, 2, 3)
         noise = noise[:: 1 - 2 * flips[0], :: 1 - 2 * flips[1]]
         noisy = cv2.add(picture, -noise if flips[2] else noise, dtype=cv2.CV_8U)
-        # A restart interval for every row of MCUs: a packet lost on the way costs a row or two.
+        # A restart interval for every row of MCUs: a lost packet costs only a row or two.
         options = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, cv2.IMWRITE_JPEG_RST_INTERVAL, -(-self.width // 16)]
         return cv2.imencode(".jpg", noisy, options)[1].tobytes()
 
 
 def render(width: int, height: int, seed: int, rate: float) -> Loops:
-    """All loops of one room at `rate` frames/s."""
+    """Set up all loops of one room at `rate` frames/s."""
     cv2.setNumThreads(1)
     room = Room(width, height, seed)
     growth, blaze = max(2, int(GROWTH_SECONDS * rate)), max(2, int(BLAZE_SECONDS * rate))

@@ -1,7 +1,7 @@
-"""Scenes as a 32 x 24 thermal sensor sees them: growing fires, and warm things that are no fire.
+"""Draw scenes as a 32 x 24 thermal sensor sees them: growing fires, and warm things that are not on fire.
 
-Everything is a patch with a place, a size, a temperature and an emissivity. A pixel mixes what it covers by radiance,
-T^4, as the calibration does, so that a source smaller than a pixel reads as cool as it would in reality.
+Every object is a patch with a place, a size, a temperature and an emissivity. A pixel mixes the patches in it by
+radiance, T^4, as the calibration does. So an object smaller than a pixel reads as cool as in reality.
 """
 
 import math
@@ -15,16 +15,16 @@ from embereye.detect.thermal.mlx90640 import COLUMNS, KELVIN, ROWS
 from embereye.sim.mlx90640 import HOTTEST
 
 Floats = NDArray[np.float64]
-NOISE_K = 0.33  # of a pixel from frame to frame; a recorded device's median
-# What a pixel gets from the ones beside it: optics do not end at its border.
+NOISE_K = 0.33  # of a pixel between frames; the median of a recorded device
+# Share of a pixel's light that its neighbours receive: optics are not sharp.
 BLUR = np.array([0.1, 0.8, 0.1])
 
 # NFPA 72's growth of fires, Q = growth x t^2 in kW and s: 1,055 kW after 600, 300, 150 and 75 s.
 GROWTH = {"slow": 0.00293, "medium": 0.01172, "fast": 0.0469, "ultrafast": 0.1876}
 HEAT_PER_AREA = 500.0  # kW/m2 of burning surface; wood and furnishings
 FLAME_C, FLAME_ABSORPTION = 850.0, 1.1  # °C, 1/m: small flames are nearly transparent to long-wave infrared
-FUEL_C, FUEL_EMISSIVITY = 600.0, 0.9  # °C of what burns
-SEEN_OBLIQUELY = 0.5  # share of a horizontal surface that a sensor on the wall sees
+FUEL_C, FUEL_EMISSIVITY = 600.0, 0.9  # °C of the burning fuel
+SEEN_OBLIQUELY = 0.5  # share of a horizontal surface visible to a sensor on the wall
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ WIDE = Lens(110, 75)  # MLX90640BAA
 
 @dataclass(frozen=True)
 class Patch:
-    """An upright rectangle: its middle in metres right of and above the middle of the view."""
+    """An upright rectangle; `left` and `top` are its middle, in metres right of and above the middle of the view."""
 
     left: float
     top: float
@@ -54,7 +54,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class Scene:
-    """What a sensor sees: `patches` as a function of time in seconds; the room's temperature may change too."""
+    """A sensor's view: `patches` and the room's temperature are functions of time in seconds."""
 
     name: str
     distance: float  # m
@@ -82,7 +82,7 @@ class Scene:
 
 
 def _covered(middle: float, size: float, count: int) -> Floats:
-    """How much of each of `count` pixels in a row is covered, optics' blur included; in pixels from their middle."""
+    """The covered share of each of `count` pixels in a row, with the blur of optics; in pixels from their middle."""
     edges = np.arange(count + 1) - count / 2
     low, high = middle - size / 2, middle + size / 2
     covered = np.clip(np.minimum(edges[1:], high) - np.maximum(edges[:-1], low), 0, 1)
@@ -97,8 +97,8 @@ def power(growth: float, age: float) -> float:
 def flames(kilowatts: float, left: float, top: float, flicker: float = 0.0) -> list[Patch]:
     """A fire on the floor: the burning fuel, and the flame above it.
 
-    Its height is Heskestad's, L = 0.235 Q^(2/5) - 1.02 D; a flame is thinner than what burns under it, and the hotter
-    in infrared the thicker.
+    The flame's height is Heskestad's, L = 0.235 Q^(2/5) - 1.02 D. A flame is thinner than its fuel, and hotter in
+    infrared the thicker it is.
     """
     if kilowatts <= 0:
         return []
@@ -115,9 +115,9 @@ def flames(kilowatts: float, left: float, top: float, flicker: float = 0.0) -> l
 def burning(
     kind: str, distance: float, *, start: float = 60.0, seconds: float = 600.0, most: float = math.inf, seed: int = 1
 ) -> Scene:
-    """A room in which a fire of that growth starts after `start` seconds and burns with at most `most` kW."""
+    """A room with a fire of growth `kind`, which starts after `start` seconds and burns with at most `most` kW."""
     dice = np.random.default_rng(seed)
-    left, top = dice.uniform(-0.15, 0.15, 2) * distance  # where it falls between pixels is chance
+    left, top = dice.uniform(-0.15, 0.15, 2) * distance  # its place relative to pixel borders is random
     flickers = dice.normal(0, 0.2, 997).clip(-0.5, 0.5)
 
     def patches(time: float) -> Sequence[Patch]:

@@ -1,1 +1,1 @@
-"""The text protocol of sensor devices: lines that end in `!`, and the commands sent back."""
+"""The text protocol of sensor devices: lines that end in `!`, and the commands that servers send."""

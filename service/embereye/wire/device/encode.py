@@ -1,4 +1,4 @@
-"""Messages to the lines that a device sends: what simulators and relays write."""
+"""Encode messages as the lines that a device sends; for simulators and relays."""
 
 import math
 from binascii import hexlify
@@ -20,9 +20,9 @@ from embereye.wire.device.messages import (
 
 
 def encode(message: Message, *, spaced: bool = False) -> bytes:
-    """The line a device sends for `message`; `spaced` puts blanks between the words of a frame.
+    """The line that a device sends for `message`; `spaced` puts blanks between the words of a frame.
 
-    ValueError for what no line can say: a name with a line's own signs in it, a frame of another length, `Garbage`.
+    ValueError if no line can carry it: a name with delimiters in it, a frame of a wrong length, `Garbage`.
     """
     match message:
         case SerialNumber(name):
@@ -31,30 +31,30 @@ def encode(message: Message, *, spaced: bool = False) -> bytes:
             text = b"#locid:" + _checked_name(name)
         case SensorReading(location):
             fields = [(b"ADC1", message.smoke_adc), (b"ADC2", message.flame_adc), (b"ADC3", message.gas_adc)]
-            said = [key + b"=" + _number(value) for key, value in fields if value is not None]
+            values = [key + b"=" + _number(value) for key, value in fields if value is not None]
             if message.flame_detected is not None:
-                said.append(b"DIO=%d" % message.flame_detected)
-            if not said:
-                raise ValueError("a reading needs at least one value")
-            text = b"#Sensor" + _checked_name(location) + b":" + b",".join(said)
+                values.append(b"DIO=%d" % message.flame_detected)
+            if not values:
+                raise ValueError("a reading without values. Set at least one.")
+            text = b"#Sensor" + _checked_name(location) + b":" + b",".join(values)
         case FrameWords(location, words):
             if len(words) not in {PIXEL_WORDS * 2, RAM_WORDS * 2}:
                 raise ValueError(
-                    f"a frame of {counted(len(words), 'byte')} is not one of {PIXEL_WORDS} or {RAM_WORDS} words"
+                    f"a frame of {counted(len(words), 'byte')} does not have {PIXEL_WORDS} or {RAM_WORDS} words"
                 )
             digits = hexlify(words, " ", 2) if spaced else hexlify(words)
             text = b"#frame" + _checked_name(location) + b":" + digits.upper()
         case Eeprom(name, words):
             if len(words) != EEPROM_WORDS * 2:
-                raise ValueError(f"an EEPROM of {counted(len(words), 'byte')} is not one of {EEPROM_WORDS} words")
+                raise ValueError(f"an EEPROM of {counted(len(words), 'byte')} does not have {EEPROM_WORDS} words")
             text = b"#EEPROM" + _checked_name(name) + b":" + hexlify(words).upper()
         case Garbage(reason):
-            raise ValueError(f"garbage ({reason}) is received, never sent")
+            raise ValueError(f"garbage ({reason}) cannot be sent")
     return text + b"!\r\n"
 
 
 def is_name(text: str) -> bool:
-    """Whether a line can say that it is of a device of this name."""
+    """True if a line can carry `text` as a device's name."""
     return bool(text) and parse_name(text.encode()) == text and "=" not in text
 
 

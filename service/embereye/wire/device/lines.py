@@ -1,8 +1,8 @@
-"""One line of a device to the message it carries.
+"""Parse one line of a device into the message that it carries.
 
-A device sends `#serialno:ID!`, `#locid:NAME!`, `#Sensor…:K=V,…!`, `#frame…:HEX!` and `#EEPROM…:HEX!`; a location may
-follow the word directly (`#Sensor1234:`) or as a field of its own (`#Sensor:1234:`). Nothing here raises on bad bytes:
-what is no message becomes `Garbage`, so that it can be counted.
+A device sends `#serialno:ID!`, `#locid:NAME!`, `#Sensor…:K=V,…!`, `#frame…:HEX!` and `#EEPROM…:HEX!`. A location may
+follow the word directly (`#Sensor1234:`) or in a separate field (`#Sensor:1234:`). Bad bytes raise no exception: they
+become `Garbage`, so that they can be counted.
 """
 
 import math
@@ -33,7 +33,7 @@ from embereye.wire.device.messages import (
 
 MAX_NAME = 128  # characters of an id or a location
 _NUMBER = rb"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
-# What nearly every line looks like; the general way costs five times as much.
+# The form of nearly every line. The general parser takes five times as long.
 _REGULAR = re.compile(
     rb"#Sensor:?([0-9A-Za-z_.-]*):ADC1:?=" + _NUMBER + rb",ADC2:?=" + _NUMBER + rb",ADC3:?=" + _NUMBER
     + rb",(?:DIO|MPY30):?=" + _NUMBER
@@ -43,7 +43,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f#!]+")
 
 
 def parse_line(line: bytes, messages: list[Message]) -> None:
-    """Append what `line` (without its `!`) says. A line that was cut off by the next one costs only itself."""
+    """Append the messages in `line` (without its `!`). If the next line cut it off, only the cut line is lost."""
     line = line.strip()
     start = line.rfind(b"#")
     if start < 0:
@@ -85,7 +85,7 @@ def _message(line: bytes) -> Message | str:
 
 
 def parse_name(field: bytes) -> str | None:
-    """The name in `field` without surrounding colons and blanks: "" where there is none, None where it is not one."""
+    """The name in `field` without surrounding colons and blanks; "" if it is empty, None if it is not a valid name."""
     try:
         name = field.decode().strip(": \t\r\n")
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def parse_name(field: bytes) -> str | None:
 
 
 def _reading(text: bytes) -> SensorReading | str:
-    """`text` is what follows `#Sensor`: [location] ":" [location ":"] key [":"] "=" value {"," key [":"] "=" value}."""
+    """Parse what follows `#Sensor`: [location] ":" [location ":"] key [":"] "=" value {"," key [":"] "=" value}."""
     equals = text.find(b"=")
     if equals < 0:
         return NO_VALUE
@@ -111,7 +111,7 @@ def _reading(text: bytes) -> SensorReading | str:
         key, equals_sign, value = field.partition(b"=")
         key = key.strip(b" :\t\r\n").upper()
         if key not in {b"ADC1", b"ADC2", b"ADC3", b"DIO", b"MPY30"}:
-            continue  # other firmware may say more
+            continue  # other firmware may send more keys
         number = value.strip()
         if not equals_sign or not _VALUE.fullmatch(number) or not math.isfinite(float(number)):
             return BAD_VALUE
@@ -147,7 +147,7 @@ def _eeprom(line: bytes, start: int) -> Eeprom | str:
 
 
 def _words(line: bytes, start: int, counts: tuple[int, int]) -> bytes:
-    """The hexadecimal words from `start` on, packed or separated by blanks, as bytes; b"" where they are not right."""
+    """The hexadecimal words from `start` on, packed or separated by blanks, as bytes; b"" if they are malformed."""
     digits: bytes | memoryview = memoryview(line)[start:]
     if len(digits) not in {count * 4 for count in counts}:
         digits = _unspaced(line[start:], counts)
@@ -165,7 +165,7 @@ def _words(line: bytes, start: int, counts: tuple[int, int]) -> bytes:
 
 
 def _unspaced(text: bytes, counts: tuple[int, int]) -> bytes:
-    """The digits of words that are separated by exactly one blank; b"" where they are not (splitting costs more)."""
+    """The digits of words separated by exactly one blank; b"" if they are not. Faster than splitting."""
     text = text.rstrip()
     if len(text) not in {count * 5 - 1 for count in counts} or text.count(b" ") != len(text) // 5:
         return b""

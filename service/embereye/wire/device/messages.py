@@ -1,4 +1,4 @@
-"""What a device says: the messages that its lines carry, and why a line carries none."""
+"""The messages that a device's lines carry, and the reasons why a line carries none."""
 
 from dataclasses import dataclass
 
@@ -9,21 +9,21 @@ EEPROM_WORDS = 832
 
 @dataclass(frozen=True, slots=True)
 class SerialNumber:
-    """Who is on this connection."""
+    """The identity of the device on this connection."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class LocationId:
-    """Where the device on this connection is mounted."""
+    """The place where the device on this connection is mounted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class SensorReading:
-    """One line of readings; None: the line does not give that value."""
+    """One line of readings; None: the line has no such value."""
 
     location: str | None = None
     smoke_adc: float | None = None  # ADC counts
@@ -50,9 +50,9 @@ class Eeprom:
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
-    reason: str  # one of REASONS: few enough to be a metric's label
+    reason: str  # one of REASONS: few enough for a metric's label
     length: int  # bytes, without the blanks around them and the `!`
 
 

@@ -1,4 +1,4 @@
-"""A regular expression that a line matches only if its four numbers are where they change nothing."""
+"""Build a regular expression that matches a line only if its four numbers lie in bands where they change nothing."""
 
 import math
 import re
@@ -6,18 +6,18 @@ from functools import lru_cache
 
 from embereye.wire.device.rows import MAX_DIGITS
 
-Bands = tuple[tuple[float, float], ...]  # of smoke, flame, gas, digital flame: from, inclusive; to, exclusive
+Bands = tuple[tuple[float, float], ...]  # smoke, flame, gas, digital flame; each from (inclusive) to (exclusive)
 
 
 def whole_numbers(low: int, high: int) -> bytes:
-    """A pattern, one group, of the whole numbers from `low` to `high`, both inclusive; it may match none."""
-    found: list[bytes] = []
+    """A pattern, one group, of the whole numbers from `low` to `high`, both inclusive; it may match nothing."""
+    branches: list[bytes] = []
     while low <= high:
         places = 0
         while low % 10 ** (places + 1) == 0 and low + 10 ** (places + 1) - 1 <= high:
             places += 1
         if low == 0:
-            found.append(rb"\d{1,%d}" % places if places else b"0")
+            branches.append(rb"\d{1,%d}" % places if places else b"0")
             low = 10**places
             continue
         head, digit = divmod(low // 10**places, 10)
@@ -25,16 +25,16 @@ def whole_numbers(low: int, high: int) -> bytes:
         while last < 9 and low + 2 * 10**places - 1 <= high:
             last += 1
             low += 10**places
-        found.append(b"%s[%d-%d]%s" % (b"%d" % head if head else b"", digit, last, rb"\d" * places))
+        branches.append(b"%s[%d-%d]%s" % (b"%d" % head if head else b"", digit, last, rb"\d" * places))
         low += 10**places
-    return b"(%s)" % b"|".join(found or [b"(?!)"])
+    return b"(%s)" % b"|".join(branches or [b"(?!)"])
 
 
 @lru_cache(maxsize=256)
 def quiet_reading(bands: Bands) -> re.Pattern[bytes]:
-    """What follows the location in a usual line whose numbers, four groups, lie in `bands`, and the blanks after it.
+    """A pattern for the rest of a regular line, behind its location, and the blanks after it.
 
-    Each band is from, inclusive, to, exclusive. To match this costs half of what it costs to parse and compare.
+    It matches if the four numbers, its groups, lie in `bands`. Matching takes half as long as parsing and comparing.
     """
     most = 10**MAX_DIGITS - 1
     numbers = [

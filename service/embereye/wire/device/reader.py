@@ -1,9 +1,9 @@
-"""The one way from a device's bytes to what they say: `LineReader`.
+"""Parse a device's bytes into messages: `LineReader` is the only way in.
 
-Most lines of most devices look alike and change nothing, so there are three strategies behind it. They read the same
-(`test_reader.py` holds them to it):
+Most lines of most devices look alike and change nothing, so there are three strategies. All give the same result
+(`test_reader.py` checks it):
 
-- a read of a few regular lines with quiet values: a regular expression for each (`quiet.py`), and nothing is kept;
+- a read of a few regular lines with quiet values: a regular expression for each (`quiet.py`); nothing is stored;
 - many regular lines, of many devices at once: numpy (`rows.py`), 0.06 µs a line in a flood;
 - everything else: line by line (`lines.py`), 0.5 µs for a regular line.
 """
@@ -21,9 +21,9 @@ from embereye.wire.device.rows import Shape, parse_rows, shape_of
 
 MAX_LINE = 16 * 1024  # bytes of a line; the longest real one, 834 spaced words, has about 4,200
 NOTHING = b"\xff\xff"  # no line starts like this
-QUIET_BYTES = 4096  # of a read whose lines are looked at one by one; from some 80 lines on numpy is quicker
+QUIET_BYTES = 4096  # longest read checked line by line; from some 80 lines on numpy is quicker
 
-Quiet = Callable[[bytes, int], re.Match[bytes] | None]  # `quiet_reading(...).match`: text, where values start
+Quiet = Callable[[bytes, int], re.Match[bytes] | None]  # `quiet_reading(...).match`: text, start of the values
 
 
 class Rows(NamedTuple):
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
     values: NDArray[np.float64]  # (n, 4): smoke, flame, gas in ADC counts; digital flame as 0 or 1
 
     def readings(self) -> list[SensorReading]:
-        """The same, one by one."""
+        """Convert the rows to readings."""
         return [
             SensorReading(self.location, smoke, flame, gas, digital != 0)
             for smoke, flame, gas, digital in self.values.tolist()
@@ -41,38 +41,38 @@ class Rows(NamedTuple):
 
 
 class LineReader:
-    """Bytes of one connection in, messages out, the same ones however the stream is split.
+    """Parses the bytes of one connection into messages; the result is the same however the stream is split.
 
-    `receive` keeps bytes, `read` (or `read_together`, for many readers) parses them. A line that has not ended is kept
-    until it does or is longer than MAX_LINE: then it becomes one `Garbage`, and what follows up to the next `!` is
-    skipped. Bytes that were received and not read are not bounded here: the caller looks at `waiting`.
+    `receive` buffers bytes; `read` (or `read_together`, for many readers) parses them. An incomplete line waits for its
+    end. If it exceeds MAX_LINE, it becomes one `Garbage`, and all bytes up to the next `!` are skipped. The caller must
+    bound the bytes that wait to be read: see `waiting`.
     """
 
     __slots__ = ("_chunks", "_expected", "_parsed", "_rest", "_skipping", "shape", "waiting")
 
     def __init__(self) -> None:
         self.waiting = 0  # bytes received since the last read
-        self.shape: Shape | None = None  # of the latest regular line that was parsed by itself
+        self.shape: Shape | None = None  # of the latest regular line that was parsed alone
         self._expected = NOTHING
-        self._rest = b""  # a line that has not ended yet
-        self._chunks: list[bytes] = []  # received after it
-        self._parsed: list[Message] = []  # by `parse_ahead`
-        self._skipping = False  # inside a line that was given up as too long
+        self._rest = b""  # an incomplete line
+        self._chunks: list[bytes] = []  # received after `_rest`
+        self._parsed: list[Message] = []  # by `parse_ahead`, and not read yet
+        self._skipping = False  # inside a line that was dropped as too long
 
     @property
     def pending(self) -> int:
-        """Bytes kept for a line that had not ended at the last read."""
+        """Bytes of the line that was incomplete at the last read."""
         return len(self._rest)
 
     def expect(self, prefix: bytes) -> None:
-        """Try `quiet` on reads that start with `prefix`, a shape's; NOTHING: on none."""
+        """Apply `quiet` only to reads that start with `prefix`, the prefix of a shape; NOTHING: to none."""
         self._expected = prefix
 
     def receive(self, data: bytes, quiet: Quiet | None = None) -> list[re.Match[bytes]]:
-        """Keep `data` for the next read; or return its matches where it is whole expected lines that `quiet` matches.
+        """Buffer `data` for the next read; or return its matches, if it is only whole expected lines matching `quiet`.
 
-        Nothing is kept of such lines: the four groups of a match are all that a line says. Nearly everything that a
-        fleet sends takes this way.
+        Matched lines are not stored: the four groups of a match are their whole content. Nearly everything that a fleet
+        sends is read this way.
         """
         if quiet is not None and not (self.waiting or self._rest or self._skipping) and len(data) <= QUIET_BYTES:
             prefix, start, matches = self._expected, 0, []
@@ -86,25 +86,28 @@ class LineReader:
         return []
 
     def feed(self, data: bytes) -> list[Message]:
-        """`receive` and `read` in one: the messages that `data` completes."""
+        """Receive `data` and return the messages that it completes."""
         self.receive(data)
         return self.read()
 
     def read(self) -> list[Message]:
-        """The messages of all lines that have ended since the last read, in order."""
+        """Return the messages of all lines that have ended since the last read, in order."""
         messages = [*self._parsed, *self._parse(*self._cut())]
         self._parsed.clear()
         self.waiting = 0
         return messages
 
     def parse_ahead(self) -> list[Message]:
-        """The messages of the lines that have ended, which the next read gives again without parsing them again."""
+        """Return the messages of the lines that have ended. The next read returns them again, without parsing."""
         messages = self._parse(*self._cut())
         self._parsed += messages
         return messages
 
     def _cut(self) -> tuple[bytes, bool]:
-        """The whole lines that have arrived, with the blanks after them; whether the rest is given up as too long."""
+        """Take the whole lines that have arrived, with the blanks after them.
+
+        The second value is True if the rest was dropped as too long.
+        """
         chunks = self._chunks
         text = chunks[0] if len(chunks) == 1 and not self._rest else b"".join((self._rest, *chunks))
         chunks.clear()
@@ -136,11 +139,11 @@ class LineReader:
 
 
 def read_together(readers: Sequence[LineReader]) -> list[list[Message | Rows]]:
-    """What `read` gives of each reader; of one whose lines are all of its shape, `Rows` in place of messages.
+    """Read each reader. Where all lines of a reader have its shape, return `Rows` instead of messages.
 
-    Numpy parses the lines of all such readers at once: of one reader at a time it would cost 27 µs for a single line.
+    Numpy parses the lines of all such readers at once: alone, a single line costs 27 µs.
     """
-    found: list[list[Message | Rows]] = []
+    results: list[list[Message | Rows]] = []
     alike: list[tuple[LineReader, list[Message | Rows], bytes, bool]] = []
     shapes: list[Shape] = []
     for reader in readers:
@@ -153,7 +156,7 @@ def read_together(readers: Sequence[LineReader]) -> list[list[Message | Rows]]:
         else:
             alike.append((reader, items, lines, given_up))
             shapes.append(reader.shape)
-        found.append(items)
+        results.append(items)
     blocks = parse_rows([lines.rstrip() for _, _, lines, _ in alike], shapes)
     for (reader, items, lines, given_up), shape, values in zip(alike, shapes, blocks, strict=True):
         if values is None:
@@ -162,4 +165,4 @@ def read_together(readers: Sequence[LineReader]) -> list[list[Message | Rows]]:
         items.append(Rows(shape.location or None, values))
         if given_up:
             items.append(Garbage(TOO_LONG, MAX_LINE))
-    return found
+    return results

@@ -1,7 +1,7 @@
-"""Many regular lines of readings to numbers at once, in numpy: what a flood of `#Sensor` lines is parsed with.
+"""Parse a flood of regular `#Sensor` lines to numbers at once, in numpy.
 
-It understands lines of one shape, `#Sensor1234:ADC1=283,ADC2=1305,ADC3=2,DIO=0!` with whole numbers, which is what
-devices send nearly always; everything else is left to `DeviceParser`, which decides what it means.
+The lines have one shape, `#Sensor1234:ADC1=283,ADC2=1305,ADC3=2,DIO=0!` with whole numbers: what devices nearly always
+send. `LineReader` parses all other lines one by one.
 """
 
 import re
@@ -21,16 +21,16 @@ _BANG, _COMMA, _EQUALS, _RETURN, _NEWLINE, _HASH = b"!,=\r\n#"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the regular lines of one device look like."""
+    """The form of one device's regular lines."""
 
     prefix: bytes  # up to the first key
-    location: str  # in the prefix; "": none
+    location: str  # in the prefix; "" if there is none
     skeleton: bytes  # a line without its digits
     separator: bytes  # between two lines
-    variant: tuple[int, int, int, int, int]  # 1 for each key that a colon follows; length of the digital key
+    variant: tuple[int, int, int, int, int]  # 1 for each key followed by a colon; length of the digital key
 
-    def fits(self, segment: bytes, lines: int) -> bool:
-        """Whether `segment`, of so many lines, may be all of this shape; `parse_rows` looks at the digits."""
+    def may_match(self, segment: bytes, lines: int) -> bool:
+        """True if the `lines` lines of `segment` may all have this shape; `parse_rows` checks the digits."""
         if segment.count(self.prefix) != lines:
             return False
         bare = segment.translate(None, _DIGITS)
@@ -39,7 +39,7 @@ class Shape:
 
 
 def shape_of(text: bytes) -> Shape | None:
-    """The shape of the last reading in `text`, where that is regular."""
+    """The shape of the last reading in `text`; None if it is not regular."""
     start = text.rfind(b"#Sensor")
     match = _SHAPE.match(text, start) if start >= 0 else None
     if match is None:
@@ -56,19 +56,19 @@ def shape_of(text: bytes) -> Shape | None:
 
 
 def parse_rows(segments: Sequence[bytes], shapes: Sequence[Shape]) -> list[NDArray[np.float64] | None]:
-    """The readings in each segment, as (lines, 4); None where a segment holds anything but lines of its shape.
+    """The readings in each segment, as (lines, 4); None if a segment has a line of another shape.
 
-    A segment is whole lines up to and including their `!`, at least one.
+    A segment is one or more whole lines, including the last `!`.
     """
-    found: list[NDArray[np.float64] | None] = [None] * len(segments)
+    blocks: list[NDArray[np.float64] | None] = [None] * len(segments)
     groups: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for number, (segment, shape) in enumerate(zip(segments, shapes, strict=True)):
         lines = segment.count(b"!")
-        if shape.fits(segment, lines):
+        if shape.may_match(segment, lines):
             groups.setdefault(shape.variant, []).append((number, lines))
     for variant, members in groups.items():
-        _parse_group(segments, shapes, variant, members, found)
-    return found
+        _parse_group(segments, shapes, variant, members, blocks)
+    return blocks
 
 
 def _parse_group(
@@ -76,7 +76,7 @@ def _parse_group(
     shapes: Sequence[Shape],
     variant: tuple[int, ...],
     members: list[tuple[int, int]],
-    found: list[NDArray[np.float64] | None],
+    blocks: list[NDArray[np.float64] | None],
 ) -> None:
     counts = np.array([lines for _, lines in members])
     lengths = np.repeat(np.array([len(shapes[number].prefix) for number, _ in members]), counts)
@@ -86,16 +86,16 @@ def _parse_group(
     for number, lines in members:
         stop = start + lines
         if everything or regular[start:stop].all():
-            found[number] = numbers[start:stop]
+            blocks[number] = numbers[start:stop]
         start = stop
 
 
 def _parse(
     text: bytes, prefix_lengths: NDArray[np.int64], variant: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """The numbers of each line, and whether the line's digits are where they belong.
+    """The numbers of each line, and True for each line whose digits are where they belong.
 
-    All lines have the same characters but for digits: what is left to check is that no digit stands among the letters.
+    All lines have the same characters apart from digits; it remains to check that no digit is among the letters.
     """
     characters = np.frombuffer(text, np.uint8)
     marks = np.flatnonzero((characters == _EQUALS) | (characters == _COMMA) | (characters == _BANG))

@@ -1,1 +1,1 @@
-"""What cameras send over HTTP: streams of pictures, demands for credentials, SOAP."""
+"""HTTP as cameras speak it: multipart streams, response heads, authentication."""

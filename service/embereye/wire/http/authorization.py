@@ -13,23 +13,23 @@ _ALGORITHMS = {"MD5": "md5", "SHA-256": "sha256"}
 
 @dataclass(frozen=True)
 class Challenge:
-    """What a server demands."""
+    """An authentication challenge from a server."""
 
     scheme: str  # "basic" or "digest"
     realm: str = ""
     nonce: str = ""
     algorithm: str = "MD5"  # without "-sess"
     session: bool = False  # the algorithm's "-sess" form
-    protected: bool = False  # qop=auth is offered; without it the form of RFC 2069 is used
+    protected: bool = False  # qop=auth is offered; otherwise the form of RFC 2069 is used
     opaque: str | None = None
-    stale: bool = False  # the nonce was too old, the password was not wrong
-    named: bool = False  # the server names its algorithm: only then is it repeated
+    stale: bool = False  # the nonce was too old; the password was not wrong
+    named: bool = False  # the server names its algorithm; only then does the answer repeat it
 
 
 def strongest(headers: Iterable[str]) -> Challenge | None:
-    """The strongest challenge in WWW-Authenticate headers that can be met; None where none can."""
-    found = [challenge for header in headers for challenge in _challenges(header[:MAX_CHALLENGE])]
-    return max(found, key=lambda challenge: (challenge.scheme, challenge.algorithm), default=None)
+    """The strongest supported challenge in WWW-Authenticate headers; None if none is supported."""
+    challenges = [challenge for header in headers for challenge in _challenges(header[:MAX_CHALLENGE])]
+    return max(challenges, key=lambda challenge: (challenge.scheme, challenge.algorithm), default=None)
 
 
 def _challenges(header: str) -> Iterable[Challenge]:
@@ -56,7 +56,7 @@ def _challenges(header: str) -> Iterable[Challenge]:
 def authorize(
     challenge: Challenge, method: str, uri: str, user: str, password: str, *, count: int = 1, client_nonce: str
 ) -> str:
-    """The Authorization header's value; `count` is how often the challenge's nonce was used, this time included."""
+    """The Authorization header's value; `count` is the number of uses of the challenge's nonce, this one included."""
     if challenge.scheme == "basic":
         return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
@@ -66,15 +66,15 @@ def authorize(
     secret = hashed(f"{user}:{challenge.realm}:{password}")
     if challenge.session:
         secret = hashed(f"{secret}:{challenge.nonce}:{client_nonce}")
-    asked = hashed(f"{method}:{uri}")
+    request = hashed(f"{method}:{uri}")
     fields = [
         f'username="{_quoted(user)}"', f'realm="{challenge.realm}"', f'nonce="{challenge.nonce}"', f'uri="{uri}"'
     ]  # fmt: skip
     if challenge.protected:
-        response = hashed(f"{secret}:{challenge.nonce}:{count:08x}:{client_nonce}:auth:{asked}")
+        response = hashed(f"{secret}:{challenge.nonce}:{count:08x}:{client_nonce}:auth:{request}")
         fields += [f'response="{response}"', "qop=auth", f"nc={count:08x}", f'cnonce="{client_nonce}"']
     else:
-        fields.append(f'response="{hashed(f"{secret}:{challenge.nonce}:{asked}")}"')
+        fields.append(f'response="{hashed(f"{secret}:{challenge.nonce}:{request}")}"')
     if challenge.named:
         fields.append(f"algorithm={challenge.algorithm}{'-sess' if challenge.session else ''}")
     if challenge.opaque is not None:

@@ -1,28 +1,28 @@
-"""Heads of HTTP responses as cameras write them, with lines that are no header fields."""
+"""Find and repair the heads of HTTP responses: some cameras write lines in them that are not header fields."""
 
 import re
 
-MAX_HEAD = 32 * 1024  # bytes of a head that is looked at; a camera's has some hundred
+MAX_HEAD = 32 * 1024  # bytes of a head to search; a camera's has a few hundred
 _END = re.compile(rb"\r?\n\r?\n")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~\w-]+)[ \t]*(:.*)", re.ASCII | re.DOTALL)
 
 
 def head_end(data: bytes | bytearray, searched: int = 0) -> int:
-    """The offset behind the empty line that ends the head which `data` begins with; -1: it has not come.
+    """The offset behind the empty line that ends the head at the start of `data`; -1 if it has not arrived.
 
-    It is known not to be within the first `searched` bytes.
+    The first `searched` bytes have been searched before.
     """
-    found = _END.search(data, max(0, searched - 3), MAX_HEAD)
-    return found.end() if found else -1
+    match = _END.search(data, max(0, searched - 3), MAX_HEAD)
+    return match.end() if match else -1
 
 
-def mended_head(head: bytes) -> bytes:
-    """`head` without the lines that are no fields, as a date without its name, and without blanks before a colon."""
+def repaired_head(head: bytes) -> bytes:
+    """Drop lines that are not fields, such as a date without its name, and blanks before a colon."""
     first, *lines = head.splitlines(keepends=True)
-    kept = [first]
+    fields = [first]
     for line in lines:
-        if found := _FIELD.fullmatch(line):
-            kept.append(found[1] + found[2])
+        if match := _FIELD.fullmatch(line):
+            fields.append(match[1] + match[2])
         elif line[:1] in b" \t\r\n":  # the rest of a field, or the empty line
-            kept.append(line)
-    return b"".join(kept)
+            fields.append(line)
+    return b"".join(fields)

@@ -1,9 +1,15 @@
-"""multipart/x-mixed-replace as cameras send it: JPEG after JPEG over one HTTP response.
+"""Split multipart/x-mixed-replace as cameras send it: JPEG after JPEG in one HTTP response.
 
-Cameras get boundaries and lengths wrong, so neither is trusted alone. A part that is a JPEG ends at its own
-end-of-image marker, which also hands it over without waiting for the next boundary; any other part, and a JPEG cut
-short, ends at the next boundary. To search every picture for both costs more than to receive it: while pictures end
-just where their Content-Length says, they are not searched.
+Cameras get boundaries and lengths wrong, so neither is trusted alone. A JPEG ends at its end-of-image marker, so it is
+ready before the next boundary arrives. Any other part, and a truncated JPEG, ends at the next boundary. Searching
+every picture for both costs more than receiving it. While pictures end exactly where their Content-Length says, they
+are not searched.
+
+| state | reads | next |
+| --- | --- | --- |
+| HUNT | lines between parts, up to a boundary or to headers without one | HEADERS, or BODY at a JPEG's first bytes |
+| HEADERS | header lines up to an empty line | BODY; HUNT if the headers do not end |
+| BODY | one part | HUNT |
 """
 
 import re
@@ -15,26 +21,26 @@ MAX_PART = 8 * 1024 * 1024  # bytes; a larger part is dropped
 MAX_HEADERS = 8 * 1024  # bytes of headers of one part
 MAX_LINE = 2 * 1024  # bytes searched for a line's end between parts
 MAX_BOUNDARY = 200  # bytes; RFC 2046 allows 70
-MAX_STEPS = 10_000  # between two parts, each about a line; cameras need ten, and short lines are the costliest
+MAX_STEPS = 10_000  # between two parts, about one per line; cameras need ten, and short lines cost most
 MAX_DASHES = 16  # before a boundary; RFC 2046 has two, cameras that repeat them in boundary= send four
 
 
 class _State(Enum):
-    HUNT = auto()  # between parts: looking for a boundary or for headers that come without one
+    HUNT = auto()  # between parts: searching for a boundary, or for headers without one
     HEADERS = auto()
     BODY = auto()
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary in a Content-Type header without its leading dashes; empty where it names none."""
-    found = re.search(r'boundary\s*=\s*(?:"([^"]*)"|([^;\s]+))', content_type, re.IGNORECASE)
-    if not found:
+    """The boundary in a Content-Type header without its leading dashes; empty if there is none."""
+    match = re.search(r'boundary\s*=\s*(?:"([^"]*)"|([^;\s]+))', content_type, re.IGNORECASE)
+    if not match:
         return b""
-    return (found[1] or found[2] or "").strip().encode("latin-1", "replace").lstrip(b"-")[:MAX_BOUNDARY]
+    return (match[1] or match[2] or "").strip().encode("latin-1", "replace").lstrip(b"-")[:MAX_BOUNDARY]
 
 
 class MultipartParser:
-    """Accepts bytes as they come, returns parts. No input makes it raise; what it cannot use, it counts."""
+    """Splits a stream of bytes into parts. Raises no exceptions: unusable input is counted."""
 
     def __init__(self, content_type: str = "", *, max_part: int = MAX_PART) -> None:
         self.oversized = 0  # parts larger than max_part
@@ -45,35 +51,35 @@ class MultipartParser:
         self._state = _State.HUNT
         self._headers = 0  # bytes of the present header block
         self._steps = 0  # since the last part
-        self._length = 0  # bytes of the present part, as its headers say; 0: they do not
-        self._truthful = False  # the part before was as long as its headers said
+        self._length = 0  # bytes of the present part according to its headers; 0: unknown
+        self._truthful = False  # the previous part was as long as its headers said
         self._reset_body()
 
     def feed(self, data: bytes | memoryview) -> list[bytes]:
-        """The parts that `data` completes."""
+        """Return the parts that `data` completes."""
         self._buffer += data
         parts: list[bytes] = []
         step = {_State.HUNT: self._hunt, _State.HEADERS: self._read_header, _State.BODY: self._read_body}
-        while not self.astray and step[self._state](parts):
+        while not self.is_astray and step[self._state](parts):
             self._steps += 1
-        if self.astray:
+        if self.is_astray:
             self._buffer.clear()
         return parts
 
     @property
-    def astray(self) -> bool:
-        """Whether so much came without a part that the rest of the stream is ignored."""
+    def is_astray(self) -> bool:
+        """True if the rest of the stream is ignored, because too much came without a part."""
         return self._steps > MAX_STEPS
 
     @property
     def buffered(self) -> int:
-        """Bytes kept for later."""
+        """Bytes of an incomplete part or line."""
         return len(self._buffer)
 
     def _reset_body(self) -> None:
-        self._delimiter_at = 0  # where the search for a boundary goes on
-        self._segment_at = 2  # where the walk over JPEG segments goes on
-        self._scan_at = 0  # where the search for the end of the image goes on; 0: not in a scan yet
+        self._delimiter_at = 0  # where the search for a boundary resumes
+        self._segment_at = 2  # where the walk over JPEG segments resumes
+        self._scan_at = 0  # where the search for the end of the image resumes; 0: not in a scan yet
 
     def _enter(self, state: _State, consumed: int) -> bool:
         del self._buffer[:consumed]
@@ -88,7 +94,7 @@ class MultipartParser:
         return line.startswith(b"--") and line.lstrip(b"-").startswith(self._boundary)
 
     def _line(self) -> bytes | None:
-        """The next line with its end; the next MAX_LINE bytes where none ends there; None: too few bytes to tell."""
+        """The next line with its end, or MAX_LINE bytes if it is longer; None if it is incomplete."""
         end = self._buffer.find(b"\n", 0, MAX_LINE)
         if end >= 0:
             return bytes(self._buffer[: end + 1])
@@ -104,7 +110,7 @@ class MultipartParser:
             return self._enter(_State.HEADERS, 0)
         if not self._is_delimiter(line):
             return self._enter(_State.HUNT, len(line))
-        if not self._boundary:  # none was announced: the first one seen is it
+        if not self._boundary:  # the header named none: the first boundary defines it
             self._boundary = line.strip().lstrip(b"-")[:MAX_BOUNDARY]
         return self._enter(_State.HEADERS, len(line))
 
@@ -114,7 +120,7 @@ class MultipartParser:
             return False
         if not line.strip(b"\r\n"):
             return self._enter(_State.BODY, len(line))
-        if self._is_delimiter(line):  # a part without anything
+        if self._is_delimiter(line):  # an empty part
             return self._enter(_State.HEADERS, len(line))
         if line[:15].lower() == b"content-length:" and (text := line[15:].strip()).isdigit():
             self._length = int(text) if len(text) < 9 else 0
@@ -129,7 +135,7 @@ class MultipartParser:
         buffer = self._buffer
         empty = b"\r\n" if buffer.startswith(b"\r") else b"\n"
         if len(buffer) < len(empty) + 2 and empty.startswith(buffer[: len(empty)]):
-            return False  # too few bytes to tell an empty line before the picture from the end of an empty part
+            return False  # too few bytes to distinguish an empty line before the picture from the end of an empty part
         if buffer.startswith(empty) and not buffer.startswith(b"--", len(empty)):
             return self._enter(_State.BODY, len(empty))
         if self._truthful and 0 < self._length <= self._max_part:
@@ -146,9 +152,9 @@ class MultipartParser:
         end = body_end if body_end >= 0 else picture_end
         if end < 0 or end > self._max_part:
             if end < 0 and len(buffer) <= self._max_part + MAX_DASHES + MAX_BOUNDARY + 4:
-                return False  # a boundary that ends a part in time may still be on its way
+                return False  # a boundary that ends the part in time may be on its way
             self.oversized += 1
-            # Always let go at the same byte, however the bytes were split.
+            # Drop the part at the same byte however the stream was split.
             return self._enter(_State.HUNT, self._max_part)
         self._truthful = body_end < 0 and picture_end == self._length
         if end:
@@ -157,7 +163,7 @@ class MultipartParser:
         return self._enter(_State.HUNT, resume if body_end >= 0 else end)
 
     def _find_picture_end(self) -> int:
-        """Offset behind the end-of-image marker of a JPEG body, or -1."""
+        """The offset behind the end-of-image marker of a JPEG body, or -1."""
         if self._buffer[:2] != SOI:
             return -1
         if not self._scan_at:
@@ -173,7 +179,7 @@ class MultipartParser:
         """(end of the body, offset of the boundary) for the first boundary before `limit`, or (-1, -1)."""
         buffer = self._buffer
         position = self._delimiter_at
-        while not self.astray:
+        while not self.is_astray:
             self._steps += 1
             # A body may be empty: then its boundary is its first line.
             start = 0 if position == 0 and buffer[:2] == b"--" else buffer.find(b"\n--", position, limit)
@@ -190,7 +196,9 @@ class MultipartParser:
                 if line != start and end and buffer[end - 1] == 0x0D:
                     end -= 1
                 return end, line
-            if self._boundary.startswith(seen) and text + len(self._boundary) >= len(buffer):  # not all is here
+            if self._boundary.startswith(seen) and text + len(self._boundary) >= len(
+                buffer
+            ):  # the boundary is incomplete
                 self._delimiter_at = start
                 return -1, -1
             position = start + 1

@@ -1,1 +1,1 @@
-"""What is inside a JPEG, read and written without decoding a pixel: its header, its tables, its restart intervals."""
+"""Read and write a JPEG's header, tables and restart intervals without decoding a pixel."""

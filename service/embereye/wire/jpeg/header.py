@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from embereye.units import counted
 
-MAX_SIDE = 8_192  # pixels; no camera has more, a decompression bomb does
+MAX_SIDE = 8_192  # pixels; cameras have fewer, decompression bombs more
 MAX_PIXELS = 40_000_000
-MAX_SCANS = 100  # each scan, however empty, is a pass over the whole picture: thousands take minutes to decode
+MAX_SCANS = 100  # each scan, even an empty one, is a pass over the whole picture: thousands take minutes to decode
 MAX_SEGMENTS = 512  # before the first scan
 SOI, EOI, SOS = b"\xff\xd8", b"\xff\xd9", 0xDA
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # markers without a length: TEM, RST0..7
@@ -15,7 +15,7 @@ _DECODABLE = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended sequential, pro
 
 
 class JpegError(ValueError):
-    """These bytes are no picture that may be decoded; `reason` is the word for it in the ledger."""
+    """The bytes are not a picture that may be decoded; `reason` labels the error in the ledger."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -24,20 +24,20 @@ class JpegError(ValueError):
 
 @dataclass(frozen=True)
 class JpegHeader:
-    """A JPEG's own description. `complete` is False where its end is missing: the rest would decode to grey."""
+    """The properties of a JPEG. `complete` is False if its end is missing: decoded, the rest would be grey."""
 
     width: int  # pixels
     height: int  # pixels
     components: int  # 1: grey, 3: colour, 4: CMYK
-    several: bool  # it has, or may have, several scans
+    is_multi_scan: bool  # it has, or may have, several scans
     complete: bool
 
 
 def scan_start(data: bytes | bytearray | memoryview, offset: int = 2) -> tuple[int, int, bool]:
     """Walk the segments from `offset` to the first scan: (offset reached, offset behind SOS or 0, malformed).
 
-    The offset reached is where to go on once there are more bytes. Embedded thumbnails are inside segments, so an
-    end-of-image marker behind SOS is the picture's own.
+    With more bytes, continue at the offset reached. Embedded thumbnails are inside segments, so an end-of-image marker
+    behind SOS belongs to the picture itself.
     """
     size = len(data)
     while offset + 4 <= size:
@@ -59,7 +59,7 @@ def scan_start(data: bytes | bytearray | memoryview, offset: int = 2) -> tuple[i
 
 
 def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop over the segments, a branch for each kind
-    """The header of one JPEG; JpegError where it is none, or one that must not be decoded."""
+    """The header of a JPEG. JpegError if it is not a JPEG, or one that must not be decoded."""
     if data[:2] != SOI:
         raise JpegError("not a JPEG", f"starts with {data[:2].hex() or 'nothing'}, not ffd8")
     size, offset, frame = len(data), 2, None
@@ -67,7 +67,7 @@ def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop o
         if offset + 4 > size:
             raise JpegError("truncated", f"ends after {counted(size, 'byte')}, inside its header")
         if data[offset] != 0xFF:
-            raise JpegError("not a JPEG", f"byte {offset} is no marker")
+            raise JpegError("not a JPEG", f"byte {offset} is not a marker")
         marker = data[offset + 1]
         if marker == 0xFF:
             offset += 1
@@ -90,29 +90,29 @@ def read_header(data: bytes) -> JpegHeader:  # noqa: C901, PLR0912 -- one loop o
     if frame is None:
         raise JpegError("not a JPEG", "a scan without a frame header")
     width, height, components, progressive = frame
-    # A sequential picture has several scans where its first one does not hold all components.
-    several = progressive or data[offset + 4 : offset + 5] != bytes([components])
-    if several and data.count(b"\xff\xda", offset) > MAX_SCANS:
+    # A sequential picture has several scans if the first does not contain all components.
+    multi_scan = progressive or data[offset + 4 : offset + 5] != bytes([components])
+    if multi_scan and data.count(b"\xff\xda", offset) > MAX_SCANS:
         raise JpegError("too large", f"more than {MAX_SCANS} scans")
-    # Nearly all frames end with the marker. Searching the others takes as long as all the rest of this function.
+    # Nearly all frames end with the marker. Searching the others takes as long as the rest of this function.
     complete = data.endswith(EOI) or data.find(EOI, offset + 2 + length) >= 0
-    return JpegHeader(width, height, components, several, complete)
+    return JpegHeader(width, height, components, multi_scan, complete)
 
 
 class Headers:
-    """Reads the headers of one camera's frames, which stay the same until its settings change."""
+    """Reads the headers of one camera's frames; caches the latest, because it rarely changes."""
 
     def __init__(self) -> None:
-        self._text = b""  # from the first byte to the first scan; empty: none is known
-        self._header = JpegHeader(0, 0, 0, several=False, complete=True)
+        self._text = b""  # the cached header, up to the first scan; empty: none
+        self._header = JpegHeader(0, 0, 0, is_multi_scan=False, complete=True)
 
     def read(self, data: bytes) -> JpegHeader:
-        """What `read_header` returns, and raises."""
+        """Read the header of `data`, as `read_header` does; raise the same errors."""
         if self._text and data.startswith(self._text) and data.endswith(EOI):
             return self._header
         header = read_header(data)
         self._text = b""
-        if header.complete and not header.several:  # scans are counted each time
+        if header.complete and not header.is_multi_scan:  # scans are counted each time
             self._text, self._header = data[: scan_start(data)[1]], header
         return header
 

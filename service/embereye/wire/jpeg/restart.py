@@ -1,4 +1,4 @@
-"""Restart intervals: after a loss, those that arrived are put in their place, and the others become grey."""
+"""Put received restart intervals of an incomplete picture in place and fill the lost ones with grey."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,30 +8,30 @@ from functools import lru_cache
 from embereye.units import Box
 from embereye.wire.jpeg.tables import Geometry
 
-BORDER = 2  # pixels beside a lost MCU whose colour is interpolated from it: half a chroma sample's reach, rounded up
+BORDER = 2  # pixels next to a lost MCU whose colour is interpolated from it: half a chroma sample's reach, rounded up
 RESTART_0 = b"\xff\xd0"  # the marker behind the first interval
 _MARKERS = re.compile(rb"\xff([\xd0-\xd7])")
-_IMPLAUSIBLE = 4  # intervals this many times smaller than the picture's average are not believed in
+_IMPLAUSIBLE = 4  # an interval this many times smaller than the picture's average is not trusted
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Scan data that arrived without a gap inside."""
+    """Scan data that arrived without a gap."""
 
     offset: int  # bytes into the scan
     data: bytes
-    last: bool = False  # it reaches the end of the scan
-    interval: int = -1  # the restart interval that begins with it, where the sender says so
+    last: bool = False  # it includes the end of the scan
+    interval: int = -1  # the restart interval that it starts with, if the sender names it
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset behind the run."""
         return self.offset + len(self.data)
 
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """A scan that decodes, and what of the picture is not the camera's."""
+    """A scan that decodes, and the regions of the picture that were lost."""
 
     scan: bytes
     lost_units: int  # MCUs
@@ -43,7 +43,7 @@ def grey(units: int, subsampling: int) -> bytes:
     """An interval of `units` MCUs without any coefficient, in the standard Huffman tables.
 
     A block is a difference of 0 ("00") and an end of block ("1010" luma, "00" chroma); types 0 and 1 have two and four
-    luma blocks beside two of chroma. Bits that are left over are ones (ITU-T T.81, F.1.2.3).
+    luma blocks and two chroma blocks. Unused bits are ones (ITU-T T.81, F.1.2.3).
     """
     unit = "001010" * (4 if subsampling & 1 else 2) + "0000" * 2
     bits = unit * units
@@ -52,14 +52,14 @@ def grey(units: int, subsampling: int) -> bytes:
 
 
 def smallest(units: int, subsampling: int) -> int:
-    """Bytes that `units` MCUs take at least."""
+    """The fewest bytes that `units` MCUs can take."""
     return (len("001010") * (4 if subsampling & 1 else 2) + 8) * units // 8
 
 
 def infer_interval(scan: bytes, geometry: Geometry) -> int:
-    """The restart interval of a whole `scan` in MCUs, by the number of its markers; 0 where that leaves a choice.
+    """The restart interval of a whole `scan` in MCUs, from the number of its markers; 0 if that is ambiguous.
 
-    Rows are what encoders count in: of several intervals one that is whole rows is taken.
+    Encoders count in rows: among several possible intervals, the only one of whole rows is chosen.
     """
     count = 1 + len(_MARKERS.findall(scan))
     units, columns = geometry.units, geometry.columns
@@ -72,20 +72,20 @@ def infer_interval(scan: bytes, geometry: Geometry) -> int:
 def repair(runs: Sequence[Run], geometry: Geometry, interval: int, least: int = 0) -> Repaired:
     """Put the restart intervals of `runs` (by offset, not overlapping) in place and fill the gaps with grey.
 
-    `interval` is the restart interval in MCUs. Markers only count to eight: a run whose place is not certain is
-    dropped, so that nothing is ever shown where it was not seen. With fewer than `least` MCUs in place there is no
-    scan: a sender of one packet a picture must not make us write thousands of intervals for each.
+    `interval` is the restart interval in MCUs. Markers count only to eight. A run without a certain place is dropped,
+    so that nothing is shown in a wrong place. The scan is empty if fewer than `least` MCUs are in place: otherwise a
+    sender of one packet per picture could make us write thousands of intervals for each.
     """
     units = geometry.units
     total = -(-units // interval)
-    found = _place(runs, total, smallest(interval, geometry.type))
-    lost_units = units - sum(min(interval, units - number * interval) for number in found)
+    intervals = _place(runs, total, smallest(interval, geometry.type))
+    lost_units = units - sum(min(interval, units - number * interval) for number in intervals)
     if units - lost_units < least:
         return Repaired(b"", lost_units, ())
     parts, missing = [], []
     for number in range(total):
         size = min(interval, units - number * interval)
-        piece = found.get(number)
+        piece = intervals.get(number)
         if piece is None:
             missing.append((number * interval, size))
             piece = grey(size, geometry.type)
@@ -95,12 +95,12 @@ def repair(runs: Sequence[Run], geometry: Geometry, interval: int, least: int = 
 
 
 def _place(runs: Sequence[Run], total: int, least: int) -> Mapping[int, bytes]:
-    """Restart intervals by their number."""
-    held = sum(len(run.data) for run in runs)
+    """Find the place of each restart interval: interval number → data."""
+    received = sum(len(run.data) for run in runs)
     seen = sum(1 + len(_MARKERS.findall(run.data)) for run in runs)
-    least = max(least, held // max(1, seen) // _IMPLAUSIBLE)
-    found: dict[int, bytes] = {}
-    settled, unplaced, end = -1, 0, 0  # the last interval whose end was seen; bytes since then, and where they end
+    least = max(least, received // max(1, seen) // _IMPLAUSIBLE)
+    intervals: dict[int, bytes] = {}
+    last_ended, unplaced, end = -1, 0, 0  # the last interval whose end was seen; bytes since then; their end
     to_come = sum(len(_MARKERS.findall(run.data)) for run in runs)
     for run in runs:
         marks = list(_MARKERS.finditer(run.data))
@@ -108,21 +108,21 @@ def _place(runs: Sequence[Run], total: int, least: int) -> Mapping[int, bytes]:
         before = unplaced + run.offset - end
         unplaced, end = before + len(run.data), run.end
         head = marks[0].start() if marks else 0
-        first = _first(run, marks, total - to_come, settled + 1, (before + head) // least - 1)
-        if first is None or first <= settled or not _in_sequence(marks, first):
+        first = _first(run, marks, total - to_come, last_ended + 1, (before + head) // least - 1)
+        if first is None or first <= last_ended or not _in_sequence(marks, first):
             continue
         pieces = _pieces(run.data, marks)
         for number, (start, stop) in enumerate(pieces):
             cut = (number == 0 and run.offset > 0 and run.interval < 0) or (number == len(marks) and not run.last)
             if stop > start and not cut and first + number < total:
-                found[first + number] = run.data[start:stop]
+                intervals[first + number] = run.data[start:stop]
         if marks:
-            settled, unplaced = first + len(marks) - 1, len(run.data) - marks[-1].end()
-    return found
+            last_ended, unplaced = first + len(marks) - 1, len(run.data) - marks[-1].end()
+    return intervals
 
 
 def _pieces(data: bytes, marks: Sequence["re.Match[bytes]"]) -> Iterator[tuple[int, int]]:
-    """Where the bytes between `marks` start and end; the first and the last may be empty."""
+    """(start, end) of the bytes between `marks`; the first and the last may be empty."""
     start = 0
     for mark in marks:
         yield start, mark.start()
@@ -131,10 +131,10 @@ def _pieces(data: bytes, marks: Sequence["re.Match[bytes]"]) -> Iterator[tuple[i
 
 
 def _first(run: Run, marks: Sequence["re.Match[bytes]"], total: int, earliest: int, hidden: int) -> int | None:
-    """The number of the interval that `run` begins in, which its first mark ends; None where it is not certain.
+    """The number of the interval that `run` starts in and its first mark ends; None if that is ambiguous.
 
-    There are `total` intervals but for those that later runs must hold. It is interval `earliest` or one of `hidden`
-    behind it: no more of them fit into the bytes up to the first mark.
+    There are `total` intervals, without those that later runs must have. The result is `earliest` or at most `hidden`
+    intervals later: no more of them fit into the bytes before the first mark.
     """
     if run.offset == 0:
         return 0
@@ -154,7 +154,7 @@ def _in_sequence(marks: Sequence["re.Match[bytes]"], first: int) -> bool:
 
 
 def _spans(missing: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Neighbours joined: (first MCU, MCUs)."""
+    """Join neighbours: (first MCU, number of MCUs)."""
     start = size = 0
     for first, count in missing:
         if size and start + size == first:

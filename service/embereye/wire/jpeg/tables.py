@@ -1,4 +1,4 @@
-"""The JPEG tables and headers that RTP/JPEG leaves out, rebuilt (RFC 2435, appendices A and B)."""
+"""Rebuild the JPEG tables and headers that RTP/JPEG leaves out (RFC 2435, appendices A and B)."""
 
 import struct
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import lru_cache
 from embereye.units import counted
 from embereye.wire.jpeg.header import SOI, JpegError
 
-EXTRA_FIELD = 64  # added to the type where restart intervals are used
+EXTRA_FIELD = 64  # added to the type if restart intervals are used
 # ITU-T T.81, tables K.1 and K.2, in zig-zag order.
 _LUMA = bytes.fromhex(
     "100b0c0e0c0a100e0d0e1211101318281a181616183123251d283a333d3c3933383740485c4e404457453738506d51575f626768673e4d7179"
@@ -32,11 +32,11 @@ SCAN = bytes.fromhex("ffda000c03010002110311003f00")
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """How a picture is cut into minimum coded units (MCUs)."""
+    """The grid of minimum coded units (MCUs) of a picture."""
 
     width: int  # pixels
     height: int  # pixels
-    type: int  # of RTP/JPEG: 0 is 4:2:2, 1 is 4:2:0; without EXTRA_FIELD
+    type: int  # RTP/JPEG's: 0 is 4:2:2, 1 is 4:2:0; without EXTRA_FIELD
 
     @property
     def unit_height(self) -> int:
@@ -67,27 +67,27 @@ def quantization(quality: int) -> bytes:
 def quantization_segment(tables: bytes, precision: int) -> bytes:
     """The DQT segment of the tables that RTP carries; bit n of `precision`: table n has 16 bits per value.
 
-    A single table serves luma and chroma. JpegError where the bytes are no whole tables.
+    A single table is used for luma and chroma. JpegError if a table is incomplete.
     """
-    found: list[bytes] = []
+    segments: list[bytes] = []
     start = 0
     for number in range(2):
         size = 128 if precision >> number & 1 else 64
         table = tables[start : start + size]
         if not table and number == 1:
-            table, size = found[0][1:], len(found[0]) - 1
+            table, size = segments[0][1:], len(segments[0]) - 1
         if len(table) != size:
             raise JpegError(
                 "unsupported JPEG", f"{counted(len(tables), 'byte')} of quantization tables of precision {precision}"
             )
-        found.append(bytes([(size > 64) << 4 | number]) + table)
+        segments.append(bytes([(size > 64) << 4 | number]) + table)
         start += size
-    return b"".join(b"\xff\xdb" + (2 + len(table)).to_bytes(2) + table for table in found)
+    return b"".join(b"\xff\xdb" + (2 + len(segment)).to_bytes(2) + segment for segment in segments)
 
 
 @lru_cache(maxsize=1024)
 def header(geometry: Geometry, tables: bytes, interval: int) -> bytes:
-    """All that comes before the scan's data, for DQT segments `tables` and a restart `interval` in MCUs (0: none)."""
+    """The bytes before the scan's data, from DQT segments `tables` and a restart `interval` in MCUs (0: none)."""
     restart = struct.pack(">HHH", 0xFFDD, 4, interval) if interval else b""
     sampling = 0x22 if geometry.type & 1 else 0x21
     frame = struct.pack(">HHBHHB", 0xFFC0, 17, 8, geometry.height, geometry.width, 3)

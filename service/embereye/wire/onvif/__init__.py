@@ -1,1 +1,1 @@
-"""ONVIF's messages: SOAP, the services of a device and of its media, and WS-Discovery."""
+"""ONVIF's messages: SOAP, the device and media services, and WS-Discovery."""

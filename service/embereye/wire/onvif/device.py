@@ -1,4 +1,4 @@
-"""What is asked of an ONVIF device about itself (ONVIF Core Specification, 8)."""
+"""Ask an ONVIF device about its clock, services and model (ONVIF Core Specification, 8)."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,12 +12,12 @@ CLOCK = f'<GetSystemDateAndTime xmlns="{_DEVICE}"/>'
 SERVICES = f'<GetServices xmlns="{_DEVICE}"><IncludeCapability>false</IncludeCapability></GetServices>'
 CAPABILITIES = f'<GetCapabilities xmlns="{_DEVICE}"><Category>Media</Category></GetCapabilities>'
 INFORMATION = f'<GetDeviceInformation xmlns="{_DEVICE}"/>'
-_ZONES = timedelta(hours=14)  # that a local time differs from UTC at most
+_ZONES = timedelta(hours=14)  # most that a local time can differ from UTC
 
 
 @dataclass(frozen=True)
 class Information:
-    """What a device says that it is."""
+    """The maker, model and serial number that a device reports."""
 
     manufacturer: str = ""
     model: str = ""
@@ -25,9 +25,9 @@ class Information:
 
 
 def read_clock(answer: Element, now: datetime) -> datetime | None:
-    """The device's clock; None where the answer does not hold it.
+    """The device's clock; None if the answer does not have it.
 
-    Some tell their local time alone, in a zone that is not known. It is taken where it differs from `now` by more than
+    Some devices report only their local time, in an unknown zone. It is used only if it differs from `now` by more than
     any zone does: then the clock was never set.
     """
     if utc := answer.first("UTCDateTime"):
@@ -46,22 +46,22 @@ def _read_time(element: Element) -> datetime | None:
 
 
 def read_services(answer: Element) -> dict[str, str]:
-    """The address of each service, by its namespace, of an answer to SERVICES."""
-    found: dict[str, str] = {}
+    """The address of each service, by namespace, in an answer to SERVICES."""
+    addresses: dict[str, str] = {}
     for service in answer.all("Service"):
         name, address = service.value("Namespace").rstrip("/"), service.value("XAddr")
         if name and address:
-            found.setdefault(name, address)
-    return found
+            addresses.setdefault(name, address)
+    return addresses
 
 
 def read_capabilities(answer: Element) -> dict[str, str]:
-    """The same of an answer to CAPABILITIES, which older devices give."""
+    """The address of each service in an answer to CAPABILITIES, which older devices support."""
     media = answer.first("Media")
     address = media.value("XAddr") if media else ""
     return {MEDIA: address} if address else {}
 
 
 def read_information(answer: Element) -> Information:
-    """What the device says that it is."""
+    """The maker, model and serial number in an answer to INFORMATION."""
     return Information(answer.value("Manufacturer"), answer.value("Model"), answer.value("SerialNumber"))

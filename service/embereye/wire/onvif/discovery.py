@@ -1,4 +1,4 @@
-"""WS-Discovery (OASIS, April 2005 as ONVIF has it): who is there that sends video."""
+"""Find devices that send video by WS-Discovery (OASIS, April 2005, as ONVIF uses it)."""
 
 import re
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from embereye.wire.onvif.xml import Element, XmlError, parse
 
 GROUP_V4, GROUP_V6, PORT = "239.255.255.250", "ff02::c", 3702
 MAX_ANSWER = 65_535  # bytes of a datagram
-MOST_MATCHES = 64  # devices in one answer: each answers for itself
+MOST_MATCHES = 64  # devices in one answer; normally each device answers for itself
 MOST_ADDRESSES = 16  # of one device
 _DISCOVERY = "http://schemas.xmlsoap.org/ws/2005/04/discovery"
 _ADDRESSING = "http://schemas.xmlsoap.org/ws/2004/08/addressing"
@@ -22,15 +22,15 @@ _SCOPE = re.compile(r"onvif://www\.onvif\.org/(name|hardware|location)/(.{1,200}
 class Match:
     """A device that answered a probe."""
 
-    id: str  # that it keeps, mostly urn:uuid:…
-    addresses: Sequence[str]  # of its device service, as it names them
+    id: str  # permanent, mostly urn:uuid:…
+    addresses: Sequence[str]  # of its device service, as the device names them
     name: str = ""
     hardware: str = ""
     location: str = ""
 
 
 def probe(message: str) -> bytes:
-    """A probe for devices that send video; `message` is a UUID of its own, which answers name."""
+    """A probe for devices that send video; `message` is a new UUID, which answers repeat."""
     header = (
         f'<a:MessageID xmlns:a="{_ADDRESSING}">urn:uuid:{message}</a:MessageID>'
         f'<a:To xmlns:a="{_ADDRESSING}">urn:schemas-xmlsoap-org:ws:2005:04:discovery</a:To>'
@@ -41,9 +41,9 @@ def probe(message: str) -> bytes:
 
 
 def read_matches(data: bytes, message: str) -> list[Match]:
-    """The devices in an answer to the probe `message`; none where it is no answer to that one, or no XML.
+    """The devices in an answer to the probe `message`; empty if it answers another probe or is not XML.
 
-    A device that names no address of HTTP is left out.
+    Devices without an HTTP address are left out.
     """
     try:
         answer = parse(data[:MAX_ANSWER])
@@ -51,15 +51,15 @@ def read_matches(data: bytes, message: str) -> list[Match]:
         return []
     if answer.value("RelatesTo").lower().removeprefix("urn:").removeprefix("uuid:") != message.lower():
         return []
-    found = []
+    matches = []
     for element in answer.all("ProbeMatch"):
         addresses = [text for text in element.value("XAddrs").split()[:MOST_ADDRESSES] if _usable(text)]
         if addresses:
             scopes = _scopes(element)
-            found.append(Match(element.value("EndpointReference", "Address")[:200], addresses, **scopes))
-        if len(found) == MOST_MATCHES:
+            matches.append(Match(element.value("EndpointReference", "Address")[:200], addresses, **scopes))
+        if len(matches) == MOST_MATCHES:
             break
-    return found
+    return matches
 
 
 def _usable(address: str) -> bool:
@@ -71,8 +71,8 @@ def _usable(address: str) -> bool:
 
 
 def _scopes(element: Element) -> dict[str, str]:
-    found: dict[str, str] = {}
+    scopes: dict[str, str] = {}
     for word in element.value("Scopes").split()[:100]:
         if scope := _SCOPE.fullmatch(word):
-            found.setdefault(scope[1].lower(), unquote(scope[2]).replace("/", " "))
-    return found
+            scopes.setdefault(scope[1].lower(), unquote(scope[2]).replace("/", " "))
+    return scopes

@@ -1,4 +1,4 @@
-"""SOAP 1.2 as ONVIF uses it: envelopes with a WS-UsernameToken, and faults (ONVIF Core Specification, 5.9 and 5.12)."""
+"""Write SOAP 1.2 envelopes with a WS-UsernameToken, and read faults (ONVIF Core Specification, 5.9 and 5.12)."""
 
 import base64
 import contextlib
@@ -20,28 +20,28 @@ _REFUSED = ("NotAuthorized", "FailedAuthentication", "InvalidSecurity")
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a camera refuses a request."""
+    """A camera's refusal of a request."""
 
     reason: str
-    unauthorized: bool = False  # the credentials are missing, wrong, or may not do that
+    unauthorized: bool = False  # the credentials are missing, wrong or insufficient
 
 
 def content_type(body: str) -> str:
-    """The Content-Type of a request; it names the action, which is optional, because some cameras go by that alone."""
+    """The Content-Type of a request. It names the optional action, because some cameras need it."""
     called = _CALLED.match(body)
     action = f'; action="{called[2]}/{called[1]}"' if called else ""
     return f"application/soap+xml; charset=utf-8{action}"
 
 
 def envelope(body: str, header: str = "") -> bytes:
-    """A whole request."""
+    """A whole request: `body` and `header` in an envelope."""
     header = f"<s:Header>{header}</s:Header>" if header else ""
     start = '<?xml version="1.0" encoding="utf-8"?><s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope">'
     return f"{start}{header}<s:Body>{body}</s:Body></s:Envelope>".encode()
 
 
 def username_token(user: str, password: str, nonce: bytes, created: str) -> str:
-    """A header that proves the knowledge of `password` without telling it; `created` is by the camera's clock."""
+    """A header that proves knowledge of `password` without sending it; `created` is by the camera's clock."""
     digest = hashlib.sha1(nonce + created.encode() + password.encode(), usedforsecurity=False).digest()
     return (
         f'<Security s:mustUnderstand="1" xmlns="{_SECURITY}wssecurity-secext-1.0.xsd"><UsernameToken>'
@@ -54,14 +54,14 @@ def username_token(user: str, password: str, nonce: bytes, created: str) -> str:
 
 
 def created(now: datetime, ahead: timedelta) -> str:
-    """`now` by a clock that is `ahead` of ours, as a token has it (ISO 8601, UTC)."""
+    """Format `now` for a token, by a clock that is `ahead` of ours (ISO 8601, UTC)."""
     with contextlib.suppress(OverflowError):
         now += ahead
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def read_fault(answer: Element) -> Fault | None:
-    """The fault in `answer`, of SOAP 1.2 or 1.1; None where it is none."""
+    """The SOAP 1.2 or 1.1 fault in `answer`; None if it has none."""
     fault = answer if answer.name == "Fault" else answer.first("Fault")
     if fault is None:
         return None

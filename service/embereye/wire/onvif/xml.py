@@ -1,24 +1,23 @@
-"""XML from strangers, as a small tree. A document type is refused, so no entity expands and nothing else is fetched.
+"""Parse XML from untrusted senders into a small tree. Document types are refused, so no entity is expanded or fetched.
 
-Names go without their namespaces, which cameras confuse. `xml.etree` is not used: it has no way to refuse a document
-type.
+Names lose their namespaces, which cameras confuse. `xml.etree` cannot refuse a document type, so expat is used.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-MAX_DEPTH = 64  # elements within each other; ONVIF's answers have a dozen
+MAX_DEPTH = 64  # nested elements; ONVIF's answers have a dozen
 MAX_ELEMENTS = 50_000
 
 
 class XmlError(ValueError):
-    """It is no XML that is read here; the text says why."""
+    """The XML is malformed or refused; the text says why."""
 
 
 @dataclass(eq=False, slots=True)
 class Element:
-    """One element: `text` is what it holds beside its `children`, without blanks at either end."""
+    """One element; `text` is its content without `children` and without surrounding blanks."""
 
     name: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -26,7 +25,7 @@ class Element:
     text: str = ""
 
     def all(self, *names: str) -> Iterator["Element"]:
-        """The elements with one of `names` within this one, however deep, in their order."""
+        """Yield the descendants named one of `names`, at any depth, in document order."""
         waiting = self.children[::-1]
         while waiting:
             element = waiting.pop()
@@ -35,20 +34,20 @@ class Element:
             waiting += reversed(element.children)
 
     def first(self, *path: str) -> "Element | None":
-        """The first element that `path`, names from the outside to the inside, leads to; others may lie between."""
-        found: Element | None = self
+        """The first descendant on `path`, names from the outside in; other elements may be in between."""
+        element: Element | None = self
         for name in path:
-            found = next(found.all(name), None) if found else None
-        return found
+            element = next(element.all(name), None) if element else None
+        return element
 
     def value(self, *path: str) -> str:
-        """The text of the first element that `path` leads to, or ''."""
-        found = self.first(*path)
-        return found.text if found else ""
+        """The text of the first descendant on `path`; '' if there is none."""
+        element = self.first(*path)
+        return element.text if element else ""
 
 
 def parse(data: bytes) -> Element:
-    """The root element of `data`; XmlError where it is no XML, has a document type, or is too large or too deep."""
+    """The root element of `data`. XmlError if it is malformed, has a document type, or is too large or too deep."""
     builder = _Builder()
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -60,11 +59,11 @@ def parse(data: bytes) -> Element:
     try:
         parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise XmlError(f"it is no XML: {error}") from error
-    except (LookupError, ValueError) as error:  # of an encoding that Python does not know, or expat cannot use
-        raise error if isinstance(error, XmlError) else XmlError(f"it is no XML: {error}") from error
+        raise XmlError(f"not XML: {error}") from error
+    except (LookupError, ValueError) as error:  # an encoding that Python does not know, or expat cannot use
+        raise error if isinstance(error, XmlError) else XmlError(f"not XML: {error}") from error
     if builder.root is None:
-        raise XmlError("it is no XML: it is empty")
+        raise XmlError("not XML: it is empty")
     return builder.root
 
 
@@ -82,7 +81,7 @@ class _Builder:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
         if self._count > MAX_ELEMENTS or len(self._open) >= MAX_DEPTH:
-            raise XmlError(f"it has more than {MAX_ELEMENTS} elements, or more than {MAX_DEPTH} within each other")
+            raise XmlError(f"it has more than {MAX_ELEMENTS} elements, or more than {MAX_DEPTH} nested ones")
         element = Element(_local(name), {_local(key): value for key, value in attributes.items()})
         if self._open:
             self._open[-1].children.append(element)

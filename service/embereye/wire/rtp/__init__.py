@@ -1,1 +1,1 @@
-"""RTP and RTCP (RFC 3550), and JPEG carried by them (RFC 2435): packets to pictures, and pictures to packets."""
+"""Convert pictures to RTP packets and back: RTP and RTCP (RFC 3550), JPEG (RFC 2435), H.264 and H.265."""

@@ -1,4 +1,4 @@
-"""A picture that is arriving: the parts of its scan that have come, and where they belong."""
+"""A picture that is still arriving: the parts of its scan that have come, and their places."""
 
 from bisect import bisect
 from dataclasses import dataclass, field
@@ -6,32 +6,32 @@ from operator import itemgetter
 
 from embereye.wire.jpeg.header import EOI
 from embereye.wire.jpeg.restart import Run
-from embereye.wire.rtp.onvif_extension import Described
+from embereye.wire.rtp.onvif_extension import JpegDescription
 from embereye.wire.rtp.payload_header import FIRST, WHOLE_FRAME
 
 
 @dataclass(slots=True, eq=False)
 class ArrivingPicture:
-    """What came of one picture. Offsets are bytes into its scan."""
+    """The received parts of one picture. Offsets are bytes into its scan."""
 
     timestamp: int
     key: int  # type, Q, width and height, as on the wire
     skip: int  # bytes before the payload of a packet without tables
-    sequence: int  # extended, of the first packet that came
-    parts: dict[int, bytes] = field(default_factory=dict)  # by offset; packets that came joined are one part
-    # The offsets of parts of several packets, ascending, and the bytes of each packet of those.
+    sequence: int  # extended, of the first packet received
+    parts: dict[int, bytes] = field(default_factory=dict)  # by offset; packets received joined are one part
+    # For parts of several packets: their offsets, ascending, and the bytes of each packet.
     joined: list[tuple[int, int]] = field(default_factory=list)
     packets: int = 0
     reach: int = 0  # the highest offset behind a packet
-    held: int = 0  # bytes
-    end: int = -1  # bytes of the scan; -1: its last packet has not come
-    ordered: bool = True  # parts came in the order of their offsets
+    size: int = 0  # bytes received
+    end: int = -1  # bytes of the scan; -1: its last packet is missing
+    ordered: bool = True  # parts arrived in the order of their offsets
     interval: int = 0  # restart interval in MCUs
-    chunks: dict[int, int] = field(default_factory=dict)  # offset → restart interval that begins there
-    tables: bytes = b""  # DQT segments that came with it
-    described: Described | None = None  # by ONVIF's header extension
+    chunks: dict[int, int] = field(default_factory=dict)  # offset → restart interval that starts there
+    tables: bytes = b""  # DQT segments from this picture's packets
+    described: JpegDescription | None = None  # from ONVIF's header extension
     touched_ns: int = 0
-    newer: int = 0  # packets of newer pictures since
+    newer: int = 0  # packets of newer pictures since it was last touched
 
     def mark(self, offset: int, count: int) -> None:
         """Note the restart count of the packet at `offset`."""
@@ -42,16 +42,16 @@ class ArrivingPicture:
         """Store the payload of the packet, or joined `packets`, at `offset`."""
         self.parts[offset] = payload
         self.packets += packets
-        self.held += len(payload)
+        self.size += len(payload)
         self.reach = max(self.reach, offset + len(payload))
 
     def append(self, payload: bytes, step: int) -> None:
-        """Store the payload of packets of `step` bytes each that continue where all others end."""
+        """Store the payload of packets of `step` bytes each that continue at the highest offset."""
         self.joined.append((self.reach, step))
         self.put(self.reach, payload, len(payload) // step)
 
-    def holds(self, offset: int) -> bool:
-        """Whether the packet at `offset` has come."""
+    def has_packet(self, offset: int) -> bool:
+        """True if the packet at `offset` has been received."""
         if offset in self.parts:
             return True
         if not (before := bisect(self.joined, offset, key=itemgetter(0))):
@@ -60,17 +60,17 @@ class ArrivingPicture:
         return offset < begin + len(self.parts[begin]) and (offset - begin) % step == 0
 
     def pieces(self) -> list[tuple[int, bytes]]:
-        """Offset and payload of every packet, in order."""
-        found: dict[int, bytes] = {}
+        """The offset and payload of every packet, in order."""
+        payloads: dict[int, bytes] = {}
         steps = dict(self.joined)
         for begin, part in self.parts.items():
             step = steps.get(begin) or len(part) or 1
-            found.update((begin + start, part[start : start + step]) for start in range(0, len(part), step))
-        return sorted(found.items())
+            payloads.update((begin + start, part[start : start + step]) for start in range(0, len(part), step))
+        return sorted(payloads.items())
 
 
-def runs_of(picture: ArrivingPicture) -> list[Run]:
-    """The runs of the scan that have come, in order; where packets overlap, the first of them counts."""
+def received_runs(picture: ArrivingPicture) -> list[Run]:
+    """The received runs of the scan, in order; where packets overlap, the first one counts."""
     runs: list[Run] = []
     pieces: list[bytes] = []
     start = end = 0

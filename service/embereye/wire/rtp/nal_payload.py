@@ -1,74 +1,74 @@
-"""H.264 and H.265 in RTP (RFC 6184, RFC 7798): payloads to parts of NAL units, and NAL units to payloads."""
+"""Convert H.264 and H.265 NAL units to RTP payloads and back (RFC 6184, RFC 7798)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from embereye.units import counted
 from embereye.wire.rtp.payload_header import PayloadError
-from embereye.wire.video.nal import begins_with_start_code
+from embereye.wire.video.nal import has_start_code
 
 MAX_PAYLOAD = 1_400  # bytes of a payload that fits into one packet of Ethernet
 FU_START, FU_END = 0x80, 0x40
 STAP_A, FU_A = 24, 28  # RFC 6184
 AP, FU, PACI = 48, 49, 50  # RFC 7798
-_IGNORED = frozenset({0, 30, 31})  # RFC 6184, 5.2; cameras have data of their own in them
+_IGNORED = frozenset({0, 30, 31})  # RFC 6184, 5.2; cameras put proprietary data in them
 
 
 class NalPart(NamedTuple):
-    """A NAL unit, or a part of one. `start` and `end` say whether it has the first and the last byte."""
+    """A NAL unit, or a part of one. `start` and `end`: it has the first, the last byte."""
 
     data: bytes
     start: bool = True
     end: bool = True
-    head: bytes = b""  # of a part: the header of the whole
+    head: bytes = b""  # of a part: the header of the whole NAL unit
 
 
 class NalFormat(Protocol):
-    """How one codec's NAL units travel."""
+    """The RTP payload format of one codec."""
 
-    fragment_header: int  # bytes before the part of a NAL unit in a payload that holds a part
+    fragment_header: int  # bytes before the fragment of a NAL unit in a fragment's payload
 
     def inner_fragment(self, payload: memoryview) -> bytes:
-        """The header of the NAL unit of which `payload` holds neither the first nor the last part; else b"".
+        """The NAL unit's header if `payload` has a fragment of it that is neither the first nor the last; else b"".
 
         The payload is longer than `fragment_header`.
         """
         ...
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
-        """The NAL units in a packet's `payload`; PayloadError where it is none that is understood.
+        """The NAL units in a packet's `payload`; PayloadError if it is malformed or unsupported.
 
-        Packets without a payload, which keep a way open, and types that receivers are to ignore, hold none.
+        Empty payloads, which keep a NAT open, and types that receivers must ignore have none.
         """
         ...
 
     def payloads(self, nals: Iterable[bytes], limit: int = MAX_PAYLOAD) -> Iterator[bytes]:
-        """The payloads of one access unit's `nals`, of `limit` bytes at most: small ones joined, large ones cut."""
+        """Yield the payloads, `limit` bytes at most, of one access unit's `nals`: small ones joined, large ones cut."""
         ...
 
 
 class H264Format:
-    """RFC 6184 with packetization modes 0 and 1; the interleaved mode 2 is not understood."""
+    """RFC 6184 with packetization modes 0 and 1; the interleaved mode 2 is not supported."""
 
     fragment_header = 2
 
     def inner_fragment(self, payload: memoryview) -> bytes:
-        """The header of the NAL unit of which `payload` holds neither the first nor the last part; else b""."""
+        """The NAL unit's header if `payload` has a fragment of it that is neither the first nor the last; else b""."""
         if payload[0] & 0x1F != FU_A or payload[1] & (FU_START | FU_END):
             return b""
         return bytes((payload[0] & 0xE0 | payload[1] & 0x1F,))
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
-        """The NAL units in `payload`; PayloadError where it is none that is understood."""
+        """The NAL units in `payload`; PayloadError if it is malformed or unsupported."""
         if not payload:
             return ()
         kind = payload[0] & 0x1F
-        if 1 <= kind <= 23 or (kind == 0 and begins_with_start_code(payload)):
+        if 1 <= kind <= 23 or (kind == 0 and has_start_code(payload)):
             return (NalPart(bytes(payload)),)
         if kind in _IGNORED:
             return ()
         if len(payload) < 2:
-            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, type {kind} has 2 at least")
+            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, type {kind} needs at least 2")
         if kind == STAP_A:
             return _aggregated(payload, 1)
         if kind == FU_A:
@@ -76,10 +76,10 @@ class H264Format:
             head = bytes((payload[0] & 0xE0 | payload[1] & 0x1F,))
             data = head + payload[2:] if start else bytes(payload[2:])
             return (NalPart(data, start, bool(payload[1] & FU_END), head),)
-        raise PayloadError(f"NAL unit type {kind}: packetization-mode 2 is not understood, set the camera to mode 1")
+        raise PayloadError(f"NAL unit type {kind}: packetization-mode 2 is not supported. Set the camera to mode 1.")
 
     def payloads(self, nals: Iterable[bytes], limit: int = MAX_PAYLOAD) -> Iterator[bytes]:
-        """The payloads of `nals`."""
+        """Yield the payloads of `nals`."""
         for group in _grouped(nals, limit - 1):
             if len(group) > 1:
                 importance = max(nal[0] & 0x60 for nal in group)
@@ -98,13 +98,13 @@ class H265Format:
     fragment_header = 3
 
     def inner_fragment(self, payload: memoryview) -> bytes:
-        """The header of the NAL unit of which `payload` holds neither the first nor the last part; else b""."""
+        """The NAL unit's header if `payload` has a fragment of it that is neither the first nor the last; else b""."""
         if payload[0] >> 1 & 0x3F != FU or payload[2] & (FU_START | FU_END):
             return b""
         return bytes((payload[0] & 0x81 | (payload[2] & 0x3F) << 1, payload[1]))
 
     def parts(self, payload: memoryview) -> Sequence[NalPart]:
-        """The NAL units in `payload`; PayloadError where it is none that is understood."""
+        """The NAL units in `payload`; PayloadError if it is malformed or unsupported."""
         if not payload:
             return ()
         kind = payload[0] >> 1 & 0x3F
@@ -113,7 +113,7 @@ class H265Format:
         if kind > PACI:
             return ()
         if len(payload) < 3:
-            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, type {kind} has 3 at least")
+            raise PayloadError(f"{counted(len(payload), 'byte')} of payload, type {kind} needs at least 3")
         if kind == AP:
             return _aggregated(payload, 2)
         if kind == FU:
@@ -121,10 +121,10 @@ class H265Format:
             head = bytes((payload[0] & 0x81 | (payload[2] & 0x3F) << 1, payload[1]))
             data = head + payload[3:] if start else bytes(payload[3:])
             return (NalPart(data, start, bool(payload[2] & FU_END), head),)
-        raise PayloadError(f"NAL unit type {kind} is not understood")
+        raise PayloadError(f"NAL unit type {kind} is not supported")
 
     def payloads(self, nals: Iterable[bytes], limit: int = MAX_PAYLOAD) -> Iterator[bytes]:
-        """The payloads of `nals`."""
+        """Yield the payloads of `nals`."""
         for group in _grouped(nals, limit - 2):
             if len(group) > 1:
                 layer = min((nal[0] & 1, nal[1]) for nal in group)
@@ -139,11 +139,11 @@ class H265Format:
 
 def _aggregated(payload: memoryview, start: int) -> Sequence[NalPart]:
     parts = []
-    while any(payload[start:]):  # some senders have padding behind the last one
+    while any(payload[start:]):  # some senders add padding behind the last one
         size = int.from_bytes(payload[start : start + 2])
         end = start + 2 + size
         if not size or end > len(payload):
-            raise PayloadError("an aggregation packet cut short")
+            raise PayloadError("a truncated aggregation packet")
         parts.append(NalPart(bytes(payload[start + 2 : end])))
         start = end
     return parts
@@ -154,15 +154,15 @@ def _joined(group: Iterable[bytes]) -> bytes:
 
 
 def _grouped(nals: Iterable[bytes], limit: int) -> Iterator[list[bytes]]:
-    """`nals` in groups that fit into one payload of `limit` bytes, two more for each; larger ones alone."""
+    """Group `nals` to fit into payloads of `limit` bytes, with two more bytes for each; larger ones are alone."""
     group: list[bytes] = []
-    held = 0
+    size = 0
     for nal in nals:
-        if group and held + len(nal) + 2 > limit:
+        if group and size + len(nal) + 2 > limit:
             yield group
-            group, held = [], 0
+            group, size = [], 0
         group.append(nal)
-        held += len(nal) + 2
+        size += len(nal) + 2
     if group:
         yield group
 

@@ -1,23 +1,23 @@
-"""What ONVIF adds to RTP/JPEG: the JPEG's own segments in a header extension (ONVIF Streaming Specification, 5.1.3)."""
+"""Read ONVIF's addition to RTP/JPEG: the JPEG's segments in a header extension (Streaming Specification, 5.1.3)."""
 
 from dataclasses import dataclass
 
 EXTENSION = 0xFFD8  # the extension's identifier: a start of image
-MAX_STEPS = 64  # segments and bytes of padding that are read; cameras send ten
+MAX_STEPS = 64  # segments and bytes of padding to read; cameras send ten
 MAX_TABLES = 1024  # bytes of DQT segments; four tables of 16 bits per value have 532
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """What the segments say: a size beyond 2,040 pixels, and quantization tables."""
+class JpegDescription:
+    """A size, possibly beyond 2,040 pixels, and quantization tables, from the segments."""
 
     width: int = 0  # pixels
     height: int = 0  # pixels
     tables: bytes = b""  # DQT segments
 
 
-def describe(segments: bytes) -> Described | None:
-    """Read the segments of an extension; None where there is no frame header in it. Raises on no input."""
+def describe(segments: bytes) -> JpegDescription | None:
+    """Read the segments of an extension; None if they have no frame header. Raises no exceptions."""
     width = height = start = 0
     tables = b""
     for _ in range(MAX_STEPS):
@@ -37,4 +37,4 @@ def describe(segments: bytes) -> Described | None:
             height = int.from_bytes(segments[start + 5 : start + 7])
             width = int.from_bytes(segments[start + 7 : start + 9])
         start = end
-    return Described(width, height, tables) if width and height else None
+    return JpegDescription(width, height, tables) if width and height else None

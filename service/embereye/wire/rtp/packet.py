@@ -1,4 +1,4 @@
-"""RTP and RTCP (RFC 3550): headers, which packets came and which did not, reports about it, a sender's clock."""
+"""Read and write RTP and RTCP (RFC 3550): headers, reception statistics, reports, a sender's clock."""
 
 import struct
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from embereye.units import counted
 
 FIXED = struct.Struct(">HHII")  # version to payload type, sequence number, timestamp, SSRC
 MARKER = 0x0080  # in FIXED's first word
-MAX_DROPOUT = 3_000  # packets ahead that count as lost rather than as a sender that has started over (RFC 3550, A.1)
-MAX_MISORDER = 512  # packets behind that count as late; a frame of 4K has that many
-VIDEO_HZ = 90_000  # ticks of a video's timestamp in a second
+MAX_DROPOUT = 3_000  # packets ahead that count as lost; beyond, the sender has restarted (RFC 3550, A.1)
+MAX_MISORDER = 512  # packets behind that count as late; a frame of 4K has this many
+VIDEO_HZ = 90_000  # ticks of a video timestamp per second
 _MASK = 0xFFFF_FFFF
-_RTCP_TYPES = range(192, 224)  # an RTP packet of payload type 64 to 95 with its marker would look the same (RFC 5761)
+_RTCP_TYPES = range(192, 224)  # RTP packets of payload types 64 to 95 with a marker look the same (RFC 5761)
 SENDER_REPORT, RECEIVER_REPORT, DESCRIPTION, BYE = 200, 201, 202, 203
 PAYLOAD_FEEDBACK, PICTURE_LOSS, FULL_INTRA = 206, 1, 4
 
 
 class RtpError(ValueError):
-    """These bytes are no RTP packet."""
+    """The bytes are not an RTP packet."""
 
 
 class Packet(NamedTuple):
-    """One RTP packet, its payload left where it is. A frozen dataclass takes three times as long to make."""
+    """One RTP packet; its payload is not copied. A frozen dataclass takes three times as long to create."""
 
     payload_type: int
     marker: bool
@@ -36,10 +36,10 @@ class Packet(NamedTuple):
 
 
 def parse_packet(data: memoryview) -> Packet:
-    """Parse one packet; RtpError where it is none."""
+    """Parse one packet; RtpError if it is malformed."""
     size = len(data)
     if size < FIXED.size:
-        raise RtpError(f"{counted(size, 'byte')}, an RTP header has {FIXED.size}")
+        raise RtpError(f"{counted(size, 'byte')}; an RTP header has {FIXED.size}")
     lead, sequence, timestamp, ssrc = FIXED.unpack_from(data)
     if lead >> 14 != 2:
         raise RtpError(f"RTP version {lead >> 14}, not 2")
@@ -47,39 +47,39 @@ def parse_packet(data: memoryview) -> Packet:
     extension, extension_data = -1, b""
     if lead & 0x1000:
         if start + 4 > size:
-            raise RtpError("its header extension is cut short")
+            raise RtpError("its header extension is truncated")
         extension = data[start] << 8 | data[start + 1]
         end = start + 4 + 4 * (data[start + 2] << 8 | data[start + 3])
         extension_data = bytes(data[start + 4 : end])
         start = end
     if lead & 0x2000:
-        size -= data[size - 1]  # 0 bytes are too few, but what cameras say that have none
+        size -= data[size - 1]  # the padding includes its length byte, but some cameras write 0 for none
     if start > size:
-        raise RtpError("its header and padding are longer than itself")
+        raise RtpError("its header and padding are longer than the packet")
     return Packet(
         lead & 0x7F, bool(lead & MARKER), sequence, timestamp, ssrc, data[start:size], extension, extension_data
     )
 
 
 def is_rtcp(data: memoryview) -> bool:
-    """Whether `data` is a report that shares its port with RTP (RFC 5761)."""
+    """True if `data` is an RTCP report that shares its port with RTP (RFC 5761)."""
     return len(data) >= 8 and data[0] >> 6 == 2 and data[1] in _RTCP_TYPES
 
 
 class Arrival(Enum):
-    """What a sequence number says of its packet."""
+    """The position of a packet's sequence number relative to earlier ones."""
 
     NEXT = auto()  # in order, or ahead of a gap
-    LATE = auto()  # behind the newest: reordered or a duplicate
-    STRAY = auto()  # far from everything: dropped, unless the next packet agrees with it
-    RESTART = auto()  # the sender has started over
+    LATE = auto()  # behind the newest: reordered, or a duplicate
+    STRAY = auto()  # far from all others: dropped, unless the next packet follows it
+    RESTART = auto()  # the sender has restarted
 
 
 class PacketReception:
-    """Which packets of one sender came, as RFC 3550 A.1 and A.3 count them.
+    """Counts the packets of one sender as RFC 3550 A.1 and A.3 do.
 
-    `extended` is the highest sequence number with its wraps; a hot path may count a packet that is exactly the next
-    one by itself: `extended += 1; received += 1`.
+    `extended` is the highest sequence number, with its wraps. A hot path may count the packet that is exactly the next
+    one itself: `extended += 1; received += 1`.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,11 @@ class PacketReception:
         self.jitter = 0.0  # ticks, RFC 3550 A.8, measured at the first packet of each frame
         self._base = 0
         self._stray = -1
-        self._told = (0, 0)  # expected and received at the last report
+        self._reported = (0, 0)  # expected and received at the last report
         self._transit = 0
 
     def count_packet(self, sequence: int) -> Arrival:
-        """Count the packet with this sequence number, unless it is stray."""
+        """Count the packet with this sequence number unless it is stray; return its position."""
         if self.extended < 0:
             self._start(sequence)
             return Arrival.NEXT
@@ -114,19 +114,19 @@ class PacketReception:
         self.extended = self._base = sequence
         self.received = 1
         self._stray = -1
-        self._told = (0, 0)
+        self._reported = (0, 0)
 
     @property
     def expected(self) -> int:
-        """Packets sent since the first one seen."""
+        """Packets sent since the first one received."""
         return self.extended - self._base + 1 if self.extended >= 0 else 0
 
     @property
     def lost(self) -> int:
-        """Packets that did not come; duplicates count against it, as in RFC 3550."""
+        """Packets that did not arrive; duplicates count against it, as in RFC 3550."""
         return self.expected - self.received
 
-    def arrived(self, timestamp: int, now_ns: int) -> None:
+    def note_arrival(self, timestamp: int, now_ns: int) -> None:
         """Add the arrival of a frame's first packet to the jitter."""
         transit = (now_ns * VIDEO_HZ // 1_000_000_000 - timestamp) & _MASK
         change = (transit - self._transit) & _MASK
@@ -134,13 +134,14 @@ class PacketReception:
         if change < 10 * VIDEO_HZ or change > _MASK - 10 * VIDEO_HZ:
             self.jitter += (min(change, _MASK + 1 - change) - self.jitter) / 16
 
-    def block(self, ssrc: int, last_report: int, delay: int) -> bytes:
-        """The report block about sender `ssrc` (RFC 3550, 6.4.1); the share of losses is that since the last one.
+    def report_block(self, ssrc: int, last_report: int, delay: int) -> bytes:
+        """The report block about sender `ssrc` (RFC 3550, 6.4.1); its share of losses is since the previous block.
 
-        `last_report` are the middle 32 bits of its last sender report's NTP time, `delay` 1/65536 s since it came.
+        `last_report` is the middle 32 bits of the last sender report's NTP time, `delay` the time since it in 1/65536
+        s.
         """
-        expected, received = self.expected - self._told[0], self.received - self._told[1]
-        self._told = (self.expected, self.received)
+        expected, received = self.expected - self._reported[0], self.received - self._reported[1]
+        self._reported = (self.expected, self.received)
         missing = max(0, expected - received)
         share = min(255, missing * 256 // expected) if expected > 0 else 0
         total = max(-0x800000, min(0x7FFFFF, self.lost)) & 0xFFFFFF
@@ -149,27 +150,27 @@ class PacketReception:
         )
 
 
-def receiver_report(own: int, block: bytes, name: str) -> bytes:
-    """A compound RTCP packet: what was received (`block` as of PacketReception.block, or b""), and who says so."""
-    report = struct.pack(">BBHI", 0x80 | bool(block), RECEIVER_REPORT, 1 + len(block) // 4, own) + block
+def receiver_report(receiver: int, block: bytes, name: str) -> bytes:
+    """A compound RTCP packet: `block` from PacketReception.report_block, or b"", and the receiver's `name`."""
+    report = struct.pack(">BBHI", 0x80 | bool(block), RECEIVER_REPORT, 1 + len(block) // 4, receiver) + block
     text = name.encode()[:255]
-    item = struct.pack(">IBB", own, 1, len(text)) + text
+    item = struct.pack(">IBB", receiver, 1, len(text)) + text
     item += b"\0" * (4 - len(item) % 4)
     return report + struct.pack(">BBH", 0x81, DESCRIPTION, len(item) // 4) + item
 
 
-def key_frame_request(own: int, sender: int) -> bytes:
-    """A picture loss indication (RFC 4585, 6.3.1): it asks `sender` for a key frame. It goes behind a report."""
-    return struct.pack(">BBHII", 0x80 | PICTURE_LOSS, PAYLOAD_FEEDBACK, 2, own, sender)
+def key_frame_request(receiver: int, sender: int) -> bytes:
+    """A picture loss indication (RFC 4585, 6.3.1): requests a key frame of `sender`. It must follow a report."""
+    return struct.pack(">BBHII", 0x80 | PICTURE_LOSS, PAYLOAD_FEEDBACK, 2, receiver, sender)
 
 
-def full_intra_request(own: int, sender: int, number: int) -> bytes:
-    """A full intra request (RFC 5104, 4.3.1) to a `sender` that takes no other; each new one has the next `number`."""
-    return struct.pack(">BBHIIIB3x", 0x80 | FULL_INTRA, PAYLOAD_FEEDBACK, 4, own, 0, sender, number & 0xFF)
+def full_intra_request(receiver: int, sender: int, number: int) -> bytes:
+    """A full intra request (RFC 5104, 4.3.1), for a `sender` without PLI; each new request has the next `number`."""
+    return struct.pack(">BBHIIIB3x", 0x80 | FULL_INTRA, PAYLOAD_FEEDBACK, 4, receiver, 0, sender, number & 0xFF)
 
 
-def asks_key_frame(data: bytes | memoryview) -> bool:
-    """Whether a compound packet holds a picture loss indication or a full intra request (RFC 4585, RFC 5104)."""
+def is_key_frame_request(data: bytes | memoryview) -> bool:
+    """True if a compound packet has a picture loss indication or a full intra request (RFC 4585, RFC 5104)."""
     start = 0
     while start + 8 <= len(data) and data[start] >> 6 == 2:
         if data[start + 1] == PAYLOAD_FEEDBACK and data[start] & 0x1F in {PICTURE_LOSS, FULL_INTRA}:
@@ -180,7 +181,7 @@ def asks_key_frame(data: bytes | memoryview) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SenderReport:
-    """What a sender says of its clock."""
+    """A sender's clock at one moment."""
 
     ssrc: int
     ntp: int  # 64 bits: seconds since 1900, and their fraction
@@ -188,14 +189,14 @@ class SenderReport:
 
     @property
     def middle(self) -> int:
-        """The 32 bits that a receiver report names it by."""
+        """The 32 bits by which a receiver report refers to this report."""
         return self.ntp >> 16 & _MASK
 
 
 def parse_rtcp(data: bytes | memoryview, sender: int) -> tuple[SenderReport | None, bool]:
-    """The sender report in a compound packet, if any, and whether the SSRC `sender` says good-bye; -1: whichever it is.
+    """The sender report in a compound packet, and True if it says good-bye for the SSRC `sender` (-1: for any).
 
-    Raises on no input.
+    The report is None if there is none. Raises no exceptions.
     """
     report, bye, start = None, False, 0
     while start + 8 <= len(data) and data[start] >> 6 == 2:
@@ -213,32 +214,34 @@ def parse_rtcp(data: bytes | memoryview, sender: int) -> tuple[SenderReport | No
 
 
 class CaptureClock:
-    """Turns a sender's timestamps into our time: even steps, as the camera took them, however jittered they arrive.
+    """Converts a sender's timestamps to our time, in even steps as the camera took the frames, despite network jitter.
 
-    The packet that travelled for the shortest time gives the offset between the two clocks. The offset may grow by
-    DRIFT, which is more than two crystals differ. A jump of more than JUMP_NS means a new clock, or one that runs too
-    slow: cameras that send fewer pictures in the dark go on counting as if they sent all. Where it comes to two such
-    jumps by the same speed, time goes by that speed, for as long as it does.
+    The packet with the shortest travel time gives the offset between the two clocks. The offset may grow by DRIFT, more
+    than two crystals differ by.
+
+    A jump of more than JUMP_NS means a new clock, or one that runs too slow: cameras that send fewer pictures in the
+    dark may count as if they sent all. After two such jumps at the same speed, time passes at that speed as long as it
+    lasts.
     """
 
     DRIFT = 0.0005
     JUMP_NS = 1_000_000_000
-    MEASURED_NS = 5_000_000_000  # between two looks at the speed of a clock that runs too slow
-    SLOW = 0.95  # of VIDEO_HZ, below which a clock runs too slow
-    ALIKE = 0.1  # of VIDEO_HZ: speeds that differ by less are the same
+    MEASURED_NS = 5_000_000_000  # between two measurements of the speed of a slow clock
+    SLOW = 0.95  # share of VIDEO_HZ; a clock below it runs too slow
+    ALIKE = 0.1  # share of VIDEO_HZ; speeds that differ by less are equal
 
     def __init__(self) -> None:
         self._timestamp = 0
         self._ticks = 0  # since the first frame
-        self._media = 0  # nanoseconds since then, by the sender's clock
+        self._media = 0  # nanoseconds since the first frame, by the sender's clock
         self._distance = 0  # nanoseconds
         self._now = 0
-        self._speed = 1.0  # of the sender's clock, by VIDEO_HZ
-        self._suspected = -1.0  # the speed at the latest jump
-        self._since = 0, 0  # ticks and time since when its speed is measured
+        self._speed = 1.0  # of the sender's clock, relative to VIDEO_HZ
+        self._suspected = -1.0  # speed at the latest jump
+        self._since = 0, 0  # ticks and time at the start of the speed measurement
 
     def capture_ns(self, timestamp: int, now_ns: int) -> int:
-        """When the frame of `timestamp` was taken, that has arrived at `now_ns` (Unix epoch)."""
+        """The time at which the frame of `timestamp`, which arrived at `now_ns` (Unix epoch), was taken."""
         step = (timestamp - self._timestamp) & _MASK
         step -= _MASK + 1 if step > _MASK // 2 else 0
         self._timestamp = timestamp
@@ -247,7 +250,7 @@ class CaptureClock:
             self._media += step * 1_000_000_000 // VIDEO_HZ
         elif self._speed > 0.01:
             self._media += int(step * 1_000_000_000 / VIDEO_HZ / self._speed)
-        else:  # it stands still
+        else:  # the clock is stopped
             self._media += now_ns - self._now
         distance = now_ns - self._media
         allowed = self._distance + int((now_ns - self._now) * self.DRIFT)
@@ -262,7 +265,7 @@ class CaptureClock:
         return self._media + self._distance
 
     def _suspect(self, now_ns: int, *, gradual: bool) -> None:
-        """Measure the speed after a jump; `gradual`: it came about by and by, not by one timestamp."""
+        """Measure the speed after a jump; `gradual`: the jump accumulated over several timestamps."""
         speed = self._measure(now_ns)
         if not gradual:
             speed = -1.0
@@ -270,7 +273,7 @@ class CaptureClock:
         self._speed, self._suspected = max(0.0, speed) if known else 1.0, speed
 
     def _measure(self, now_ns: int) -> float:
-        """The speed of the sender's clock since it was measured last."""
+        """Measure the speed of the sender's clock since the last measurement."""
         ticks, since = self._since
         passed, self._since = self._ticks - ticks, (self._ticks, now_ns)
         return passed * 1_000_000_000 / VIDEO_HZ / max(1, now_ns - since)

@@ -1,4 +1,4 @@
-"""Pictures become packets: the sending side of RTP/JPEG (RFC 2435), and of the reports that go with it."""
+"""Cut pictures into packets: the sending side of RTP/JPEG (RFC 2435) and of its RTCP reports."""
 
 import struct
 from collections.abc import Sequence
@@ -12,29 +12,29 @@ from embereye.wire.jpeg.tables import EXTRA_FIELD, HUFFMAN, quantization
 from embereye.wire.rtp.packet import FIXED, SENDER_REPORT
 from embereye.wire.rtp.payload_header import FIRST, LAST, MAIN, PAYLOAD_TYPE, RESTART, TABLES, WHOLE_FRAME
 
-MAX_PAYLOAD = 1400  # bytes of RTP payload; with all headers under the 1,500 of an Ethernet frame, tunnels included
-IN_BAND = 255  # the Q of tables that come with every picture
-_HEADERS = FIXED.size + MAIN.size  # bytes: RTP's and the main one
+MAX_PAYLOAD = 1400  # bytes of RTP payload; with all headers, tunnels included, below the 1,500 of an Ethernet frame
+IN_BAND = 255  # the Q of tables sent with every picture
+_HEADERS = FIXED.size + MAIN.size  # bytes: RTP's and RTP/JPEG's main header
 _SAMPLING = {0x21: 0, 0x22: 1}
 _HUFFMAN = {table[2:] for table in HUFFMAN.split(b"\xff\xc4")[1:]}
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What RTP/JPEG says of a picture, and the data it carries."""
+    """A picture as RTP/JPEG describes it, and its scan data."""
 
-    type: int  # with EXTRA_FIELD where there are restart intervals
+    type: int  # with EXTRA_FIELD if there are restart intervals
     width: int  # pixels
     height: int  # pixels
     interval: int  # restart interval in MCUs, 0: none
     tables: bytes  # luma and chroma, 64 bytes each, or 128 with 16 bits per value
     precision: int  # bit n: table n has 16 bits per value
-    quality: int  # Q whose tables these are, 1 to 99; IN_BAND where there is none
+    quality: int  # the Q of these tables, 1 to 99; IN_BAND if there is none
     data: bytes | memoryview
 
 
 def read_scan(jpeg: bytes) -> Scan:
-    """Parse a JPEG; JpegError where RTP/JPEG cannot carry it. Its data is left where it lies."""
+    """Parse a JPEG; JpegError if RTP/JPEG cannot carry it. Its data is not copied."""
     if jpeg[:2] != SOI:
         raise JpegError("not a JPEG", f"starts with {jpeg[:2].hex() or 'nothing'}, not ffd8")
     start, interval = 2, 0
@@ -69,7 +69,7 @@ def read_scan(jpeg: bytes) -> Scan:
 
 
 def _segment(jpeg: bytes, start: int) -> tuple[int, bytes, int]:
-    """The segment at `start`: its marker, its body, where the next one starts."""
+    """The marker and the body of the segment at `start`, and the start of the next one."""
     while jpeg[start : start + 2] == b"\xff\xff":
         start += 1
     if len(jpeg) < start + 4 or jpeg[start] != 0xFF:
@@ -96,7 +96,7 @@ def _check_huffman(body: bytes) -> None:
 
 
 def _frame(body: bytes) -> tuple[int, int, int, tuple[int, int]]:
-    """Type, width, height and the quantization tables of luma and chroma of a frame header."""
+    """The type, width, height, and quantization tables of luma and chroma in a frame header."""
     if len(body) < 15 or body[5] != 3 or body[10] != 0x11 or body[13] != 0x11 or body[7] not in _SAMPLING:
         raise JpegError("unsupported JPEG", "RTP carries colour with 4:2:2 or 4:2:0 subsampling only")
     if body[11] != body[14]:
@@ -111,13 +111,13 @@ def _quality(tables: bytes) -> int:
 
 @lru_cache(maxsize=1)
 def _qualities() -> dict[bytes, int]:
-    """Q by the tables that are computed of it."""
+    """Q by the tables that are computed from it."""
     segments = {quality: quantization(quality) for quality in range(99, 0, -1)}
     return {segment[5:69] + segment[74:138]: quality for quality, segment in segments.items()}
 
 
 class Packetizer:
-    """Numbers the packets of one sender. `sequence` is the first one's."""
+    """Numbers the packets of one sender, from `sequence` on."""
 
     def __init__(
         self, ssrc: int, sequence: int = 0, *, payload_type: int = PAYLOAD_TYPE, max_payload: int = MAX_PAYLOAD
@@ -129,11 +129,11 @@ class Packetizer:
         self._payload_type = payload_type
         self._max_payload = max_payload
 
-    def packets_of(self, scan: Scan, timestamp: int, *, quality: int = 0, with_tables: bool = True) -> list[bytes]:
-        """The packets of one picture, 90 kHz `timestamp`.
+    def packetize(self, scan: Scan, timestamp: int, *, quality: int = 0, with_tables: bool = True) -> list[bytes]:
+        """Cut one picture into packets; `timestamp` in 90 kHz ticks.
 
-        `quality` 128 to 255 is the Q to call its tables by, 0: that of the tables, or IN_BAND; without `with_tables`
-        they were sent before.
+        `quality` 128 to 255 is the Q that refers to its tables; 0: the Q of the tables, or IN_BAND. Set `with_tables`
+        to False if the tables were sent before.
         """
         joined, size = self.joined_packets(scan, timestamp, quality=quality, with_tables=with_tables)
         return [bytes(joined[start : start + size]) for start in range(0, len(joined), size)]
@@ -141,9 +141,9 @@ class Packetizer:
     def joined_packets(
         self, scan: Scan, timestamp: int, *, quality: int = 0, with_tables: bool = True
     ) -> tuple[memoryview, int]:
-        """The same packets one behind the other, and the bytes of each; the last one may be shorter.
+        """The packets of `packetize` one behind the other, and the bytes of each; the last one may be shorter.
 
-        There are hundreds of them in a large picture: made one after the other they take four times as long.
+        A large picture has hundreds of packets: making them one by one takes four times as long.
         """
         quality = quality or scan.quality
         width, height = (-(-side // 8) if side <= 2040 else 0 for side in (scan.width, scan.height))
@@ -154,7 +154,7 @@ class Packetizer:
             carried = scan.tables if with_tables else b""
             tables = TABLES.pack(0, scan.precision, len(carried)) + carried
         size, begin = FIXED.size + self._max_payload, _HEADERS + len(restart)
-        step = size - begin  # bytes of what the packets share out: the tables, behind them the scan
+        step = size - begin  # bytes that each packet carries of the tables and the scan behind them
         behind = tables + scan.data if tables else scan.data
         count = max(1, -(-len(behind) // step))
         packets = np.empty((count, size), np.uint8)
@@ -162,7 +162,7 @@ class Packetizer:
         words[:, 0] = (0x80 << 24 | self._payload_type << 16) + (self.sequence + numbers & 0xFFFF)
         words[:, 1], words[:, 2], words[:, 4] = timestamp & 0xFFFF_FFFF, self.ssrc, key
         words[:, 3] = np.maximum(step * numbers - len(tables), 0)
-        packets[-1, 1] |= 0x80  # its marker
+        packets[-1, 1] |= 0x80  # the marker bit
         packets[:, _HEADERS:begin] = np.frombuffer(restart, np.uint8)
         full = step * (count - 1)
         packets[:-1, begin:] = np.frombuffer(behind, np.uint8, full).reshape(count - 1, step)
@@ -173,8 +173,8 @@ class Packetizer:
         self.payload_bytes += len(joined) - FIXED.size * count
         return joined, size
 
-    def packed(self, payloads: Sequence[bytes], timestamp: int) -> list[bytes]:
-        """The packets of one picture that is cut into `payloads` already, 90 kHz `timestamp`."""
+    def pack(self, payloads: Sequence[bytes], timestamp: int) -> list[bytes]:
+        """Make the packets of one picture that is already cut into `payloads`; `timestamp` in 90 kHz ticks."""
         self.payload_bytes += sum(map(len, payloads))
         last = len(payloads) - 1
         return [self._header(timestamp, marker=number == last) + payload for number, payload in enumerate(payloads)]
@@ -188,7 +188,7 @@ class Packetizer:
         return packed
 
     def report(self, ntp: int, timestamp: int) -> bytes:
-        """A sender report: `timestamp` was at `ntp`, 64 bits of seconds since 1900 and their fraction."""
+        """Make a sender report: `timestamp` was at `ntp`, 64 bits of seconds since 1900 and their fraction."""
         return struct.pack(
             ">BBHIIIIII", 0x80, SENDER_REPORT, 6, self.ssrc, ntp >> 32 & 0xFFFF_FFFF, ntp & 0xFFFF_FFFF,
             timestamp & 0xFFFF_FFFF, self.packets & 0xFFFF_FFFF, self.payload_bytes & 0xFFFF_FFFF,

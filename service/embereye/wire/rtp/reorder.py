@@ -1,4 +1,4 @@
-"""Puts packets that overtook each other back in order, and says where one is missing for good."""
+"""Put packets that overtook each other back in order, and report which ones are lost."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -6,20 +6,20 @@ from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
-WINDOW = 32  # packets behind a gap after which what is missing counts as lost
+WINDOW = 32  # packets behind a gap, after which the missing ones are lost
 
 
 @dataclass(eq=False)
 class ReorderBuffer(Generic[Item]):
-    """Accepts items by extended sequence number; returns each with whether something before it is lost.
+    """Accepts items by extended sequence number; returns them in order, each with True if something before it is lost.
 
-    After `deadline_ns` without what is missing, or as soon as `window` items wait behind it, it counts as lost.
+    A missing item is lost after `deadline_ns`, or as soon as more than `window` items wait behind it.
     """
 
     deadline_ns: int
     window: int = WINDOW
-    _next: int = -1  # -1: nothing has come
-    _waiting: dict[int, tuple[Item, int]] = field(default_factory=dict)  # by number: the item, when it came
+    _next: int = -1  # -1: nothing has arrived
+    _waiting: dict[int, tuple[Item, int]] = field(default_factory=dict)  # by number: the item, its time of arrival
 
     @property
     def expected(self) -> int:
@@ -27,12 +27,12 @@ class ReorderBuffer(Generic[Item]):
         return self._next
 
     @property
-    def waiting(self) -> bool:
-        """Whether anything is held back by a gap."""
+    def has_waiting(self) -> bool:
+        """True if items wait behind a gap."""
         return bool(self._waiting)
 
     def put(self, number: int, item: Item, now_ns: int) -> Iterator[tuple[Item, bool]]:
-        """Accept `item`; those that are in order now. What comes twice, or too late, is left out."""
+        """Accept `item`; yield the items that are in order now. Ignore duplicates and late items."""
         if self._next < 0:
             self._next = number
         if number == self._next and not self._waiting:  # nearly all
@@ -46,17 +46,17 @@ class ReorderBuffer(Generic[Item]):
         while len(self._waiting) > self.window:
             yield from self._past_gap()
 
-    def pass_over(self) -> None:
-        """Note that the expected item came and need not be put here, as nothing waits."""
+    def skip_expected(self) -> None:
+        """Note that the expected item was processed directly; only if nothing waits."""
         self._next += 1
 
     def expire(self, now_ns: int) -> Iterator[tuple[Item, bool]]:
-        """What waits behind gaps that are not waited for any longer at `now_ns`."""
+        """Yield the items behind gaps that are overdue at `now_ns`."""
         while self._waiting and now_ns - min(came for _, came in self._waiting.values()) >= self.deadline_ns:
             yield from self._past_gap()
 
     def flush(self) -> Iterator[tuple[Item, bool]]:
-        """Everything that waits; the next item may have any number."""
+        """Yield all waiting items; the next item may have any number."""
         while self._waiting:
             yield from self._past_gap()
         self._next = -1
@@ -69,6 +69,6 @@ class ReorderBuffer(Generic[Item]):
             lost = False
 
     def _in_order(self) -> Iterator[tuple[Item, bool]]:
-        while (found := self._waiting.pop(self._next, None)) is not None:
+        while (next_item := self._waiting.pop(self._next, None)) is not None:
             self._next += 1
-            yield found[0], False
+            yield next_item[0], False

@@ -1,4 +1,8 @@
-"""H.264 and H.265 over RTP: packets become access units, in the order in which they are to be decoded."""
+"""Assemble access units from H.264 and H.265 over RTP, in decoding order.
+
+Packets are put in order, their payloads joined to NAL units, and those to access units by an `Assembler`. A gap in the
+sequence numbers is a loss after `window` packets behind it, or after `deadline_ns`.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,28 +15,28 @@ from embereye.wire.rtp.reorder import WINDOW, ReorderBuffer
 from embereye.wire.video.access_unit import MAX_UNIT, AccessUnit, Assembler
 from embereye.wire.video.h264 import H264
 from embereye.wire.video.h265 import H265
-from embereye.wire.video.nal import Codec, taken_apart
+from embereye.wire.video.nal import Codec, split_joined
 
 CODECS: dict[str, tuple[Codec, NalFormat]] = {"H264": (H264(), H264Format()), "H265": (H265(), H265Format())}
 
 
 @dataclass
 class VideoCounts:
-    """What became of packets and pictures, since the start."""
+    """The numbers of packets and pictures since the start."""
 
     malformed: int = 0  # packets and NAL units
-    other_payload: dict[int, int] = field(default_factory=dict)  # packets by payload type that is not ours
-    strangers: int = 0  # packets of another sender than the one listened to
+    other_payload: dict[int, int] = field(default_factory=dict)  # packets by unexpected payload type
+    strangers: int = 0  # packets from another sender than the accepted one
     pictures: int = 0
     damaged: int = 0  # pictures that must not be trusted
-    problem: str = ""  # why the latest malformed packet or damaged picture was that
+    problem: str = ""  # cause of the latest malformed packet or damaged picture
 
 
 class VideoReceiver:
-    """Accepts the packets of one sender. No input makes it raise.
+    """Assembles the access units of one sender from its packets. Raises no exceptions.
 
-    `encoding` is H264 or H265, `sets` the parameter sets of the SDP. A gap in the sequence numbers is a loss once
-    `window` packets wait behind it or `deadline_ns` are over. `alone` means that nobody else can send by this way.
+    `encoding` is H264 or H265, `sets` the parameter sets of the SDP. A gap in the sequence numbers is a loss after
+    `window` packets behind it or `deadline_ns`. `alone`: nobody else can send over this connection.
     """
 
     def __init__(
@@ -45,47 +49,46 @@ class VideoReceiver:
         self.ssrc = -1
         self._assembler = Assembler(codec, sets)
         self._payload_type = payload_type
-        self._plain = 0x8000 | payload_type  # how a packet begins that has neither marker, extension nor padding
+        self._plain = 0x8000 | payload_type  # first word of a packet without marker, extension and padding
         self._ordered: ReorderBuffer[Packet] = ReorderBuffer(deadline_ns, window)
         self._deadline_ns = deadline_ns
         self._probation = Probation()
         self._alone = alone
-        self._successor: Packet | None = None  # the first packet of who may be listened to next
-        self._left = -1, 0  # the SSRC that was listened to before the present one, and when it was heard last
+        self._successor: Packet | None = None  # the first packet of the next sender
+        self._left = -1, 0  # SSRC of the previous sender, and when it was last heard
         self._heard_ns = 0
         self._fragments: list[bytes] = []  # of the NAL unit that is arriving
-        self._held = 0  # bytes of them
-        self._head = b""  # its header
-        self._timestamp = -1  # of the packet before
-        self._marked = False  # the sender marks the last packet of a picture: without a mark none has ended
+        self._fragment_bytes = 0  # total size of `_fragments`
+        self._head = b""  # header of the NAL unit that is arriving
+        self._timestamp = -1  # of the previous packet
+        self._marked = False  # the sender marks the last packet of a picture, so a picture ends only with a mark
 
     @property
-    def pending(self) -> bool:
-        """Whether a picture is arriving; while one is, `poll` has to be called now and then."""
-        return self._ordered.waiting or self._assembler.open
+    def has_pending(self) -> bool:
+        """True if a picture is arriving; then `poll` must be called from time to time."""
+        return self._ordered.has_waiting or self._assembler.is_open
 
     @property
-    def awaits_key(self) -> bool:
-        """Whether no picture has come yet that decoding could begin at, although pictures come."""
+    def is_awaiting_key(self) -> bool:
+        """True if pictures arrive, but none yet that decoding can start at."""
         return not self.counts.pictures and self._assembler.skipped > 0
 
     def feed_joined(self, packets: memoryview, size: int, now_ns: int) -> Sequence[AccessUnit]:
-        """Accept packets of `size` bytes, the last one maybe shorter, joined in `packets`, at `now_ns` of any clock.
+        """Accept packets of `size` bytes, joined in `packets`; the last may be shorter.
 
-        Returns the access units that they complete.
+        `now_ns` is a monotonic clock. Return the access units that they complete.
         """
-        found: list[AccessUnit] = []
+        units: list[AccessUnit] = []
         for start in range(0, len(packets), size or 1):
             packet = packets[start : start + size]
             if not (self._fragments and self._continue_fragments(packet, now_ns)):
-                found += self._receive(packet, now_ns)
-        return found
+                units += self._receive(packet, now_ns)
+        return units
 
     def _continue_fragments(self, data: memoryview, now_ns: int) -> bool:
-        """Accept a packet in order that holds neither the first nor the last part of the NAL unit that is arriving.
+        """Accept the next packet if it has neither the first nor the last fragment of the NAL unit that is arriving.
 
-        Most packets of large pictures are such; False leaves one to `_receive`, which does the same in four times the
-        time.
+        True if it was accepted. Most packets of large pictures are such; `_receive` takes four times as long for them.
         """
         if len(data) <= FIXED.size + self._format.fragment_header:
             return False
@@ -98,31 +101,31 @@ class VideoReceiver:
             or timestamp != self._timestamp
             or ssrc != self.ssrc
             or number != self._ordered.expected
-            or self._ordered.waiting
+            or self._ordered.has_waiting
         ):
             return False
         payload = data[FIXED.size :]
-        held = self._held + len(payload) - self._format.fragment_header
-        if held > MAX_UNIT or self._format.inner_fragment(payload) != self._head:
+        size = self._fragment_bytes + len(payload) - self._format.fragment_header
+        if size > MAX_UNIT or self._format.inner_fragment(payload) != self._head:
             return False
         reception.extended = number
         reception.received += 1
-        self._ordered.pass_over()
+        self._ordered.skip_expected()
         self._heard_ns = now_ns
         self._fragments.append(bytes(payload[self._format.fragment_header :]))
-        self._held = held
+        self._fragment_bytes = size
         return True
 
     def poll(self, now_ns: int) -> Sequence[AccessUnit]:
-        """The access units that are complete as far as they will be at `now_ns`."""
-        found: list[AccessUnit] = []
+        """Return the access units that are complete, or overdue, at `now_ns`."""
+        units: list[AccessUnit] = []
         for packet, lost in self._ordered.expire(now_ns):
-            self._unpack(packet, found, lost=lost)
+            self._unpack(packet, units, lost=lost)
         marked = self._marked and not self._assembler.split_pictures
-        arriving = marked or self._ordered.waiting or self._fragments
-        if self._assembler.open and not arriving and now_ns - self._heard_ns >= self._deadline_ns:
-            self._count(self._assembler.finish(), found)
-        return found
+        arriving = marked or self._ordered.has_waiting or self._fragments
+        if self._assembler.is_open and not arriving and now_ns - self._heard_ns >= self._deadline_ns:
+            self._count(self._assembler.finish(), units)
+        return units
 
     def _receive(self, data: memoryview, now_ns: int) -> list[AccessUnit]:
         if is_rtcp(data):
@@ -139,95 +142,95 @@ class VideoReceiver:
         if packet.ssrc == self.ssrc:
             self._successor = None
             return self._accept(packet, now_ns)
-        if self.ssrc >= 0 and not self._succeeds(packet, now_ns):
+        if self.ssrc >= 0 and not self._is_successor(packet, now_ns):
             return []
-        found = self._start_over()
+        units = self._start_over()
         self.ssrc = packet.ssrc
         self.reception = PacketReception()
         if self._successor:
-            found += self._accept(self._successor, now_ns)
+            units += self._accept(self._successor, now_ns)
             self._successor = None
-        return found + self._accept(packet, now_ns)
+        return units + self._accept(packet, now_ns)
 
     def _accept(self, packet: Packet, now_ns: int) -> list[AccessUnit]:
-        """The access units that `packet` of the present sender completes."""
-        found: list[AccessUnit] = []
+        """Return the access units that `packet` of the present sender completes."""
+        units: list[AccessUnit] = []
         arrival = self.reception.count_packet(packet.sequence)
         if arrival is Arrival.STRAY:
-            return found
+            return units
         if arrival is Arrival.RESTART:
-            found += self._start_over()
+            units += self._start_over()
         self._heard_ns = now_ns
         if packet.timestamp != self._timestamp:
-            self.reception.arrived(packet.timestamp, now_ns)
-        # The payload is kept while it waits, and its memory is the caller's.
+            self.reception.note_arrival(packet.timestamp, now_ns)
+        # A waiting packet needs a copy of its payload, because the memory belongs to the caller.
         newest = self.reception.extended
         number = newest - (newest - packet.sequence & 0xFFFF)
         if number != self._ordered.expected:
-            packet = _owned(packet)
-        elif not self._ordered.waiting:
-            self._ordered.pass_over()
-            self._unpack(packet, found, lost=False)
-            return found
-        for each, lost in self._ordered.put(number, packet, now_ns):
-            self._unpack(each, found, lost=lost)
-        return found
+            packet = _copied(packet)
+        elif not self._ordered.has_waiting:
+            self._ordered.skip_expected()
+            self._unpack(packet, units, lost=False)
+            return units
+        for ordered, lost in self._ordered.put(number, packet, now_ns):
+            self._unpack(ordered, units, lost=lost)
+        return units
 
-    def _succeeds(self, packet: Packet, now_ns: int) -> bool:
-        """Whether `packet` comes from whom to listen to from now on, in place of the present sender."""
+    def _is_successor(self, packet: Packet, now_ns: int) -> bool:
+        """Count a packet of another sender. True if it replaces the present one."""
         silent_ns = now_ns - self._heard_ns
         if not self._alone:
-            passes = self._probation.passes(packet, silent_ns)
-            self.counts.strangers += not passes
-            return passes
-        # Some cameras take another SSRC at every key frame. One that was left and goes on is of another stream: servers
-        # that send one over a connection that it does not belong to are in use.
+            admitted = self._probation.admit(packet, silent_ns)
+            self.counts.strangers += not admitted
+            return admitted
+        # Some cameras change the SSRC at every key frame. If the previous SSRC continues as well, it is another stream:
+        # some servers send a stream over a connection that it does not belong to.
         left, heard_ns = self._left
         if packet.ssrc == left and now_ns - heard_ns < TAKEOVER_NS and silent_ns < TAKEOVER_NS:
             self._left = left, now_ns
             return False
         first = self._successor
         if first is None or (packet.ssrc, packet.sequence) != (first.ssrc, first.sequence + 1 & 0xFFFF):
-            self._successor = _owned(packet)  # perhaps a stray one
+            self._successor = _copied(packet)  # perhaps a stray one
             return False
         self._left = self.ssrc, self._heard_ns
         return True
 
     def _start_over(self) -> list[AccessUnit]:
-        """Give up what is arriving: another sender, or one that has begun anew, continues none of it."""
-        found: list[AccessUnit] = []
+        """Complete what is arriving: another sender, or a restarted one, does not continue it."""
+        units: list[AccessUnit] = []
         for packet, lost in self._ordered.flush():
-            self._unpack(packet, found, lost=lost)
+            self._unpack(packet, units, lost=lost)
         self._drop_fragments()
         if self.ssrc >= 0:
-            self._count(self._assembler.note_loss(None), found)
+            self._count(self._assembler.note_loss(None), units)
         self._timestamp = -1
-        return found
+        return units
 
-    def _unpack(self, packet: Packet, found: list[AccessUnit], *, lost: bool) -> None:
-        """Add the access units that `packet` completes to `found`."""
+    def _unpack(self, packet: Packet, units: list[AccessUnit], *, lost: bool) -> None:
+        """Add the access units that `packet` completes to `units`."""
         if lost or (packet.timestamp != self._timestamp and self._fragments):
             self._drop_fragments()
-            self._count(self._assembler.note_loss(packet.timestamp), found)
+            self._count(self._assembler.note_loss(packet.timestamp), units)
         self._timestamp = packet.timestamp
         try:
             parts = self._format.parts(packet.payload)
         except PayloadError as error:
             self._refuse(str(error))
-            self._count(self._assembler.note_loss(packet.timestamp), found)
+            self._count(self._assembler.note_loss(packet.timestamp), units)
             return
         for part in parts:
-            if (whole := self._whole(part)) is None:
+            if (whole := self._complete_nal(part)) is None:
                 continue
-            for nal in taken_apart(whole):
-                self._count(self._assembler.add(nal, packet.timestamp), found)
+            for nal in split_joined(whole):
+                self._count(self._assembler.add(nal, packet.timestamp), units)
         self._marked |= packet.marker
         if packet.marker and not self._assembler.split_pictures:
             self._drop_fragments()
-            self._count(self._assembler.finish(), found)
+            self._count(self._assembler.finish(), units)
 
-    def _whole(self, part: NalPart) -> bytes | None:
-        """The NAL unit that `part` completes; None: none."""
+    def _complete_nal(self, part: NalPart) -> bytes | None:
+        """Return the NAL unit that `part` completes; None if it completes none."""
         if part.start:
             self._drop_fragments()
             if part.end:
@@ -237,37 +240,37 @@ class VideoReceiver:
             return None
         self._head = part.head
         self._fragments.append(part.data)
-        self._held += len(part.data)
-        if self._held > MAX_UNIT:
+        self._fragment_bytes += len(part.data)
+        if self._fragment_bytes > MAX_UNIT:
             self._drop_fragments()
         if not part.end or not self._fragments:
             return None
         nal = b"".join(self._fragments)
         self._fragments.clear()
-        self._held = 0
+        self._fragment_bytes = 0
         return nal
 
     def _drop_fragments(self) -> None:
-        """Give up a NAL unit whose end will not come."""
+        """Drop a NAL unit whose end is lost."""
         if self._fragments:
             self._fragments.clear()
-            self._held = 0
+            self._fragment_bytes = 0
             self._assembler.note_fragment(self._timestamp, self._head)
 
     def _refuse(self, problem: str) -> None:
         self.counts.malformed += 1
         self.counts.problem = problem
 
-    def _count(self, unit: AccessUnit | None, found: list[AccessUnit]) -> None:
+    def _count(self, unit: AccessUnit | None, units: list[AccessUnit]) -> None:
         if unit is None:
             return
         self.counts.pictures += 1
         if unit.damaged:
             self.counts.damaged += 1
             self.counts.problem = unit.damaged
-        found.append(unit)
+        units.append(unit)
 
 
-def _owned(packet: Packet) -> Packet:
+def _copied(packet: Packet) -> Packet:
     return Packet(packet.payload_type, packet.marker, packet.sequence, packet.timestamp, packet.ssrc,
                   memoryview(bytes(packet.payload)))  # fmt: skip

@@ -1,1 +1,1 @@
-"""RTSP (RFC 2326) as a client of cameras speaks it."""
+"""RTSP (RFC 2326) for a client of cameras."""

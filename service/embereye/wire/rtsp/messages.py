@@ -1,4 +1,4 @@
-"""RTSP (RFC 2326) as a client of cameras needs it: messages, interleaved packets, transports, SDP (RFC 8866)."""
+"""Read and write RTSP (RFC 2326): messages, interleaved packets, transports, SDP (RFC 8866)."""
 
 import base64
 import binascii
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from embereye.wire.video.nal import taken_apart
+from embereye.wire.video.nal import split_joined
 
 MAX_HEADERS = 16 * 1024  # bytes of one message's headers
 MAX_BODY = 64 * 1024  # bytes; an SDP has one or two thousand
-MAX_GARBAGE = 64 * 1024  # bytes skipped in search of the next message
-LOW_CHANNELS = 32  # that cameras use; they have a few media, and two channels for each
+MAX_GARBAGE = 64 * 1024  # bytes skipped while searching for the next message
+LOW_CHANNELS = 32  # channels that cameras use; they have a few media with two channels each
 PLI, FIR = "PLI", "FIR"
-DEFAULT_TIMEOUT = 60.0  # seconds that a session lives without a sign of life (RFC 2326, 12.37)
+DEFAULT_TIMEOUT = 60.0  # seconds without a sign of life, after which a session ends (RFC 2326, 12.37)
 _STATUS = re.compile(r"RTSP/\d\.\d (\d{3})(?: (.*))?$")
 _REQUEST = re.compile(r"([A-Z_]{3,20}) (\S+) RTSP/\d\.\d$")
 _TWICE = re.compile(r"^rtsps?://(?=rtsps?://)", re.IGNORECASE)
@@ -31,64 +31,64 @@ _DIMENSIONS = re.compile(r"(\d{1,5})[,x-](\d{1,5})$")
 
 
 class RtspError(ValueError):
-    """What the other side sends is no RTSP; the text is for people."""
+    """The peer's bytes are not RTSP, or not acceptable; the text is for people."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One response, or a request of the server's (`status` 0)."""
+    """A response, or a request from the server (`status` 0)."""
 
     status: int
-    reason: str  # of a request: its method
+    reason: str  # of a request, its method
     headers: Mapping[str, Sequence[str]]  # by lower-case name
     body: bytes = b""
     url: str = ""  # of a request
 
     def header(self, name: str) -> str:
-        """The first header of this (lower-case) name, or ''."""
+        """The first header with this (lower-case) name; '' if there is none."""
         return next(iter(self.headers.get(name, ())), "")
 
     @property
     def sequence(self) -> int:
-        """CSeq, -1 where it has none."""
+        """The CSeq; -1 if there is none."""
         text = self.header("cseq").strip()
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
 
 
 class Interleaved(NamedTuple):
-    """One RTP or RTCP packet that came over the connection."""
+    """One RTP or RTCP packet received over the RTSP connection."""
 
     channel: int
-    data: bytes | memoryview  # of memory that the next bytes may take
+    data: bytes | memoryview  # in memory that the next bytes may overwrite
 
 
 def request(method: str, url: str, sequence: int, headers: Mapping[str, str]) -> bytes:
-    """The bytes of one request without a body."""
+    """Encode one request without a body."""
     lines = [f"{method} {url} RTSP/1.0", f"CSeq: {sequence}", *(f"{name}: {value}" for name, value in headers.items())]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
 def interleaved(channel: int, data: bytes) -> bytes:
-    """The bytes of `data` on `channel`."""
+    """Encode `data` as an interleaved packet on `channel`."""
     return b"$" + bytes([channel]) + len(data).to_bytes(2) + data
 
 
 class RtspParser:
-    """Accepts bytes as they come, returns messages and packets; RtspError where they make no sense."""
+    """Splits a stream of bytes into messages and packets; RtspError if it is not RTSP."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._searched = 0  # bytes in which headers are known not to end
+        self._searched = 0  # bytes that do not have the end of the headers
         self._garbage = 0
-        self._head: Message | None = None  # whose body is still on its way
-        self._body = 0  # bytes of it
+        self._head: Message | None = None  # its body is incomplete
+        self._body = 0  # bytes of that body
 
     def feed(self, data: bytes | memoryview) -> list[Message | Interleaved]:
-        """What `data` completes. Packets are left where they lie: they are good until its memory is used again."""
+        """Return what `data` completes. Packets are not copied: they are valid until the memory of `data` is reused."""
         buffer = self._buffer
-        found: list[Message | Interleaved] = []
-        if self._head is None and not self._searched and not self._garbage:  # nearly always there are packets alone
-            data = self._packets(data, found)
+        items: list[Message | Interleaved] = []
+        if self._head is None and not self._searched and not self._garbage:  # nearly always, there are only packets
+            data = self._packets(data, items)
         buffer += data
         start, size = 0, len(buffer)
         while start < size:
@@ -96,22 +96,22 @@ class RtspParser:
                 end = start + 4 + (int.from_bytes(buffer[start + 2 : start + 4]) if start + 4 <= size else size)
                 if end > size:
                     break
-                found.append(Interleaved(buffer[start + 1], bytes(buffer[start + 4 : end])))
+                items.append(Interleaved(buffer[start + 1], bytes(buffer[start + 4 : end])))
                 self._garbage = 0
             else:
-                end = self._message(start, found)
+                end = self._message(start, items)
                 if end < 0:
                     break
             start = end
         del buffer[:start]
-        return found
+        return items
 
     def _plausible(self, start: int) -> bool:
-        """Whether a packet begins at `start`: behind junk, of which a byte may look like it, on a low channel alone."""
+        """True if a packet may start at `start`. Behind junk, which may contain a $, only low channels are accepted."""
         return not self._garbage or len(self._buffer) < start + 2 or self._buffer[start + 1] < LOW_CHANNELS
 
-    def _packets(self, data: bytes | memoryview, found: list[Message | Interleaved]) -> memoryview:
-        """Add the packets that `data` begins with, behind what is buffered; returns what is left of both."""
+    def _packets(self, data: bytes | memoryview, items: list[Message | Interleaved]) -> memoryview:
+        """Add the packets at the start of the buffered bytes and `data` to `items`; return the rest of both."""
         if self._buffer:
             data = b"".join((self._buffer, data))
             self._buffer.clear()
@@ -121,22 +121,22 @@ class RtspParser:
             end = start + 4 + (view[start + 2] << 8 | view[start + 3])
             if end > size:
                 break
-            found.append(Interleaved(view[start + 1], view[start + 4 : end]))
+            items.append(Interleaved(view[start + 1], view[start + 4 : end]))
             self._garbage = 0
             start = end
         return view[start:]
 
-    def _message(self, start: int, found: list[Message | Interleaved]) -> int:
-        """Where what begins at `start` ends, -1: not yet."""
+    def _message(self, start: int, items: list[Message | Interleaved]) -> int:
+        """Read the message at `start`; return the offset behind it, -1 if it is incomplete."""
         if self._head is not None:
             end = start + self._body
             if end > len(self._buffer):
                 return -1
             head, self._head = self._head, None
-            found.append(replace(head, body=bytes(self._buffer[start:end])))
+            items.append(replace(head, body=bytes(self._buffer[start:end])))
             return end
         buffer = self._buffer
-        if not _begins(buffer, start):  # some servers send junk between packets
+        if not _is_message_start(buffer, start):  # some servers send junk between packets
             return self._skip(start, 1)
         end = buffer.find(b"\r\n\r\n", start + max(0, self._searched - 3), start + MAX_HEADERS)
         if end < 0:
@@ -151,7 +151,7 @@ class RtspParser:
         if self._body:
             self._head = head
         else:
-            found.append(head)
+            items.append(head)
         return end + 4
 
     def _skip(self, start: int, count: int) -> int:
@@ -162,8 +162,8 @@ class RtspParser:
         return start + count
 
 
-def _begins(buffer: bytearray, start: int) -> bool:
-    """Whether a message begins at `start`, as far as can be told."""
+def _is_message_start(buffer: bytearray, start: int) -> bool:
+    """True if a message starts at `start`, judging by the bytes received."""
     if not (0x41 <= buffer[start] <= 0x5A):  # an upper-case letter
         return False
     word = bytes(buffer[start : start + _LONGEST])
@@ -177,11 +177,11 @@ def _head(text: str) -> Message:
         name, colon, value = line.partition(":")
         if colon:
             headers.setdefault(name.strip().lower(), []).append(value.strip())
-    if found := _STATUS.match(first):
-        return Message(int(found[1]), (found[2] or "").strip(), headers)
-    if found := _REQUEST.match(first):
-        return Message(0, found[1], headers, url=found[2])
-    raise RtspError(f'it answers "{printable(first)}", which is no RTSP')
+    if match := _STATUS.match(first):
+        return Message(int(match[1]), (match[2] or "").strip(), headers)
+    if match := _REQUEST.match(first):
+        return Message(0, match[1], headers, url=match[2])
+    raise RtspError(f'it answers "{printable(first)}", which is not RTSP')
 
 
 def _length(head: Message) -> int:
@@ -192,17 +192,17 @@ def _length(head: Message) -> int:
 
 
 def printable(text: str, limit: int = 60) -> str:
-    """`text` for people: short, without control characters."""
+    """Shorten `text` and replace control characters, for people."""
     return "".join(character if character.isprintable() else "." for character in text[:limit])
 
 
 @dataclass(frozen=True)
 class Transport:
-    """What a server answers to SETUP."""
+    """A server's answer to SETUP."""
 
-    channels: tuple[int, int] | None = None  # RTP and RTCP, over the connection
+    channels: tuple[int, int] | None = None  # RTP and RTCP, over the RTSP connection
     server_ports: tuple[int, int] | None = None
-    source: str = ""  # address that packets come from, where it is another one
+    source: str = ""  # address of the packets' sender, if it is another one
 
 
 def read_transport(text: str) -> Transport:
@@ -225,34 +225,34 @@ def _pair(text: str | None, most: int) -> tuple[int, int] | None:
 
 
 def read_session(text: str) -> tuple[str, float]:
-    """A Session header's id, and the seconds that the session lives without a sign of life."""
+    """A Session header's id, and the seconds without a sign of life after which the session ends."""
     name, _, rest = text.partition(";")
-    found = re.search(r"timeout\s*=\s*(\d{1,6})", rest, re.IGNORECASE)
-    return name.strip(), float(found[1]) if found and int(found[1]) else DEFAULT_TIMEOUT
+    timeout = re.search(r"timeout\s*=\s*(\d{1,6})", rest, re.IGNORECASE)
+    return name.strip(), float(timeout[1]) if timeout and int(timeout[1]) else DEFAULT_TIMEOUT
 
 
 @dataclass(frozen=True)
 class Track:
-    """One medium of a session description."""
+    """One medium stream of a session description."""
 
     media: str  # "video", "audio", …
     payload_type: int
     encoding: str  # upper case: "JPEG", "H264", …
     control: str  # absolute URL
-    size: tuple[int, int] = (0, 0)  # pixels; 0: not said
+    size: tuple[int, int] = (0, 0)  # pixels; 0: unknown
     parameters: Mapping[str, str] = field(default_factory=dict)  # of the format, by lower-case name
-    key_request: str = ""  # how receivers may ask for a key frame: PLI (RFC 4585) or FIR (RFC 5104); '': they may not
+    key_request: str = ""  # feedback that requests a key frame: PLI (RFC 4585) or FIR (RFC 5104); '': none
     profile: str = "RTP/AVP"
 
     @property
     def parameter_sets(self) -> list[bytes]:
-        """The parameter sets of H.264 or H.265 that it names; those that are no base64 are left out."""
-        found: list[bytes] = []
+        """The parameter sets of H.264 or H.265 in the description; malformed base64 is left out."""
+        sets: list[bytes] = []
         for name in ("sprop-vps", "sprop-sps", "sprop-pps", "sprop-parameter-sets"):
             for text in filter(None, self.parameters.get(name, "").split(",")):
                 with contextlib.suppress(binascii.Error, ValueError):
-                    found += taken_apart(base64.b64decode(text + "=" * (-len(text) % 4)))
-        return [nal for nal in found if nal]
+                    sets += split_joined(base64.b64decode(text + "=" * (-len(text) % 4)))
+        return [nal for nal in sets if nal]
 
 
 @dataclass
@@ -267,7 +267,7 @@ class _Section:
 
 
 def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
-    """The tracks of an SDP and the URL that controls all of them; `base` is what relative URLs begin with."""
+    """The tracks of an SDP and the URL that controls all of them; `base` is the base of relative URLs."""
     whole = _Section("", [])
     sections: list[_Section] = []
     for line in body.decode("utf-8", "replace").splitlines():
@@ -280,7 +280,7 @@ def read_description(body: bytes, base: str) -> tuple[list[Track], str]:
             name, _, text = value.partition(":")
             (sections[-1] if sections else whole).attributes.setdefault(name.lower(), []).append(text.strip())
     session = resolve(base, next(iter(whole.values("control")), "*"))
-    for section in sections:  # parameters that stand with another medium, which is wrong
+    for section in sections:  # some cameras list parameters under another medium, which is wrong
         whole.attributes.setdefault("fmtp", []).extend(section.values("fmtp"))
     others = _parameters(whole)
     tracks = [track for section in sections for track in _tracks(section, session, whole, others)]
@@ -293,7 +293,7 @@ def _tracks(section: _Section, base: str, whole: _Section, others: Mapping[int, 
         word, _, encoding = text.partition(" ")
         if word in _PAYLOAD_TYPES:
             names[_PAYLOAD_TYPES[word]] = encoding.partition("/")[0].strip().upper()
-    formats = section.formats or list(names)  # some cameras name none in the medium's line
+    formats = section.formats or list(names)  # some cameras list none in the medium's line
     names.setdefault(26, "JPEG")
     control = resolve(base, next(iter(section.values("control")), "*"))
     size = _size(section) or _size(whole) or (0, 0)
@@ -309,8 +309,8 @@ def _tracks(section: _Section, base: str, whole: _Section, others: Mapping[int, 
 
 
 def _parameters(section: _Section) -> dict[int, dict[str, str]]:
-    """The parameters of each format, by its number."""
-    found: dict[int, dict[str, str]] = {}
+    """The parameters of each format, by the format's number."""
+    parameters: dict[int, dict[str, str]] = {}
     for text in section.values("fmtp"):
         word, _, items = text.partition(" ")
         if word not in _PAYLOAD_TYPES:
@@ -318,13 +318,16 @@ def _parameters(section: _Section) -> dict[int, dict[str, str]]:
         for item in items.split(";"):
             name, _, value = item.partition("=")
             if name.strip():
-                found.setdefault(_PAYLOAD_TYPES[word], {})[name.strip().lower()] = value.strip()
-    return found
+                parameters.setdefault(_PAYLOAD_TYPES[word], {})[name.strip().lower()] = value.strip()
+    return parameters
 
 
 def _key_request(profile: str, feedback: Collection[tuple[str, ...]], number: int) -> str:
-    """Which requests for a key frame it takes; many cameras take some although their profile does not say so."""
-    pli, fir = (any((of, *what) in feedback for of in ("*", str(number))) for what in (("nack", "pli"), ("ccm", "fir")))
+    """The key frame request that a format supports; many cameras support one that their profile does not name."""
+    pli, fir = (
+        any((payload_type, *kind) in feedback for payload_type in ("*", str(number)))
+        for kind in (("nack", "pli"), ("ccm", "fir"))
+    )
     if fir and not pli:
         return FIR
     return PLI if pli or profile.endswith("AVPF") else ""
@@ -333,30 +336,30 @@ def _key_request(profile: str, feedback: Collection[tuple[str, ...]], number: in
 def _size(section: _Section) -> tuple[int, int] | None:
     texts = [*section.values("x-dimensions"), *(text.rpartition(" ")[2] for text in section.values("framesize"))]
     for text in texts:
-        if found := _DIMENSIONS.match(text.replace(" ", "")):
-            return int(found[1]), int(found[2])
+        if match := _DIMENSIONS.match(text.replace(" ", "")):
+            return int(match[1]), int(match[2])
     return None
 
 
-def base_of(said: str, asked: str) -> str:
-    """What relative URLs of a description begin with: the base that a server has `said`, else the URL that was `asked`.
+def base_url(stated: str, requested: str) -> str:
+    """The base of a description's relative URLs: the base `stated` by the server, else the `requested` URL.
 
-    Cameras leave out the scheme, or all that stands before the path, or write the scheme twice.
+    Cameras leave out the scheme, or everything before the path, or write the scheme twice.
     """
-    if said.startswith("/"):
-        own = urlsplit(asked)
-        return f"{own.scheme}://{own.netloc}{said}"
-    said = _TWICE.sub("", said)
+    if stated.startswith("/"):
+        request_parts = urlsplit(requested)
+        return f"{request_parts.scheme}://{request_parts.netloc}{stated}"
+    stated = _TWICE.sub("", stated)
     try:
-        parts = urlsplit(said)
+        parts = urlsplit(stated)
         whole = parts.scheme in {"rtsp", "rtsps"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         whole = False
-    return said if whole else asked
+    return stated if whole else requested
 
 
 def resolve(base: str, control: str) -> str:
-    """The URL of a control attribute: appended to `base` as all servers mean it, not resolved as RFC 3986 has it."""
+    """The URL of a control attribute: appended to `base`, as all servers intend, not resolved as in RFC 3986."""
     if control in {"", "*"}:
         return base
     if re.match(r"rtsps?://", control, re.IGNORECASE):

@@ -1,1 +1,1 @@
-"""H.264 and H.265: NAL units, what their headers say, and the access units that they make up."""
+"""H.264 and H.265: NAL units, their headers, and the access units that they form."""

@@ -1,4 +1,4 @@
-"""H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4)."""
+"""Read H.264's NAL units (ITU-T H.264, clauses 7.3 and 7.4)."""
 
 import contextlib
 import re
@@ -9,10 +9,10 @@ from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
 
 NON_IDR, PARTITIONS, IDR, SEI, SPS, PPS = 1, (2, 3, 4), 5, 6, 7, 8
 RECOVERY_POINT = 6  # type of supplemental information
-SEI_MESSAGES, SEI_BYTES = 32, 4_096  # looked at in one NAL unit
+SEI_MESSAGES, SEI_BYTES = 32, 4_096  # most that are read in one NAL unit
 _FULL_BYTES = re.compile(rb"\xff*")
 _PREFIXES = frozenset({SEI, 9, 15, 16, 17, 18})  # 9: the delimiter
-_ENDS = frozenset({10, 11})  # of a sequence, of the stream; a single byte
+_ENDS = frozenset({10, 11})  # end of a sequence, end of the stream; a single byte
 _UNUSED = frozenset({14, 20, 21})  # scalable and multiview extensions
 _CHROMA_PROFILES = frozenset({100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135})
 _CHROMA_STEP = {0: (1, 1), 1: (2, 2), 2: (2, 1), 3: (1, 1)}  # pixels of cropping, across and down
@@ -20,23 +20,23 @@ _INTRA = frozenset({2, 4, 7, 9})  # slice types
 
 
 class H264:
-    """A `Codec`."""
+    """The H.264 `Codec`."""
 
     name = "H264"
 
     def inspect(self, nal: bytes) -> NalUnit:
-        """What `nal` is; VideoError where it is nothing that may be decoded."""
+        """Read the header of `nal`; VideoError if it must not be decoded."""
         if not nal or nal[0] & 0x80:
-            raise VideoError("no H.264 NAL unit")
+            raise VideoError("not an H.264 NAL unit")
         kind, reference = nal[0] & 0x1F, nal[0] >> 5 != 0
         if kind in _ENDS:
             return NalUnit(NalKind.OTHER)
         if len(nal) < 2:
-            raise VideoError("no H.264 NAL unit")
+            raise VideoError("not an H.264 NAL unit")
         if kind in {NON_IDR, IDR}:
-            return _slice(begins=nal[1] >= 0x80, key=kind == IDR, reference=reference)
+            return _slice(first_slice=nal[1] >= 0x80, key=kind == IDR, reference=reference)
         if kind in PARTITIONS:
-            raise VideoError("data partitioning, which no decoder here supports")
+            raise VideoError("data partitioning is not supported")
         try:
             if kind == SPS:
                 return _sps(nal)
@@ -50,8 +50,8 @@ class H264:
             return NalUnit(NalKind.PREFIX)
         return NalUnit(NalKind.UNUSED if kind in _UNUSED else NalKind.OTHER)
 
-    def intra(self, nal: bytes) -> bool:
-        """Whether the slice `nal` refers to no other picture."""
+    def is_intra(self, nal: bytes) -> bool:
+        """True if the slice `nal` refers to no other picture."""
         bits = BitReader(nal[1:20])
         try:
             bits.unsigned()
@@ -61,19 +61,19 @@ class H264:
 
 
 @cache
-def _slice(*, begins: bool, key: bool, reference: bool) -> NalUnit:
-    return NalUnit(NalKind.SLICE, begins=begins, key=key, closed=key, reference=reference)
+def _slice(*, first_slice: bool, key: bool, reference: bool) -> NalUnit:
+    return NalUnit(NalKind.SLICE, first_slice=first_slice, key=key, closed=key, reference=reference)
 
 
 def _recovery(nal: bytes) -> int:
-    """The count of a recovery point (annex D.1.8) in supplemental information; -1: there is none."""
+    """The count of a recovery point (annex D.1.8) in supplemental information; -1 if there is none."""
     nal = without_emulation_prevention(nal[:SEI_BYTES])
     at = 1
     for _ in range(SEI_MESSAGES):
         kind, at = _sei_number(nal, at)
         size, at = _sei_number(nal, at)
         if kind == RECOVERY_POINT:
-            with contextlib.suppress(BitsError):  # what a camera says of its own is not always as long as it says
+            with contextlib.suppress(BitsError):  # proprietary data of cameras may be shorter than stated
                 return BitReader(nal[at : at + size + 1]).unsigned()
             return -1
         at += size
@@ -83,9 +83,9 @@ def _recovery(nal: bytes) -> int:
 
 
 def _sei_number(nal: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at `at`, and where it ends: 255 for each byte ff, and the byte behind these."""
-    found = _FULL_BYTES.match(nal, at)
-    end = found.end() if found else at
+    """The number that starts at `at`, and the offset behind it: 255 for each byte ff, plus the byte behind these."""
+    match = _FULL_BYTES.match(nal, at)
+    end = match.end() if match else at
     total = 255 * (end - at)
     return (total + nal[end], end + 1) if end < len(nal) else (total, end)
 
@@ -123,7 +123,7 @@ def _sps(nal: bytes) -> NalUnit:
 
 
 def _read_chroma(bits: BitReader) -> int:
-    """The chroma format; what follows it up to the frame number is left out."""
+    """Read the chroma format, and skip what follows it up to the frame number."""
     chroma = _bounded(bits.unsigned(), 3)
     if chroma == 3:
         bits.skip(1)

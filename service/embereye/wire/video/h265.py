@@ -1,34 +1,34 @@
-"""H.265's NAL units (ITU-T H.265, clauses 7.3 and 7.4)."""
+"""Read H.265's NAL units (ITU-T H.265, clauses 7.3 and 7.4)."""
 
 from embereye.wire.video.bits import BitReader, BitsError
 from embereye.wire.video.nal import NalKind, NalUnit, VideoError, checked_size
 
 LAST_SLICE, FIRST_KEY, LAST_KEY, CRA = 31, 16, 23, 21
 VPS, SPS, PPS, DELIMITER, SEI = 32, 33, 34, 35, 39
-_ENDS = frozenset({36, 37})  # of a sequence, of the stream; a header alone
-SUBLAYER_SLICES = 14  # the types up to here: the even ones are referred to by no picture of their layer
+_ENDS = frozenset({36, 37})  # end of a sequence, end of the stream; a header alone
+SUBLAYER_SLICES = 14  # up to this type, slices with even types are not referred to by their own layer
 _PREFIXES = frozenset({DELIMITER, SEI, *range(41, 45), *range(48, 56)})
 _CHROMA_STEP = {0: (1, 1), 1: (2, 2), 2: (2, 1), 3: (1, 1)}  # pixels of the conformance window, across and down
 
 
 class H265:
-    """A `Codec`."""
+    """The H.265 `Codec`."""
 
     name = "H265"
 
     def inspect(self, nal: bytes) -> NalUnit:
-        """What `nal` is; VideoError where it is nothing that may be decoded."""
+        """Read the header of `nal`; VideoError if it must not be decoded."""
         if len(nal) < 2 or nal[0] & 0x80 or not nal[1] & 7:
-            raise VideoError("no H.265 NAL unit")
+            raise VideoError("not an H.265 NAL unit")
         kind, layer = nal[0] >> 1 & 0x3F, (nal[1] & 7) - 1
         if len(nal) < 3 and kind not in _ENDS:
-            raise VideoError("no H.265 NAL unit")
+            raise VideoError("not an H.265 NAL unit")
         if nal[0] & 1 or nal[1] >> 3:
-            return NalUnit(NalKind.UNUSED)  # of another view, or of a finer picture
+            return NalUnit(NalKind.UNUSED)  # belongs to another view, or to a finer picture
         if kind <= LAST_SLICE:
             key = FIRST_KEY <= kind <= LAST_KEY
             reference = kind > SUBLAYER_SLICES or kind % 2 == 1
-            return NalUnit(NalKind.SLICE, begins=nal[2] >= 0x80, key=key, closed=key and kind < CRA,
+            return NalUnit(NalKind.SLICE, first_slice=nal[2] >= 0x80, key=key, closed=key and kind < CRA,
                            reference=reference, layer=layer)  # fmt: skip
         try:
             if kind == VPS:
@@ -41,8 +41,8 @@ class H265:
             raise VideoError(f"H.265 NAL unit of type {kind}: {error}") from error
         return NalUnit(NalKind.PREFIX if kind in _PREFIXES else NalKind.OTHER)
 
-    def intra(self, nal: bytes) -> bool:
-        """Nothing: pictures that decoding can begin at have types of their own."""
+    def is_intra(self, nal: bytes) -> bool:
+        """Always False: pictures that decoding can start at have separate types."""
         return False
 
 
@@ -67,7 +67,7 @@ def _sps(nal: bytes) -> NalUnit:
 
 
 def _skip_profile(bits: BitReader, layers: int) -> None:
-    """Leave out profile_tier_level (7.3.3) of `layers` sub-layers beside the first."""
+    """Skip profile_tier_level (7.3.3) of the first sub-layer and `layers` more."""
     bits.skip(88 + 8)
     present = [(bits.flag(), bits.flag()) for _ in range(layers)]
     if layers:

@@ -1,4 +1,4 @@
-"""What a NAL unit is for, whichever codec it is of."""
+"""Describe NAL units independently of the codec, and split streams into them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -9,77 +9,77 @@ from typing import Protocol
 from embereye.wire.jpeg.header import MAX_PIXELS, MAX_SIDE
 
 START_CODE = b"\0\0\0\1"
-JOINED = 2_100  # NAL units taken apart at most, a picture in slices among them; a malicious sender joins a million
-SEARCHED = 512  # bytes of a NAL unit in which a start code is looked for; parameter sets of cameras have a hundred
+JOINED = 2_100  # NAL units to split at most, enough for a picture in slices; malicious senders join a million
+SEARCHED = 512  # bytes of a NAL unit to search for a start code; parameter sets of cameras have a hundred
 
 
 class VideoError(ValueError):
-    """These bytes are nothing that may be decoded; the text is for people."""
+    """The bytes must not be decoded; the text is for people."""
 
 
 class NalKind(Enum):
-    """What a NAL unit means for the access unit that it comes in."""
+    """The role of a NAL unit in its access unit."""
 
     SLICE = auto()
     PARAMETERS = auto()  # a parameter set
-    PREFIX = auto()  # stands before the slices of an access unit: a delimiter, or supplemental information
-    OTHER = auto()  # stands anywhere
-    UNUSED = auto()  # of another layer, or of an extension that no decoder here knows
+    PREFIX = auto()  # precedes the slices of an access unit: a delimiter, or supplemental information
+    OTHER = auto()  # allowed anywhere
+    UNUSED = auto()  # belongs to another layer, or to an extension that no decoder here supports
 
 
 @dataclass(frozen=True, slots=True)
 class NalUnit:
-    """One NAL unit's header, and what had to be read behind it."""
+    """The header of one NAL unit, and the fields behind it that are needed."""
 
     kind: NalKind
-    begins: bool = False  # it is the first slice of its picture
-    key: bool = False  # its picture refers to no other one
-    closed: bool = False  # and none after it refers to anything before it
-    reference: bool = True  # others refer to its picture
+    first_slice: bool = False  # it is the first slice of its picture
+    key: bool = False  # its picture refers to no other picture
+    closed: bool = False  # and no later picture refers to anything before it
+    reference: bool = True  # other pictures refer to its picture
     layer: int = 0  # temporal
-    recovery: int = -1  # pictures after which a decoder that began here shows what it should; -1: not said
-    parameter: tuple[int, int] = (0, 0)  # of a parameter set: its type, in the order to be sent, and its id
-    size: tuple[int, int] = (0, 0)  # pixels that pictures under this parameter set have
+    recovery: int = -1  # pictures until one decoded from here on is correct; -1: not stated
+    parameter: tuple[int, int] = (0, 0)  # of a parameter set: its type, in sending order, and its id
+    size: tuple[int, int] = (0, 0)  # of pictures with this parameter set, pixels
 
 
 class Codec(Protocol):
-    """One of H.264 and H.265."""
+    """H.264 or H.265."""
 
     name: str  # as in an SDP
 
     def inspect(self, nal: bytes) -> NalUnit:
-        """What `nal` is, without its start code; VideoError where it is nothing that may be decoded."""
+        """Read the header of `nal`, which has no start code; VideoError if it must not be decoded."""
         ...
 
-    def intra(self, nal: bytes) -> bool:
-        """Whether the slice `nal` says that it refers to no other picture, where its type does not."""
+    def is_intra(self, nal: bytes) -> bool:
+        """True if the slice `nal` states that it refers to no other picture; used where its type does not say so."""
         ...
 
 
 def checked_size(width: int, height: int) -> tuple[int, int]:
-    """`width` and `height`; VideoError where no camera has as many pixels."""
+    """Return `width` and `height`; VideoError if they exceed those of any camera."""
     if not (0 < width <= MAX_SIDE and 0 < height <= MAX_SIDE and width * height <= MAX_PIXELS):
         raise VideoError(f"{width}x{height} pixels, at most {MAX_SIDE} a side and {MAX_PIXELS} in all")
     return width, height
 
 
-def begins_with_start_code(data: bytes | memoryview) -> bool:
-    """Whether a start code stands before `data`, where a NAL unit without one is expected."""
+def has_start_code(data: bytes | memoryview) -> bool:
+    """True if `data`, which should be a NAL unit without a start code, begins with one."""
     return bytes(data[:4]).startswith((b"\0\0\1", START_CODE))
 
 
-def taken_apart(nal: bytes) -> Iterable[bytes]:
-    """The NAL units in what a sender took for one: some join a parameter set and all that follows it by start codes.
+def split_joined(nal: bytes) -> Iterable[bytes]:
+    """The NAL units in `nal`: some senders join a parameter set and all that follows by start codes, as one NAL unit.
 
-    No NAL unit holds a start code. It is looked for where it ends a parameter set, as to search slices takes time.
+    A NAL unit contains no start code. Only its first bytes are searched, because searching slices takes time.
     """
     if nal.find(b"\0\0\1", 0, SEARCHED) < 0:
         return (nal,)
-    return islice(nal_units(nal if begins_with_start_code(nal) else START_CODE + nal), JOINED)
+    return islice(nal_units(nal if has_start_code(nal) else START_CODE + nal), JOINED)
 
 
 def nal_units(data: bytes) -> Iterator[bytes]:
-    """The NAL units of `data` between their start codes (annex B of both codecs)."""
+    """Yield the NAL units of `data` between its start codes (annex B of both codecs)."""
     at = data.find(b"\0\0\1")
     while at >= 0:
         begin = at + 3

@@ -16,7 +16,7 @@ START_NS = 1_000 * SECOND
 
 
 def frame(width, height, after_ns=0):
-    header = JpegHeader(width, height, 3, several=False, complete=True)
+    header = JpegHeader(width, height, 3, is_multi_scan=False, complete=True)
     return Frame(b"", header, START_NS + after_ns, START_NS + after_ns, encoding="H264")
 
 

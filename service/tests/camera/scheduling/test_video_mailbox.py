@@ -12,7 +12,7 @@ STEP = SECOND // 15
 
 def unit(number, *, key=False, reference=True, damaged="", refreshes=False):
     spoils = bool(damaged) and reference and not refreshes
-    return AccessUnit(b"%d" % number, number, (640, 360), key, reference, damaged, refreshes, spoils=spoils)
+    return AccessUnit(b"%d" % number, number, (640, 360), key, reference, damaged, refreshes, damages_following=spoils)
 
 
 def offered(box, *units, boosted=False, refused=False):

@@ -14,7 +14,7 @@ from embereye.sim.cameras.rtsp import serve_rtsp
 from embereye.sim.cameras.video import CodedFilms, encode_loop
 from embereye.sim.scenes.films import CameraSpec, prepare
 from embereye.sim.scenes.fire import Fire
-from embereye.wire.rtp.packet import asks_key_frame, full_intra_request, key_frame_request, receiver_report
+from embereye.wire.rtp.packet import full_intra_request, is_key_frame_request, key_frame_request, receiver_report
 
 
 @contextlib.asynccontextmanager
@@ -135,7 +135,7 @@ async def test_a_camera_goes_on_while_its_fire_is_being_coded(monkeypatch):
 
 def test_requests_for_a_key_frame_are_found_in_compound_packets():
     report = receiver_report(1, b"", "x")
-    assert asks_key_frame(report + key_frame_request(1, 2))
-    assert asks_key_frame(report + full_intra_request(1, 2, 3))
-    assert not asks_key_frame(report)
-    assert not asks_key_frame(b"\x81")
+    assert is_key_frame_request(report + key_frame_request(1, 2))
+    assert is_key_frame_request(report + full_intra_request(1, 2, 3))
+    assert not is_key_frame_request(report)
+    assert not is_key_frame_request(b"\x81")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from embereye.process.lifecycle import UserError
-from embereye.sim.load.clients import Pace, keep_speaking
+from embereye.sim.load.clients import Pace, run_client
 from embereye.sim.load.figures import ClientFigures, Latencies, Thresholds, judge, rounded, total
 from embereye.sim.load.run import (
     LoadTest,
@@ -52,7 +52,7 @@ def test_the_histogram_has_1_2_5_bounds_and_counts_everything_once() -> None:
 def test_clients_add_up() -> None:
     one, other = ClientFigures("a"), ClientFigures("b")
     for figure, size in ((one, 10), (one, 20), (other, 30)):
-        figure.sent(size)
+        figure.count_sent(size)
         figure.latencies.add(0.001)
     other.errors["refused"] += 2
     whole = total([one, other])
@@ -124,7 +124,7 @@ async def test_who_left_out_what_was_due_while_nothing_was_taken_has_sent_everyt
 def test_a_report_has_a_histogram_of_each_client_and_of_all() -> None:
     figures = [ClientFigures("a"), ClientFigures("b")]
     for figure, milliseconds in zip(figures, (1.8, 45), strict=True):
-        figure.sent(10)
+        figure.count_sent(10)
         figure.latencies.add(milliseconds / 1e3)
     test = LoadTest("127.0.0.1:1", rate=10, packets=1, thresholds=Thresholds(), settings={"latency": "due until taken"})
     report = build_report(test, figures, datetime.now(UTC), (99.0, 100.0), SystemWatch(test.target))
@@ -163,10 +163,10 @@ async def test_a_packet_that_is_sent_late_does_not_put_off_those_after_it(monkey
     assert now == 100.25
     assert await pace.next() == pytest.approx(100.3)
     assert now == pytest.approx(100.3)
-    assert not pace.over
+    assert not pace.is_over
     now += 10
     assert pace.skip_to(now) == 1
-    assert pace.over
+    assert pace.is_over
 
 
 @pytest.mark.parametrize(("held", "longest"), [(1.0, 0.1), (0.5, 5.0)])
@@ -187,10 +187,10 @@ async def test_who_was_connected_dials_again_at_once_and_who_is_turned_away_ever
         nonlocal now
         now += held
         pace.number += 1
-        figure.sent(10)
+        figure.count_sent(10)
         raise ConnectionResetError("sent on")
 
-    await keep_speaking(speak, figure, pace, seed=1)
+    await run_client(speak, figure, pace, seed=1)
     assert 0.8 * longest < max(waits) <= longest
     assert figure.errors["sent on"] == 40
 

@@ -29,7 +29,7 @@ def test_a_short_fire_burns_fully_for_half_of_its_time() -> None:
 )
 def test_a_fire_reaches_its_device_its_zone_or_everything(fire: Fire, reached: list[str]) -> None:
     devices = {"a": "hall", "b": "yard"}
-    assert [name for name, zone in devices.items() if fire.reaches(name, zone)] == reached
+    assert [name for name, zone in devices.items() if fire.is_visible_to(name, zone)] == reached
     assert [name for name, zone in devices.items() if intensity((fire,), name, zone, 0.9)] == reached
 
 
@@ -58,4 +58,4 @@ def test_a_fire_that_cannot_be_read_is_refused_with_what_is_wrong(text: str, sen
 
 def test_a_fire_burns_from_its_start_to_its_end() -> None:
     fire = Fire(10, 5, zone="hall")
-    assert [fire.burning(seconds) for seconds in (9.9, 10, 14, 15)] == [-1, 0, 4, -1]
+    assert [fire.seconds_burning(seconds) for seconds in (9.9, 10, 14, 15)] == [-1, 0, 4, -1]

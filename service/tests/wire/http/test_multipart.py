@@ -141,9 +141,9 @@ def test_an_endless_header_line_is_given_up():
 def test_a_stream_of_short_lines_is_looked_at_no_further(junk):
     parser = MultipartParser(TYPE)
     assert parser.feed(stream([A])) == [A]
-    assert not parser.astray
+    assert not parser.is_astray
     parser.feed(junk * 20_000)
-    assert parser.astray
+    assert parser.is_astray
     assert parser.feed(stream([A])) == []
     assert not parser.buffered
 

@@ -24,12 +24,12 @@ def test_a_colour_picture_tells_its_size_and_that_it_is_whole():
     header = read_header(encoded(64, 48))
     assert (header.width, header.height, header.components) == (64, 48, 3)
     assert header.complete
-    assert not header.several
+    assert not header.is_multi_scan
 
 
 def test_grey_and_progressive_pictures_are_told_apart():
     assert read_header(encoded(grey=True)).components == 1
-    assert read_header(encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)).several
+    assert read_header(encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)).is_multi_scan
 
 
 def test_a_picture_cut_short_is_not_complete():

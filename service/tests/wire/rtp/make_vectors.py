@@ -30,7 +30,7 @@ def vector(about, *sent, sequence=1000, first=90_000, step=6_000, deliver=None, 
     packets, groups, pictures = [], [], []
     for number, (jpeg, options) in enumerate(sent):
         timestamp = (first + step * number) & 0xFFFF_FFFF
-        made = sender.packets_of(read_scan(jpeg), timestamp, **options)
+        made = sender.packetize(read_scan(jpeg), timestamp, **options)
         groups.append(list(range(len(packets), len(packets) + len(made))))
         packets += made
         pictures.append({"timestamp": timestamp, **options, "jpeg": jpeg.hex()})

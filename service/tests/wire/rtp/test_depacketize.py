@@ -49,7 +49,7 @@ def decoded(jpeg, flag=cv2.IMREAD_COLOR):
 
 def packets(*jpegs, sender=None, step=6000, **options):
     sender = sender or Packetizer(7, 65_530, max_payload=400)
-    return [sender.packets_of(read_scan(jpeg), 90_000 + step * n, **options) for n, jpeg in enumerate(jpegs)]
+    return [sender.packetize(read_scan(jpeg), 90_000 + step * n, **options) for n, jpeg in enumerate(jpegs)]
 
 
 def fed(receiver, *groups, now=0):
@@ -90,7 +90,7 @@ def test_the_tables_of_every_quality_are_those_of_the_standard():
 def test_pictures_follow_each_other_over_the_wrap_of_sequence_numbers_and_timestamps():
     jpegs = [encoded(n) for n in range(8)]
     sender = Packetizer(7, 65_530)
-    groups = [sender.packets_of(read_scan(jpeg), 0xFFFF_F000 + 6000 * n) for n, jpeg in enumerate(jpegs)]
+    groups = [sender.packetize(read_scan(jpeg), 0xFFFF_F000 + 6000 * n) for n, jpeg in enumerate(jpegs)]
     receiver = Depacketizer()
     found = fed(receiver, *groups)
     assert [decoded(picture.data).tobytes() for picture in found] == [decoded(jpeg).tobytes() for jpeg in jpegs]
@@ -103,7 +103,7 @@ def test_tables_in_band_are_kept_per_q_and_replaced_when_they_change():
     sender, receiver = Packetizer(7), Depacketizer()
 
     def arrives(jpeg, quality, timestamp, **options):
-        (picture,) = fed(receiver, sender.packets_of(read_scan(jpeg), timestamp, quality=quality, **options))
+        (picture,) = fed(receiver, sender.packetize(read_scan(jpeg), timestamp, quality=quality, **options))
         return picture.usable and bool((decoded(picture.data) == decoded(jpeg)).all())
 
     assert arrives(low, 130, 1)
@@ -113,13 +113,13 @@ def test_tables_in_band_are_kept_per_q_and_replaced_when_they_change():
     assert arrives(high, 130, 5)
     assert arrives(high, 130, 6, with_tables=False)
     assert not arrives(low, 140, 7, with_tables=False)
-    assert "Q 140 have not come" in receiver.counts.problem
+    assert "Q 140 are missing" in receiver.counts.problem
 
 
 def test_tables_of_q_255_are_never_kept():
     jpeg, sender, receiver = encoded(quality=100), Packetizer(7), Depacketizer()
-    first = fed(receiver, sender.packets_of(read_scan(jpeg), 1))
-    second = fed(receiver, sender.packets_of(read_scan(jpeg), 2, with_tables=False))
+    first = fed(receiver, sender.packetize(read_scan(jpeg), 1))
+    second = fed(receiver, sender.packetize(read_scan(jpeg), 2, with_tables=False))
     assert [picture.usable for picture in first + second] == [True, False]
 
 
@@ -129,10 +129,10 @@ def test_a_single_table_and_tables_of_16_bits_are_understood():
     wide = b"".join(value.to_bytes(2) for value in scan.tables)
     for tables, precision in ((wide, 3), (scan.tables[:64] + wide[128:], 2), (wide[:128] + scan.tables[64:], 1)):
         changed = type(scan)(scan.type, scan.width, scan.height, 0, tables, precision, 255, scan.data)
-        (picture,) = fed(Depacketizer(), Packetizer(7).packets_of(changed, 1))
+        (picture,) = fed(Depacketizer(), Packetizer(7).packetize(changed, 1))
         assert (decoded(picture.data) == decoded(jpeg)).all()
     single = type(scan)(scan.type, scan.width, scan.height, 0, scan.tables[:64], 0, 255, scan.data)
-    (picture,) = fed(Depacketizer(), Packetizer(7).packets_of(single, 1))
+    (picture,) = fed(Depacketizer(), Packetizer(7).packetize(single, 1))
     assert picture.usable
 
 
@@ -154,7 +154,7 @@ def test_a_size_beyond_2040_pixels_comes_from_the_source_or_from_onvifs_extensio
     (group,) = packets(jpeg)
     (blind,) = fed(receiver := Depacketizer(), group)
     assert not blind.usable
-    assert "give its size" in receiver.counts.problem
+    assert "Set its size" in receiver.counts.problem
     (given,) = fed(Depacketizer(size=(2056, 16)), group)
     group[0] = with_extension(group[0], jpeg)
     (extended,) = fed(Depacketizer(), group)
@@ -166,7 +166,7 @@ def test_a_size_that_the_source_gives_of_a_picture_that_was_turned_since_is_of_n
     receiver = Depacketizer(size=(2056, 16))
     pictures = fed(receiver, *packets(*[encoded(width=16, height=2056)] * 10))
     assert [picture.usable for picture in pictures] == [False] * 10
-    assert "give its size" in receiver.counts.problem
+    assert "Set its size" in receiver.counts.problem
 
 
 def test_tables_of_a_picture_count_before_those_that_onvifs_extension_gave_an_earlier_one():
@@ -208,10 +208,10 @@ def test_a_gap_is_given_up_after_a_window_of_packets_or_a_time():
     assert [picture.timestamp for picture in fed(receiver, second[WINDOW : WINDOW + 1])] == [90_000]
     receiver = Depacketizer()
     fed(receiver, first[:3], first[4:], now=5)
-    assert receiver.pending
+    assert receiver.has_pending
     assert not receiver.poll(4 + DEADLINE_NS)
     assert len(receiver.poll(5 + DEADLINE_NS)) == 1
-    assert not receiver.pending
+    assert not receiver.has_pending
 
 
 def test_what_comes_after_its_picture_was_given_up_changes_nothing():
@@ -244,7 +244,7 @@ def test_a_loss_costs_its_restart_intervals_and_every_other_pixel_is_exact_at_ev
     jpeg = encoded(3, width, height, kind=kind, interval=interval)
     whole = decoded(jpeg)
     sender = Packetizer(7, max_payload=300)
-    group = in_chunks(sender, jpeg) if chunks else sender.packets_of(read_scan(jpeg), 1)
+    group = in_chunks(sender, jpeg) if chunks else sender.packetize(read_scan(jpeg), 1)
     lost_share = []
     for seed in range(12):
         chance = random.Random(seed)
@@ -272,7 +272,7 @@ def in_chunks(sender, jpeg):
     group, offset = [], 0
     for number, piece in enumerate(pieces):
         small = type(scan)(scan.type, scan.width, scan.height, scan.interval, b"", 0, scan.quality, piece)
-        part = sender.packets_of(small, 1)
+        part = sender.packetize(small, 1)
         for n, packet in enumerate(part):
             place = int.from_bytes(packet[13:16]) + offset
             count = number | (0x8000 if n == 0 else 0) | (0x4000 if n == len(part) - 1 else 0)
@@ -306,7 +306,7 @@ def test_restart_intervals_that_the_sender_does_not_mention_are_found_out_or_ref
         assert 0 < mask.mean() < 0.6
         assert (decoded(damaged.data) == decoded(jpegs[1]))[~mask].all()
     else:
-        assert "does not say their interval" in receiver.counts.problem
+        assert "does not state their interval" in receiver.counts.problem
 
 
 def test_a_loss_without_restart_markers_leaves_nothing_to_be_trusted():
@@ -388,7 +388,7 @@ def test_a_sender_that_starts_over_is_followed_at_the_second_packet():
     receiver = Depacketizer()
     fed(receiver, *packets(encoded(0), sender=Packetizer(7, 100)))
     sender = Packetizer(7, 30_000)
-    found = fed(receiver, *(sender.packets_of(read_scan(encoded(n)), 5 + n) for n in range(3)))
+    found = fed(receiver, *(sender.packetize(read_scan(encoded(n)), 5 + n) for n in range(3)))
     assert [picture.usable for picture in found] == [True, True]
 
 
@@ -404,8 +404,8 @@ def test_other_payloads_and_reports_are_no_pictures():
 @pytest.mark.parametrize(
     ("at", "value", "problem"),
     [(0, 0x00, "RTP version 0"), (16, 2, "type 2"), (16, 66, "type 66"), (17, 0, "Q 0"), (17, 100, "Q 100"),
-     (17, 255, "cut short|bytes of quantization tables"),
-     (0, 0x90, "extension is cut short"), (0, 0x8F, "longer than itself")],
+     (17, 255, "truncated|bytes of quantization tables"),
+     (0, 0x90, "extension is truncated"), (0, 0x8F, "longer than the packet")],
 )  # fmt: skip
 def test_a_packet_that_is_wrong_is_refused_with_its_reason(at, value, problem):
     receiver = Depacketizer()
@@ -581,7 +581,7 @@ def test_packets_that_are_taken_joined_give_what_they_give_one_by_one(damages):
 def test_what_comes_joined_is_never_taken_for_finer_pieces_than_it_came_in():
     """Six packets of a byte at one place, and later 60,000 bytes at the same, would be 60,000 pieces."""
     receiver, jpeg = Depacketizer(), encoded()
-    head, *_ = Packetizer(7, 0, max_payload=200).packets_of(read_scan(jpeg), 1)
+    head, *_ = Packetizer(7, 0, max_payload=200).packetize(read_scan(jpeg), 1)
     sent = []
 
     def packet(place, size):
@@ -601,7 +601,7 @@ def test_what_comes_joined_is_never_taken_for_finer_pieces_than_it_came_in():
 
 def test_tiny_packets_in_order_are_bounded_as_any_others():
     jpeg = encoded()
-    head, *_ = Packetizer(7, 0, max_payload=9).packets_of(read_scan(jpeg), 1)
+    head, *_ = Packetizer(7, 0, max_payload=9).packetize(read_scan(jpeg), 1)
     receiver, payload = Depacketizer(), len(head) - 20
     for number in range(2 * MAX_FRAGMENTS // 40):
         train = bytearray()

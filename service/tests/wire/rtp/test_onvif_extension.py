@@ -1,4 +1,4 @@
-from embereye.wire.rtp.onvif_extension import MAX_STEPS, MAX_TABLES, Described, describe
+from embereye.wire.rtp.onvif_extension import MAX_STEPS, MAX_TABLES, JpegDescription, describe
 
 SIZE = bytes.fromhex("ffc0 0011 08 0870 0f00 03 012200 021101 031101")  # 3840x2160
 TABLE = b"\xff\xdb\0\x43\0" + bytes(range(64))
@@ -6,7 +6,7 @@ TABLE = b"\xff\xdb\0\x43\0" + bytes(range(64))
 
 def test_a_size_and_tables_are_read_whatever_stands_between_them():
     comment = b"\xff\xfe\0\4hi"
-    assert describe(TABLE + comment + b"\xff\xff" + SIZE + b"\xff") == Described(3840, 2160, TABLE)
+    assert describe(TABLE + comment + b"\xff\xff" + SIZE + b"\xff") == JpegDescription(3840, 2160, TABLE)
     assert describe(TABLE) is None
 
 

@@ -42,18 +42,18 @@ def test_a_report_tells_the_share_lost_since_the_last_one():
     reception = PacketReception()
     for sequence in (0, 1, 2, 5, 6, 7):
         reception.count_packet(sequence)
-    block = reception.block(7, 0x1234, 99)
+    block = reception.report_block(7, 0x1234, 99)
     assert block[:4] == (7).to_bytes(4)
     assert block[4] == 2 * 256 // 8
     assert int.from_bytes(block[5:8]) == 2
     assert int.from_bytes(block[8:12]) == 7
     assert block[16:] == (0x1234).to_bytes(4) + (99).to_bytes(4)
     reception.count_packet(8)
-    assert reception.block(7, 0, 0)[4] == 0
+    assert reception.report_block(7, 0, 0)[4] == 0
 
 
 def test_a_receiver_report_is_a_compound_packet_that_names_its_sender():
-    packet = receiver_report(5, PacketReception().block(7, 0, 0), "embereye")
+    packet = receiver_report(5, PacketReception().report_block(7, 0, 0), "embereye")
     assert is_rtcp(memoryview(packet))
     assert len(packet) % 4 == 0
     length = 4 * (1 + int.from_bytes(packet[2:4]))
@@ -132,5 +132,5 @@ def test_any_bytes_are_a_packet_or_none(data):
 
 
 def test_one_byte_is_told_as_one():
-    with pytest.raises(RtpError, match=r"^1 byte, an RTP header has 12$"):
+    with pytest.raises(RtpError, match=r"^1 byte; an RTP header has 12$"):
         parse_packet(memoryview(b"\x80"))

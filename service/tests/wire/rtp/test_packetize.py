@@ -42,11 +42,11 @@ def test_packets_that_are_made_together_are_those_that_are_made_one_by_one(size,
     assert [each] * (len(expected) - 1) == [len(packet) for packet in expected[:-1]]
     assert (sender.sequence, sender.packets) == (sequence + len(expected) & 0xFFFF, len(expected))
     assert sender.payload_bytes == len(joined) - 12 * len(expected)
-    assert Packetizer(0xFEDC_BA98, sequence).packets_of(scan, 0x1_FFFF_FFFF, quality=quality) == expected
+    assert Packetizer(0xFEDC_BA98, sequence).packetize(scan, 0x1_FFFF_FFFF, quality=quality) == expected
 
 
 def test_a_large_picture_leaves_in_full_packets_of_which_the_last_has_the_marker():
-    packets = Packetizer(1, 5).packets_of(scan_of(100_000), 7, quality=60)
+    packets = Packetizer(1, 5).packetize(scan_of(100_000), 7, quality=60)
     assert {len(packet) for packet in packets[:-1]} == {12 + MAX_PAYLOAD}
     assert [packet[1] >> 7 for packet in packets] == [0] * (len(packets) - 1) + [1]
     offsets = [struct.unpack_from(">I", packet, 12)[0] for packet in packets]

@@ -28,7 +28,7 @@ def test_a_sender_makes_exactly_these_packets(vector):
     made = []
     for picture in vector["pictures"]:
         options = {name: picture[name] for name in ("quality", "with_tables") if name in picture}
-        made += packetizer.packets_of(read_scan(bytes.fromhex(picture["jpeg"])), picture["timestamp"], **options)
+        made += packetizer.packetize(read_scan(bytes.fromhex(picture["jpeg"])), picture["timestamp"], **options)
     assert [packet.hex() for packet in made] == vector["packets"]
 
 

@@ -162,7 +162,7 @@ def test_a_loss_within_a_picture_to_which_no_other_refers_damages_it_alone(encod
     del groups[number][-2]
     found = fed(receiver(encoding, window=0), *groups)
     assert [n for n, unit in enumerate(found) if unit.damaged] == [number]
-    assert not any(unit.spoils for unit in found)
+    assert not any(unit.damages_following for unit in found)
 
 
 OPEN_GROUPS = pytest.mark.parametrize(("encoding", "options"), [
@@ -440,7 +440,7 @@ def test_an_endless_picture_is_given_up():
         body = head if number == 0 else part
         packet = struct.pack(">BBHII", 0x80, PAYLOAD, 65_600 + number & 0xFFFF, 1, 7) + body
         ours.feed_joined(memoryview(packet), len(packet), 0)
-        assert ours._held <= MAX_UNIT
+        assert ours._fragment_bytes <= MAX_UNIT
     assert ours.counts.pictures <= 2
 
 
@@ -496,7 +496,7 @@ def test_the_short_way_of_parts_in_the_middle_changes_nothing(data):
         assert fed(ours, [one], now=number * MILLISECOND) == fed(long, [one], now=number * MILLISECOND)
     assert vars(ours.counts) == vars(long.counts)
     assert vars(ours.reception) == vars(long.reception)
-    assert ours.pending == long.pending
+    assert ours.has_pending == long.has_pending
 
 
 @settings(max_examples=200, deadline=None)

@@ -11,7 +11,7 @@ from embereye.wire.rtsp.messages import (
     Interleaved,
     RtspError,
     RtspParser,
-    base_of,
+    base_url,
     interleaved,
     read_description,
     read_session,
@@ -130,7 +130,7 @@ def test_no_slash_is_put_before_a_control_url_that_needs_none(control):
     ],
 )
 def test_a_base_that_is_no_whole_url_is_understood_or_left_out(said, url):
-    assert base_of(said, "rtsp://c:5554/a?x=1") == url
+    assert base_url(said, "rtsp://c:5554/a?x=1") == url
 
 
 def test_formats_and_parameters_that_stand_in_the_wrong_place_are_found():
@@ -237,7 +237,7 @@ def test_any_header_or_description_is_read_without_an_exception(text):
     strongest([text, f"Digest {text}"])
     read_transport(text)
     read_session(text)
-    base_of(text, "rtsp://c/")
+    base_url(text, "rtsp://c/")
     read_description(("m=video 0 RTP/AVP 26\na=" + text).encode(), "rtsp://c/")
     read_description(text.encode(), "rtsp://c/")
     read_description("m=video 0 RTP/AVP ²\na=rtpmap:² H264/90000".encode(), "rtsp://c/")

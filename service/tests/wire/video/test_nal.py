@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from embereye.wire.video.bits import BitReader, BitsError, without_emulation_prevention
 from embereye.wire.video.h264 import H264
 from embereye.wire.video.h265 import H265
-from embereye.wire.video.nal import JOINED, Codec, NalKind, VideoError, nal_units, taken_apart
+from embereye.wire.video.nal import JOINED, Codec, NalKind, VideoError, nal_units, split_joined
 
 from .coded import coded
 
@@ -169,4 +169,4 @@ def test_a_number_of_endless_bytes_is_not_counted_one_by_one():
 
 
 def test_of_nal_units_that_are_joined_by_the_million_few_are_taken_apart():
-    assert len(list(taken_apart(b"\x67abc" + b"\0\0\1\x09" * 1_000_000))) == JOINED
+    assert len(list(split_joined(b"\x67abc" + b"\0\0\1\x09" * 1_000_000))) == JOINED

@@ -53,7 +53,7 @@ class _Pictures:
         """Parse a piece of the body; returns for how many seconds to leave the connection unread."""
         began = time.thread_time()
         parts = self._parser.feed(data)
-        if self._parser.astray:
+        if self._parser.is_astray:
             raise SourceError(f"no picture in {MAX_STEPS} lines of what it sends, which is no MJPEG")
         if parts:
             self._silence.renew()

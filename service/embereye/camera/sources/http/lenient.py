@@ -7,7 +7,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
 from embereye.camera.sources.tls import proven
-from embereye.wire.http.head import MAX_HEAD, head_end, mended_head
+from embereye.wire.http.head import MAX_HEAD, head_end, repaired_head
 
 
 class LenientConnector(aiohttp.TCPConnector):
@@ -40,5 +40,5 @@ class _LenientHandler(ResponseHandler):
             if end < 0 and len(self._head) < MAX_HEAD:
                 return
             head, self._head = bytes(self._head), None
-            data = mended_head(head[:end]) + head[end:] if end > 0 else head
+            data = repaired_head(head[:end]) + head[end:] if end > 0 else head
         super().data_received(data)

@@ -34,7 +34,7 @@ class Receiver(Protocol):
     ssrc: int
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether a picture is arriving."""
         ...
 
@@ -62,7 +62,7 @@ class PictureStream:
     @property
     def pending(self) -> bool:
         """Whether a picture is arriving."""
-        return self.receiver.pending
+        return self.receiver.has_pending
 
     @property
     def spoiled(self) -> int:
@@ -171,7 +171,7 @@ class JpegStream(PictureStream):
 
     def expire_pictures(self) -> None:
         """Offer pictures whose missing packets are not waited for any longer."""
-        if self.receiver.pending and (pictures := self.receiver.poll(time.monotonic_ns())):
+        if self.receiver.has_pending and (pictures := self.receiver.poll(time.monotonic_ns())):
             self._offer_pictures(pictures)
 
     def _offer_pictures(self, pictures: Iterable[JpegFrame]) -> None:
@@ -209,21 +209,21 @@ class VideoStream(PictureStream):
 
     def expire_pictures(self) -> None:
         """Offer pictures whose missing packets are not waited for any longer."""
-        if self.receiver.pending:
+        if self.receiver.has_pending:
             self._offer_units(self.receiver.poll(time.monotonic_ns()))
 
     def _offer_units(self, units: Iterable[AccessUnit]) -> None:
         for unit in units:
             self._note_offer()
-            self.damaged = unit.spoils
+            self.damaged = unit.damages_following
             self._offer(unit, self._capture_ns(unit.timestamp))
 
     @property
     def wants_key(self) -> bool:
         """Whether nothing can be seen until a key frame comes."""
-        return self.damaged or self.receiver.awaits_key
+        return self.damaged or self.receiver.is_awaiting_key
 
     def _why_no_picture(self) -> str:
-        if self.receiver.awaits_key:
+        if self.receiver.is_awaiting_key:
             return "no picture yet: it waits for a key frame"
         return super()._why_no_picture()

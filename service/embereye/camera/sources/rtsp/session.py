@@ -27,7 +27,7 @@ from embereye.wire.rtsp.messages import (
     RtspError,
     Track,
     Transport,
-    base_of,
+    base_url,
     interleaved,
     printable,
     read_description,
@@ -118,7 +118,7 @@ class RtspSession:
             return self._moved(answer.header("location"))
         self._check("DESCRIBE", answer)
         said = answer.header("content-base") or answer.header("content-location")
-        tracks, self._control = read_description(answer.body, base_of(said, self._url))
+        tracks, self._control = read_description(answer.body, base_url(said, self._url))
         known = [track for track in tracks if track.encoding in self._formats]
         if known:
             self.track = min(known, key=lambda track: self._formats.index(track.encoding))
@@ -269,7 +269,7 @@ class RtspSession:
             return
         middle, came = self._heard_report
         delay = (time.monotonic_ns() - came) * 65_536 // 1_000_000_000 if middle else 0
-        block = receiver.reception.block(receiver.ssrc, middle, min(delay, 0xFFFF_FFFF))
+        block = receiver.reception.report_block(receiver.ssrc, middle, min(delay, 0xFFFF_FFFF))
         self._send_rtcp(receiver_report(self._own, block, AGENT))
 
     def _ask_key(self) -> None:

@@ -84,7 +84,7 @@ async def test_a_fitting_stream_is_found_and_played_whatever_host_and_clock_the_
         == 'streaming; ONVIF profile "main" (H264 320x240, 15 frames/s): of 2 the largest: none has 480 pixels'
     )
     service = "media2" if media2 else "media"
-    assert served.asked[-2:] == [f"{service}:GetProfiles", f"{service}:GetStreamUri"]
+    assert served.requests[-2:] == [f"{service}:GetProfiles", f"{service}:GetStreamUri"]
 
 
 async def test_every_request_names_its_action_which_some_cameras_go_by():

@@ -117,10 +117,10 @@ class RtspCamera:
         if self.stranger:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
                 stranger.bind((self.stranger, 0))
-                for packet in packetizer.packets_of(read_scan(noisy_jpeg(5)), 0):
+                for packet in packetizer.packetize(read_scan(noisy_jpeg(5)), 0):
                     stranger.sendto(packet, ("127.0.0.1", self.port))
         for number in range(self.pictures):
-            for packet in packetizer.packets_of(read_scan(noisy_jpeg(number % 5)), 6000 * number):
+            for packet in packetizer.packetize(read_scan(noisy_jpeg(number % 5)), 6000 * number):
                 if self.way == self.mute:
                     continue
                 if self.way == "TCP":

@@ -54,7 +54,7 @@ async def test_pictures_that_are_sent_to_the_port_come_through(address):
     async with listening(address=address) as (sender, frames, states):
         packetizer = Packetizer(9)
         for number, jpeg in enumerate(jpegs):
-            for packet in packetizer.packets_of(read_scan(jpeg), 6000 * number):
+            for packet in packetizer.packetize(read_scan(jpeg), 6000 * number):
                 sender.send(packet)
         await eventually(lambda: len(frames) == 5)
     assert [pixels(data) for data, _, _ in frames] == [pixels(jpeg) for jpeg in jpegs]
@@ -67,7 +67,7 @@ async def test_packets_that_the_kernel_hands_over_joined_are_taken_apart():
     async with listening() as (sender, frames, _):
         packetizer = Packetizer(9)
         for number, jpeg in enumerate(jpegs):
-            packets = packetizer.packets_of(read_scan(jpeg), 6000 * number)
+            packets = packetizer.packetize(read_scan(jpeg), 6000 * number)
             for start in range(0, len(packets), 40):
                 size = len(packets[start]).to_bytes(2, "little")
                 sender.sendmsg([b"".join(packets[start : start + 40])], [(socket.IPPROTO_UDP, UDP_SEGMENT, size)])
@@ -81,7 +81,7 @@ async def test_a_picture_that_missed_packets_is_handed_on_with_its_losses_or_as_
     async with listening() as (sender, frames, _):
         packetizer = Packetizer(9)
         for number, jpeg in enumerate((whole, noisy_jpeg(1, (240, 320)))):
-            for place, packet in enumerate(packetizer.packets_of(read_scan(jpeg), 6000 * number)):
+            for place, packet in enumerate(packetizer.packetize(read_scan(jpeg), 6000 * number)):
                 if place != 3:
                     sender.send(packet)
             await eventually(lambda number=number: len(frames) == number + 1)
@@ -99,7 +99,7 @@ async def test_a_port_in_use_is_told_and_listened_at_once_it_is_free():
         assert any(f"failed: port {port} is in use" in state for state in states)
         other.close()
         await eventually(lambda: f"waiting for packets on port {port}" in states)
-        for packet in Packetizer(9).packets_of(read_scan(noisy_jpeg()), 1):
+        for packet in Packetizer(9).packetize(read_scan(noisy_jpeg()), 1):
             sender.send(packet)
         await eventually(lambda: frames)
 
@@ -107,8 +107,8 @@ async def test_a_port_in_use_is_told_and_listened_at_once_it_is_free():
 @pytest.mark.parametrize(
     ("packets", "text"),
     [
-        (Packetizer(9, payload_type=96).packets_of(read_scan(noisy_jpeg()), 1), "payload type 96 (H.264 or another"),
-        (Packetizer(9, payload_type=33).packets_of(read_scan(noisy_jpeg()), 1), "payload type 33 (MPEG transport"),
+        (Packetizer(9, payload_type=96).packetize(read_scan(noisy_jpeg()), 1), "payload type 96 (H.264 or another"),
+        (Packetizer(9, payload_type=33).packetize(read_scan(noisy_jpeg()), 1), "payload type 33 (MPEG transport"),
         ([b"\x47" + bytes(187)], "no picture: RTP version 1, not 2"),
     ],
 )
@@ -132,11 +132,11 @@ async def test_silence_losses_and_a_second_sender_are_told(monkeypatch):
             nonlocal number
             while not any(text in state for state in states):
                 number += 1
-                for place, packet in enumerate(packetizer.packets_of(scan, 6000 * number)):
+                for place, packet in enumerate(packetizer.packetize(scan, 6000 * number)):
                     if not (lose and place == 3):
                         sender.send(packet)
                 if other:
-                    sender.send(other.packets_of(scan, 6000 * number)[0])
+                    sender.send(other.packetize(scan, 6000 * number)[0])
                 await asyncio.sleep(0.01)
 
         await until("% of packets lost", lose=True)
@@ -168,7 +168,7 @@ async def test_pictures_that_are_sent_to_a_group_come_to_all_that_have_joined_it
             sender.connect((group, port))
             packetizer = Packetizer(9)
             for number, jpeg in enumerate(jpegs):
-                for packet in packetizer.packets_of(read_scan(jpeg), 6000 * number):
+                for packet in packetizer.packetize(read_scan(jpeg), 6000 * number):
                     sender.send(packet)
             await eventually(lambda: len(one) == len(other) == len(jpegs))
     assert [pixels(data) for data, _, _ in one] == [pixels(jpeg) for jpeg in jpegs]
@@ -187,7 +187,7 @@ async def test_a_group_is_joined_again_once_nothing_comes_as_its_interface_may_h
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1"))
             sender.connect((group, port))
-            packets = list(Packetizer(9).packets_of(read_scan(noisy_jpeg()), 6000))
+            packets = list(Packetizer(9).packetize(read_scan(noisy_jpeg()), 6000))
             await eventually(lambda: frames or not [sender.send(packet) for packet in packets], 10)
     assert states == ["connecting", f"waiting for packets on port {port}", "streaming"]
 
@@ -208,7 +208,7 @@ async def test_a_camera_whose_pictures_cannot_be_taken_keeps_no_other_from_its_o
     cameras = [await listen(explode), await listen(lambda *frame: frames.append(frame))]
     for number in range(3):
         for _, sender, packetizer in cameras:
-            for packet in packetizer.packets_of(read_scan(noisy_jpeg()), number):
+            for packet in packetizer.packetize(read_scan(noisy_jpeg()), number):
                 sender.send(packet)
         await eventually(lambda number=number: len(frames) == number + 1)
     for player, sender, _ in cameras:
@@ -227,7 +227,7 @@ async def test_a_port_flooded_with_garbage_costs_no_other_camera_a_picture():
     async with listening() as (sender, frames, _), listening() as (flooder, none, _):
         packetizer = Packetizer(9)
         for number, jpeg in enumerate(jpegs):
-            for packet in packetizer.packets_of(read_scan(jpeg), 6000 * number):
+            for packet in packetizer.packetize(read_scan(jpeg), 6000 * number):
                 sender.send(packet)
             for size in range(200):
                 flooder.send(b"\x80\x1a" + bytes(size))
@@ -243,7 +243,7 @@ async def test_datagrams_of_all_sizes_joined_and_single_are_taken_for_what_they_
         packetizer = Packetizer(9)
         for number, jpeg in enumerate(jpegs):
             # The loop does not run meanwhile: what waits is one train of single and joined packets of many sizes.
-            packets = packetizer.packets_of(read_scan(jpeg), 6000 * number)
+            packets = packetizer.packetize(read_scan(jpeg), 6000 * number)
             joined = len(packets[0]).to_bytes(2, "little")
             for start in range(0, len(packets), 9):
                 sender.sendmsg([b"".join(packets[start : start + 5])], [(socket.IPPROTO_UDP, UDP_SEGMENT, joined)])
@@ -257,7 +257,7 @@ async def test_datagrams_of_all_sizes_joined_and_single_are_taken_for_what_they_
 
 
 async def test_a_loop_that_was_held_up_takes_what_waited_for_what_it_is():
-    first, *others = Packetizer(9).packets_of(read_scan(noisy_jpeg(1, (240, 320))), 1)
+    first, *others = Packetizer(9).packetize(read_scan(noisy_jpeg(1, (240, 320))), 1)
     async with listening() as (sender, frames, _):
         sender.send(first)
         await asyncio.sleep(0.03)

@@ -136,7 +136,7 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
          "DESCRIBE: 401 Unauthorized: check the credentials"),
         ({"DESCRIBE": b"RTSP/1.0 404 Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}, "404 Not Found: check the path"),
         ({"PLAY": b"RTSP/1.0 453 Not Enough\r\nCSeq: {CSEQ}\r\n\r\n"}, "PLAY: 453 Not Enough: it has no bandwidth"),
-        ({"OPTIONS": b"HTTP/1.1 400 Bad Request\r\n\r\n"}, "which is no RTSP"),
+        ({"OPTIONS": b"HTTP/1.1 400 Bad Request\r\n\r\n"}, "which is not RTSP"),
         ({"OPTIONS": b"RTSP/1.0 200 OK\r\n" + b"X: endless\r\n" * 50_000}, "its headers do not end within"),
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 999999999\r\n\r\n"}, "Content-Length"),
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 500\r\n\r\nv=0"}, "no answer to DESCRIBE"),
