@@ -291,7 +291,7 @@ def rollout_text(fleet: Fleet) -> str:
     if rollout is None:
         return f"{fleet.key}: the operator has not said anything yet"
     paused = " (paused)" if fleet.annotations.get(ANNOTATION_ROLLOUT) == "paused" else ""
-    progress = f"{rollout.updated} of {rollout.updated + rollout.held} shards as they are to be{paused}"
+    progress = f"{rollout.updated} of {rollout.updated + rollout.pending} shards as they are to be{paused}"
     lines = [f"{fleet.key}: {rollout.image}: {progress}"]
     lines += [f"before: {rollout.from_}"] if rollout.from_ else []
     return "\n".join(map(visible, [*lines, *([rollout.why] if rollout.why else [])]))

@@ -563,7 +563,7 @@ class TestDeviceLists:
         world = self.world()
         world.runtime.maps["more"] = {"list": "- {id: s-00, zone: yard}"}
         outcome = await world.settle()
-        assert "s-00 declared before" in condition(outcome.status, "Degraded")[2]
+        assert "s-00 declared twice" in condition(outcome.status, "Degraded")[2]
         assert world.runtime.shards["hall-sensors-0"].assignment.devices[0].zone == "hall"
 
 

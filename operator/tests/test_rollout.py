@@ -85,10 +85,10 @@ async def test_a_new_image_goes_to_one_shard_after_another_as_each_watches_again
             first.dark = {device.id: "never heard" for device in first.assignment.devices}
             await world.step()
             assert world.images().count(NEW) == 1, "its devices are not watched yet"
-            assert "does not watch" in outcome.status.rollout.why or outcome.status.rollout.held
+            assert "does not watch" in outcome.status.rollout.why or outcome.status.rollout.pending
             first.dark = {}
     outcome = await world.step()
-    assert outcome.status.rollout.held == 0
+    assert outcome.status.rollout.pending == 0
     assert outcome.status.condition("Progressing").status == "False"
     assert outcome.status.rollout.from_ == OLD
 
@@ -445,7 +445,7 @@ async def test_pods_that_a_webhook_changes_as_they_are_written_are_rolled_one_af
         for _ in range(12):
             outcome = await world.step()
             world.start()
-        assert outcome.status.rollout.held == 0
+        assert outcome.status.rollout.pending == 0
         assert not outcome.actions, "nothing is written again and again"
         assert all(image.endswith(NEW) for image in world.images())
         return copy.deepcopy(

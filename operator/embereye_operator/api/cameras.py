@@ -1,4 +1,4 @@
-"""What a CameraFleet declares."""
+"""The fields of a CameraFleet."""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping
@@ -52,14 +52,14 @@ class Point(Resource):
 
 @dataclass(frozen=True, slots=True)
 class PictureMask(Resource):
-    """A region that is not looked at."""
+    """A region that is not analysed."""
 
     points: tuple[Point, ...] = described("The corners of the polygon, in order.", min_items=3, max_items=32)
 
 
 @dataclass(frozen=True, slots=True)
 class CameraRate(Resource):
-    """A camera's own frame rate."""
+    """A camera's frame rate, instead of the fleet's."""
 
     RULES = (
         Rule(
@@ -87,17 +87,19 @@ class SecretReference(Resource):
 
 @dataclass(frozen=True, slots=True)
 class CameraStreams(Resource):
-    """Which of a camera's streams is for what. A profile of ONVIF goes by its name or its token."""
+    """The use of a camera's streams. An ONVIF profile is given by its name or its token."""
 
     detect: str = described(
-        "What is looked at, instead of source: a URL, or a profile of a source onvif://HOST, which else is chosen.",
+        "The analysed stream, instead of source: a URL, or a profile of a source onvif://HOST. Without it, EmberEye "
+        "chooses a profile.",
         default="",
         pattern=STREAM,
         hint="is neither a URL whose scheme is one of rtsp, rtsps, http, https, onvif nor the name of an ONVIF profile",
         max_length=1024,
     )
     record: str = described(
-        "What clips are kept of, as it comes, in full size: likewise, of H.264 or H.265; else what is looked at.",
+        "The full-size H.264 or H.265 stream for clips: a URL, or a profile of a source onvif://HOST. Without it, "
+        "clips come from the analysed stream.",
         default="",
         pattern=RECORDED,
         hint="is neither a URL whose scheme is one of rtsp, rtsps, onvif nor the name of an ONVIF profile",
@@ -105,15 +107,15 @@ class CameraStreams(Resource):
     )
 
 
-def _names_no_profile(camera: Mapping[str, Any]) -> bool:
+def _is_profile_allowed(camera: Mapping[str, Any]) -> bool:
     streams = camera.get("streams") or {}
-    named = [value for value in streams.values() if "://" not in value]
-    return not named or camera["source"].startswith("onvif://")
+    profiles = [value for value in streams.values() if "://" not in value]
+    return not profiles or camera["source"].startswith("onvif://")
 
 
 @dataclass(frozen=True, slots=True)
 class PixelScale(Resource):
-    """°C of a pixel of a radiometric camera: scale times its 16-bit word, plus offset."""
+    """The temperature of a radiometric camera's pixel: scale times its 16-bit word, plus offset, in °C."""
 
     scale: float = described("°C per count.", default=0.01, minimum=0.0001, maximum=10)
     offset: float = described("°C at a count of 0.", default=-273.15, minimum=-1000, maximum=1000)
@@ -128,16 +130,16 @@ class Camera(Resource):
             "!has(self.streams) || self.source.startsWith('onvif://') || "
             "(!has(self.streams.detect) || self.streams.detect.contains('://')) && "
             "(!has(self.streams.record) || self.streams.record.contains('://'))",
-            "names a profile, which only a source onvif://HOST has: write a URL",
-            lambda value, _: _names_no_profile(value),
+            "names a profile, which only a source onvif://HOST has: use a URL",
+            lambda value, _: _is_profile_allowed(value),
             ".streams",
         ),
     )
     id: str = device_id("camera")
     zone: str = zone_name()
     source: str = described(
-        f"Where its pictures come from: a URL with the scheme {SOURCES}; push: the camera calls Frames.Push; "
-        f"rtp://:PORT: the camera sends to that port; {DEVICE}: a camera of the shard's own machine.",
+        f"The source of its pictures: a URL with the scheme {SOURCES}; push: the camera calls Frames.Push; "
+        f"rtp://:PORT: the camera sends to that port; {DEVICE}: a camera of the shard's machine.",
         pattern=SOURCE,
         hint=f"is neither a URL whose scheme is one of {SOURCES} nor {DEVICE}",
         max_length=1024,
@@ -146,7 +148,7 @@ class Camera(Resource):
     location: str = described("Where it is, in words for people.", default="", max_length=200)
     fps: CameraRate | None = described("Overrides the fleet's frame rate.", default=None)
     detectors: tuple[Detector, ...] = described(
-        "Overrides the fleet's; your own model runs only if model is among them.",
+        "Overrides the fleet's detectors. Your model runs only if model is among them.",
         default=(),
         unique=True,
         max_items=5,
@@ -154,10 +156,10 @@ class Camera(Resource):
     masks: tuple[PictureMask, ...] = described("Regions that are ignored.", default=(), max_items=8)
     credentials_ref: SecretReference | None = described("The camera's user name and password.", default=None)
     radiometry: PixelScale | None = described(
-        "What its 16-bit frames contain; if absent, hundredths of a kelvin.", default=None
+        "The unit of its 16-bit frames; by default hundredths of a kelvin.", default=None
     )
     view: str = described(
-        "Any text, for example a date. Change it after re-aiming the camera: the new view becomes its reference.",
+        "Any text, for example a date. Change it after moving the camera, so that its new view becomes the reference.",
         default="",
         max_length=63,
     )
@@ -191,7 +193,7 @@ class ScoreThreshold(Resource):
 
 @dataclass(frozen=True, slots=True)
 class ModelInput(Resource):
-    """How a picture becomes the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
+    """The conversion of a picture into the model's input: per channel (pixel x scale - mean) / std, pixels 0 to 255."""
 
     width: int = described("Pixels.", default=640, minimum=16, maximum=2048)
     height: int = described("Pixels.", default=640, minimum=16, maximum=2048)
@@ -215,10 +217,10 @@ class ModelInput(Resource):
 
 @dataclass(frozen=True, slots=True)
 class ModelClass(Resource):
-    """A class of the model's that is a sign of fire; the others are not listed."""
+    """A class of the model that is a sign of fire; other classes are not listed."""
 
     index: int = described("Number of the class, from 0.", minimum=0, maximum=9999)
-    kind: Literal["flame", "smoke"] = described("What it is a sign of.")
+    kind: Literal["flame", "smoke"] = described("The kind of fire it is a sign of.")
     threshold: float = described("Lowest score that counts.", default=0.5, minimum=0.01, maximum=1)
 
 
@@ -264,7 +266,7 @@ class DetectionModel(Resource):
         ),
     )
     decoder: Literal["yolov5", "yolov8", "classification"] = described(
-        "How to read its output; see docs/how-to/models.md."
+        "The form of its output; see docs/how-to/models.md."
     )
     classes: tuple[ModelClass, ...] = described("The classes that are signs of fire.", min_items=1, max_items=32)
     path: str | None = described(
@@ -278,7 +280,7 @@ class DetectionModel(Resource):
     activation: Literal["none", "sigmoid", "softmax"] = described(
         "The function that maps its scores to 0 to 1.", default="none"
     )
-    input: ModelInput = described("How a picture is turned into its input.", default=ModelInput)
+    input: ModelInput = described("The conversion of a picture into its input.", default=ModelInput)
     overlap: float = described(
         "Share of their union (IoU) above which two boxes of a class count as one object.",
         default=0.45,
@@ -286,10 +288,10 @@ class DetectionModel(Resource):
         maximum=0.95,
     )
     runtime: Literal["opencv", "onnxruntime"] = described(
-        "onnxruntime is often faster; the image needs the extra embereye[onnx].", default="opencv"
+        "onnxruntime is often faster, but the image needs the extra embereye[onnx].", default="opencv"
     )
     every: Duration = described(
-        "Interval between runs on a camera in which something moves or is suspected.",
+        "Interval between runs on a camera with motion or a suspected fire.",
         default=Duration(SECOND),
         minimum=50 * MILLISECOND,
         maximum=MINUTE,
@@ -316,10 +318,10 @@ class DetectionModel(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Detection(Resource):
-    """What to look for in pictures."""
+    """The detectors for pictures, and their thresholds."""
 
     detectors: tuple[Detector, ...] = described(
-        "Which built-in detectors run; a model runs wherever it is declared.",
+        "The built-in detectors to run; a declared model always runs.",
         default=("motion", "flame", "smoke"),
         unique=True,
         min_items=1,
@@ -333,28 +335,31 @@ class Detection(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Decoding(Resource):
-    """How H.264 and H.265 are decoded."""
+    """The decoding of H.264 and H.265."""
 
     hardware: Literal["none", "vaapi", "nvdec"] = described(
-        "By what of the node's; where that cannot be had it is done by software, and the shard is degraded.",
+        "The node's hardware decoder. If it is unavailable, software decodes, and the shard is degraded.",
         default="none",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence(Resource):
-    """Recordings kept around an alarm."""
+    """The recordings around an alarm."""
 
     before: Duration = described(
-        "How much to keep from before the alarm.", default=Duration(5 * SECOND), minimum=MILLISECOND, maximum=2 * MINUTE
+        "Length of the recording before the alarm.",
+        default=Duration(5 * SECOND),
+        minimum=MILLISECOND,
+        maximum=2 * MINUTE,
     )
     after: Duration = described(
-        "How much to keep from after the alarm.",
+        "Length of the recording after the alarm.",
         default=Duration(10 * SECOND),
         minimum=MILLISECOND,
         maximum=10 * MINUTE,
     )
-    retention: Duration = described("How long recordings are kept.", default=Duration(7 * DAY), long=True)
+    retention: Duration = described("How long recordings are stored.", default=Duration(7 * DAY), long=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,20 +371,20 @@ class CameraFleetSpec(Resource):
     cameras_from: tuple[DevicesFrom, ...] = more_devices("cameras")
     deadline: Duration = deadline(2)
     listen: CameraListen = described("The port that cameras push to.", default=CameraListen)
-    fps: FleetRate = described("Frame rates for cameras that set none of their own.", default=FleetRate)
-    detection: Detection = described("What to look for in pictures.", default=Detection)
-    decoding: Decoding = described("How H.264 and H.265 are decoded.", default=Decoding)
-    evidence: Evidence = described("Recordings kept around an alarm.", default=Evidence)
+    fps: FleetRate = described("Frame rates of cameras that set none.", default=FleetRate)
+    detection: Detection = described("The detectors for pictures, and their thresholds.", default=Detection)
+    decoding: Decoding = described("The decoding of H.264 and H.265.", default=Decoding)
+    evidence: Evidence = described("The recordings around an alarm.", default=Evidence)
     canary: Canary = described(
-        "A synthetic fire by which each shard regularly proves its own path to an alarm.", default=Canary
+        "A synthetic fire by which each shard regularly proves its path to an alarm.", default=Canary
     )
     access: DeviceAccess | None = device_access()
     expose: Expose | None = exposure()
     shards: int = shard_count()
-    autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
+    autoscaling: Autoscaling = described("How the number of shards is decided.", default=Autoscaling)
     image: str = shard_image()
     version: str = shard_version()
     hub: str = hub_name()
     template: Template = described("Settings for every shard's pod.", default=Template)
     alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
-    paused: bool = described("Stop reconciling: leave everything as it is.", default=False)
+    paused: bool = described("Stop reconciling, and change nothing.", default=False)

@@ -15,7 +15,7 @@ HEADER = "# Written by `python -m embereye_operator.api.crds`; change operator/e
 
 
 def build_crd(fleet: FleetType) -> Manifest:
-    """The CustomResourceDefinition of one kind of fleet."""
+    """Build the CustomResourceDefinition of one kind of fleet."""
     schema = {
         "type": "object",
         "description": (fleet.spec.__doc__ or "").strip(),
@@ -41,12 +41,17 @@ def build_crd(fleet: FleetType) -> Manifest:
             },
         },
         "additionalPrinterColumns": [
-            _column("Shards", "integer", ".spec.shards", "Shards that there should be."),
+            _column("Shards", "integer", ".spec.shards", "Shards that should exist."),
             _column("Ready", "integer", ".status.readyShards", "Shards that work under the current placement."),
             _column("Devices", "string", ".status.devices.summary", "Devices covered, of those declared."),
-            _column("Covered", "string", '.status.conditions[?(@.type=="Covered")].status', "Is everything watched?"),
-            _column("Reason", "string", '.status.conditions[?(@.type=="Covered")].reason', "Why, or why not.", 1),
-            _column("Age", "date", ".metadata.creationTimestamp", "Since it was declared."),
+            _column(
+                "Covered",
+                "string",
+                '.status.conditions[?(@.type=="Covered")].status',
+                "True if every device is watched.",
+            ),
+            _column("Reason", "string", '.status.conditions[?(@.type=="Covered")].reason', "The reason.", 1),
+            _column("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
         ],
     }
     return {
@@ -71,7 +76,7 @@ def build_crd(fleet: FleetType) -> Manifest:
 
 
 def _without_defaults(schema: Manifest) -> Manifest:
-    """A status says what was found; nothing is filled in."""
+    """Remove defaults: a status contains only observations."""
     return {
         key: _without_defaults(value) if isinstance(value, dict) else value
         for key, value in schema.items()
@@ -85,15 +90,15 @@ def _column(name: str, type_: str, path: str, description: str, priority: int = 
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without anchors: the API server's defaults repeat, and people read this file."""
+    """A dumper without anchors: the defaults repeat, and people read the files."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """Write every value out."""
+        """Write out every value."""
         return True
 
 
 def render() -> dict[str, str]:
-    """File name → content."""
+    """Return file name → content."""
     return {
         f"{fleet.plural}.yaml": HEADER + yaml.dump(build_crd(fleet), Dumper=_Dumper, sort_keys=False, width=120)
         for fleet in FLEET_TYPES.values()
@@ -101,7 +106,7 @@ def render() -> dict[str, str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the files, or with --check tell whether they are up to date (exit code 1 where they are not)."""
+    """Write the files; with --check only compare them, and return 1 if they are out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare")
     parser.add_argument("dir", type=Path, help="folder of the files")
@@ -111,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
         path: Path = arguments.dir / name
         if arguments.check:
             if not path.exists() or path.read_text() != text:
-                print(f"{path} is stale: run python -m embereye_operator.api.crds {arguments.dir}", file=sys.stderr)
+                print(f"{path}: out of date. Run python -m embereye_operator.api.crds {arguments.dir}", file=sys.stderr)
                 stale = 1
         else:
             path.parent.mkdir(parents=True, exist_ok=True)

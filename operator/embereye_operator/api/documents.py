@@ -1,22 +1,22 @@
-"""YAML that people write: refused where something in it would be lost, or would stop whoever reads it."""
+"""YAML that people write; rejected if its reader would lose or choke on a part of it."""
 
 from typing import Any
 
 import yaml
 
-DEEPEST = 100  # of values in each other; libyaml takes minutes for a hundred thousand, and ends the process
-MOST = 1_000_000  # values that a document may have once its aliases are written out
+DEEPEST = 100  # nesting depth; libyaml takes minutes for 100,000 levels, and crashes the process
+MOST = 1_000_000  # values in a document with its aliases expanded
 MERGE = "tag:yaml.org,2002:merge"  # of the key <<
 
 
 class DocumentError(ValueError):
-    """What is wrong and where; the name of the file goes before it."""
+    """An error in a document with its line; callers prepend the name of the file."""
 
 
 def read_documents(content: bytes | str) -> list[Any]:
-    """The values of a YAML or JSON file, one for each document; DocumentError.
+    """Return the values of a YAML or JSON file, one for each document; DocumentError.
 
-    Bytes are UTF-8, or UTF-16 that begins with its byte order mark.
+    Bytes are UTF-8, or UTF-16 with a byte order mark.
     """
     try:
         _check_depth(content)
@@ -26,32 +26,32 @@ def read_documents(content: bytes | str) -> list[Any]:
         finally:
             loader.dispose()
     except yaml.reader.ReaderError as error:
-        raise DocumentError(
-            f"it is not YAML: byte {error.position}: {error.reason}; it has to be text in UTF-8"
-        ) from error
+        raise DocumentError(f"not YAML: byte {error.position}: {error.reason}. Save the file as UTF-8") from error
     except yaml.MarkedYAMLError as error:
-        raise DocumentError(f"it is not YAML: {_sentence(error)}") from error
+        raise DocumentError(f"not YAML: {_sentence(error)}") from error
 
 
 def read_document(content: bytes | str) -> Any:
-    """The value of a file that holds one, None where it holds none; DocumentError."""
+    """Return the value of a file with one document, None if it is empty; DocumentError."""
     documents = read_documents(content)
     if len(documents) > 1:
-        raise DocumentError(f"it holds {len(documents)} documents where one is wanted: leave out what begins with ---")
+        raise DocumentError(f"{len(documents)} documents instead of one: remove those after ---")
     return documents[0] if documents else None
 
 
-# The safe loader in C: a list of thousands of devices is read while other fleets wait.
+# The safe loader in C: other fleets wait while a list of thousands of devices is read.
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """Its value; DocumentError where it is none of the type that its tag or its form says."""
+        """Return the node's value; DocumentError if it does not fit its tag or form."""
         try:
             return super().construct_object(node, deep)
         except DocumentError:
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             kind, value = node.tag.rpartition(":")[2], str(node.value)[:40]
-            raise DocumentError(f'{_line(node)}: "{value}" is no {kind}: put it into quotes if it is text') from error
+            raise DocumentError(
+                f'{_line(node)}: "{value}" is not a valid {kind}: put it into quotes if it is text'
+            ) from error
 
 
 def _check_depth(content: bytes | str) -> None:
@@ -60,7 +60,7 @@ def _check_depth(content: bytes | str) -> None:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEEPEST:
-                raise DocumentError(f"{_line(event)}: more than {DEEPEST} values are in each other")
+                raise DocumentError(f"{_line(event)}: nested more than {DEEPEST} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -73,18 +73,18 @@ def _constructed(loader: _Loader) -> Any:
 
 
 class _Check:
-    """Looks at each node of a document once."""
+    """Counts the values of a document, visiting each node once."""
 
     def __init__(self) -> None:
-        self._sizes: dict[int, int] = {}  # by the node's id; 0 while what is in it is looked at
+        self._sizes: dict[int, int] = {}  # by the node's id; 0 while its content is being counted
 
     def count(self, node: yaml.Node) -> int:
-        """How many values `node` has with its aliases written out; DocumentError."""
+        """Count the values of `node` with its aliases expanded; DocumentError."""
         if isinstance(node, yaml.ScalarNode):
             return 1
         if (known := self._sizes.get(id(node))) is not None:
             if not known:
-                raise DocumentError(f"{_line(node)}: an alias stands inside of what it stands for")
+                raise DocumentError(f"{_line(node)}: an alias is inside its own anchor")
             return known
         self._sizes[id(node)] = 0
         if isinstance(node, yaml.MappingNode):
@@ -93,7 +93,7 @@ class _Check:
         else:
             size = 1 + sum(map(self.count, node.value))
         if size > MOST:
-            raise DocumentError(f"{_line(node)}: its aliases stand for more than {MOST:,} values")
+            raise DocumentError(f"{_line(node)}: its aliases expand to more than {MOST:,} values")
         self._sizes[id(node)] = size
         return size
 
@@ -105,8 +105,8 @@ def _refuse_repeated_keys(node: yaml.MappingNode) -> None:
             continue
         first = seen.setdefault((key.tag, key.value), key)
         if first is not key:
-            before = f"{_line(first)} has it, too" if _line(first) != _line(key) else "leave one out"
-            raise DocumentError(f'{_line(key)}: the key "{key.value}" is there twice: {before}')
+            before = f"also in {_line(first)}" if _line(first) != _line(key) else "remove one"
+            raise DocumentError(f'{_line(key)}: the key "{key.value}" is repeated: {before}')
 
 
 def _line(where: Any) -> str:  # a node or an event
@@ -114,8 +114,8 @@ def _line(where: Any) -> str:  # a node or an event
 
 
 def _sentence(error: yaml.MarkedYAMLError) -> str:
-    begun = error.context_mark
-    mark = error.problem_mark or begun
+    start = error.context_mark
+    mark = error.problem_mark or start
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    context = f"{error.context} that begins in line {begun.line + 1}" if error.context and begun else error.context
+    context = f"{error.context} that starts in line {start.line + 1}" if error.context and start else error.context
     return where + ", ".join(part for part in (context, error.problem) if part)

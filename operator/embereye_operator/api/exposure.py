@@ -1,4 +1,4 @@
-"""How devices outside the cluster reach a fleet."""
+"""The access of devices outside the cluster to a fleet."""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Resource, Rule, described
 
-NAME = "{name}"  # in a host or an annotation: stands for the name of the Service or route
+NAME = "{name}"  # in a host or an annotation: placeholder for the name of the Service or route
 HOST = r"^[A-Za-z0-9{:]([A-Za-z0-9{}.:-]*[A-Za-z0-9}:])?$"
 LISTENER = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
 ExposeType = Literal["ClusterIP", "NodePort", "LoadBalancer", "Gateway"]
@@ -16,20 +16,25 @@ ExposeType = Literal["ClusterIP", "NodePort", "LoadBalancer", "Gateway"]
 
 @dataclass(frozen=True, slots=True)
 class ExposedPorts(Resource):
-    """Ports that stay the same when a Service is made anew; what is not given the cluster chooses."""
+    """Fixed ports, which survive the deletion of a Service; the cluster chooses the others."""
 
     grpc: int | None = described(
-        "Of the fleet, for gRPC: its node port, or the port of the gateway's listener.",
+        "The fleet's port for gRPC: a node port, or the port of the gateway's listener.",
         default=None,
         minimum=1,
         maximum=65535,
     )
-    tcp: int | None = described("Of the fleet, for text lines: likewise.", default=None, minimum=1, maximum=65535)
+    tcp: int | None = described(
+        "The fleet's port for text lines: a node port, or the port of the gateway's listener.",
+        default=None,
+        minimum=1,
+        maximum=65535,
+    )
     tls: int | None = described(
-        "Of the fleet, for text lines over TLS: its node port.", default=None, minimum=1, maximum=65535
+        "The fleet's node port for text lines over TLS.", default=None, minimum=1, maximum=65535
     )
     shards: int | None = described(
-        "Node port for gRPC of the first shard; the next one has the next, and so on.",
+        "Node port for gRPC of the first shard; each further shard has the next number.",
         default=None,
         minimum=1,
         maximum=65000,
@@ -38,7 +43,7 @@ class ExposedPorts(Resource):
 
 @dataclass(frozen=True, slots=True)
 class GatewayReference(Resource):
-    """A Gateway of the Gateway API that routes are attached to."""
+    """A Gateway of the Gateway API to which routes are attached."""
 
     name: str = described(
         "Name of the Gateway.",
@@ -54,7 +59,7 @@ class GatewayReference(Resource):
         max_length=63,
     )
     grpc_listener: str = described(
-        "Name of its listener for gRPC; empty: any that takes GRPCRoutes.",
+        "Name of its listener for gRPC; empty: any that accepts GRPCRoutes.",
         default="",
         pattern=LISTENER,
         hint="is not the name of a listener",
@@ -78,7 +83,7 @@ def _tls_behind_gateway(value: Any) -> bool:
     return exposed == "Gateway" and bool((value.get("access") or {}).get("tls"))
 
 
-# A GRPCRoute ends the devices' TLS at the gateway: their certificates would prove nothing to a shard.
+# A GRPCRoute ends the devices' TLS at the gateway, so that a shard would never see their certificates.
 NO_TLS_BEHIND_GATEWAY = Rule(
     "!(has(self.access) && has(self.access.tls) && has(self.expose) && self.expose.type == 'Gateway')",
     "does not go with access.tls: a gateway ends TLS itself; choose NodePort or LoadBalancer",
@@ -89,7 +94,7 @@ NO_TLS_BEHIND_GATEWAY = Rule(
 
 @dataclass(frozen=True, slots=True)
 class Expose(Resource):
-    """How devices outside the cluster reach the fleet, each of its shards, and cameras' RTP ports."""
+    """The access of devices outside the cluster to the fleet, to each of its shards, and to cameras' RTP ports."""
 
     RULES = (
         Rule(
@@ -100,7 +105,7 @@ class Expose(Resource):
         ),
         Rule(
             f"self.type != 'LoadBalancer' || !has(self.advertisedHost) || self.advertisedHost.contains('{NAME}')",
-            f"must contain {NAME} with LoadBalancer, where every Service has an address of its own",
+            f"must contain {NAME} with LoadBalancer, because every Service has another address",
             lambda value, _: (
                 value["type"] != "LoadBalancer" or "advertisedHost" not in value or _host_holds_name(value)
             ),
@@ -108,7 +113,7 @@ class Expose(Resource):
         ),
         Rule(
             f"self.type != 'Gateway' || (has(self.advertisedHost) && self.advertisedHost.contains('{NAME}'))",
-            f"must contain {NAME} with Gateway, whose routes tell shards apart by their host names",
+            f"must contain {NAME} with Gateway, whose routes distinguish shards by their host names",
             lambda value, _: value["type"] != "Gateway" or _host_holds_name(value),
             ".advertisedHost",
         ),
@@ -126,42 +131,42 @@ class Expose(Resource):
         ),
     )
     type: ExposeType = described(
-        "ClusterIP: only pods reach it; NodePort: a port of every node; LoadBalancer: an address for each Service, "
+        "ClusterIP: only pods can reach it; NodePort: a port of every node; LoadBalancer: an address for each Service, "
         "from the cluster's load balancer; Gateway: routes of the Gateway API.",
         default="ClusterIP",
     )
     annotations: Mapping[str, str] = described(
-        f"Of these Services or routes, for whoever makes addresses for them; {NAME} stands for its name.",
+        f"Annotations of these Services or routes, as external-dns needs; {NAME} is replaced by the object's name.",
         default=dict,
         max_items=32,
         item=Limit(max_length=1024),
     )
     load_balancer_class: str | None = described(
-        "Which load balancer; where not given, the cluster's default one.",
+        "The class of the load balancer; by default the cluster's.",
         default=None,
         pattern=r"^[A-Za-z0-9]([A-Za-z0-9./_-]*[A-Za-z0-9])?$",
         hint="is not a load balancer class",
         max_length=253,
     )
     external_traffic_policy: Literal["Cluster", "Local"] | None = described(
-        "Local keeps the devices' own addresses, and only nodes with a pod answer. Where not given: Local where "
-        "spec.access.networks judges by these addresses, otherwise Cluster.",
+        "Local preserves the devices' addresses, and only nodes with a pod answer. By default Local if "
+        "spec.access.networks checks these addresses, otherwise Cluster.",
         default=None,
     )
     advertised_host: str | None = described(
-        f"The name or address that devices are told; {NAME} stands for the Service's name. Where not given, that of "
-        "the load balancer.",
+        f"The host name or address for devices; {NAME} is replaced by the Service's name. By default that of the load "
+        "balancer.",
         default=None,
         pattern=HOST,
         hint="is not a host name or an address",
         max_length=253,
     )
-    ports: ExposedPorts = described("Ports that do not change.", default=ExposedPorts)
-    gateway: GatewayReference | None = described("The Gateway, with type Gateway.", default=None)
+    ports: ExposedPorts = described("Fixed ports.", default=ExposedPorts)
+    gateway: GatewayReference | None = described("The Gateway, for type Gateway.", default=None)
 
 
 def exposure() -> Any:
-    """The field `expose` of a fleet's spec."""
+    """Return the field `expose` of a fleet's spec."""
     return described(
-        "How devices outside the cluster reach it. Where it is not given only pods do, as with ClusterIP.", default=None
+        "How devices outside the cluster reach it. By default only pods can, as with ClusterIP.", default=None
     )

@@ -1,7 +1,7 @@
-"""jsonschema without what it loads for formats, which our schemas have it check none of, and without NaN.
+"""jsonschema without its optional format checkers, which our schemas do not need, and without NaN.
 
-It takes up every checker of a format that happens to be installed; the grammar of one (RFC 3987) costs a second of
-processor time at each start, and 16 MB.
+jsonschema imports every installed format checker; the grammar of one (RFC 3987) costs a second of CPU time at each
+start, and 16 MB.
 """
 
 import math
@@ -10,7 +10,7 @@ from typing import Any
 
 _CHECKERS = ("fqdn", "idna", "isoduration", "rfc3987", "rfc3987_syntax", "uri_template", "webcolors")
 _hidden = dict.fromkeys(name for name in _CHECKERS if name not in sys.modules)
-sys.modules.update(_hidden)  # type: ignore[arg-type]  # None says that there is none
+sys.modules.update(_hidden)  # type: ignore[arg-type]  # None makes the import fail
 
 from jsonschema import Draft202012Validator  # noqa: E402
 from jsonschema.exceptions import ValidationError  # noqa: E402
@@ -21,7 +21,7 @@ for _name in _hidden:
 
 
 def _is_number(_: Any, value: Any) -> bool:
-    """YAML knows .nan and .inf, JSON and the API server do not; NaN is within all limits."""
+    """True for finite numbers: JSON and the API server reject YAML's .nan and .inf, and NaN would pass every limit."""
     return math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -1,4 +1,4 @@
-"""Every field of a fleet, derived from the model: `python -m embereye_operator.api.reference [--check] FILE`."""
+"""The reference of a fleet's fields, from the model: `python -m embereye_operator.api.reference [--check] FILE`."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ API server and `embereye up` reject an invalid value with a message that names t
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [HEADER]
     for fleet in FLEET_TYPES.values():
         parts.append(f"## {fleet.resource} (`{fleet.short}`)\n\n{(fleet.spec.__doc__ or '').strip()}\n")
@@ -34,7 +34,7 @@ def render() -> str:
 
 
 def _table(root: str, schema: Mapping[str, Any]) -> str:
-    rows = [f"| `{path}` | {what} | {text} |" for path, what, text in _fields(root, schema)]
+    rows = [f"| `{path}` | {value} | {text} |" for path, value, text in _fields(root, schema)]
     return "\n".join(["| field | value | meaning |", "| --- | --- | --- |", *rows, ""])
 
 
@@ -80,7 +80,7 @@ def _text(field: Mapping[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Write the page, or with --check tell whether it is up to date (exit code 1 where it is not)."""
+    """Write the page; with --check only compare it, and return 1 if it is out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="only compare")
     parser.add_argument("file", type=Path)
@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if page.exists() and page.read_text() == render():
         return 0
-    print(f"{page} is stale: run python -m embereye_operator.api.reference {page}", file=sys.stderr)
+    print(f"{page}: out of date. Run python -m embereye_operator.api.reference {page}", file=sys.stderr)
     return 1
 
 

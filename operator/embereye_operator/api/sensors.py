@@ -1,4 +1,4 @@
-"""What a SensorFleet declares."""
+"""The fields of a SensorFleet."""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ DigitalFlameOutput = Literal["activeHigh", "activeLow"]
 
 @dataclass(frozen=True, slots=True)
 class SensorCalibration(Resource):
-    """How a sensor's raw values are to be read; what is not given is as in the fleet."""
+    """The calibration of a sensor's raw values; missing fields are those of the fleet."""
 
     emissivity: float | None = described(
         "Emissivity of the surface it is aimed at.", default=None, minimum=0.1, maximum=1
@@ -71,7 +71,7 @@ class Sensor(Resource):
     id: str = device_id("sensor")
     zone: str = zone_name()
     location: str = described("Where it is, in words for people.", default="", max_length=200)
-    calibration: SensorCalibration | None = described("Calibration of this one sensor.", default=None)
+    calibration: SensorCalibration | None = described("Calibration of this sensor.", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class SensorListen(Resource):
         ),
         Rule(
             f"!(self.tcp in [{GRPC_PORT}, {METRICS_PORT}, {CONTROL_PORT}])",
-            f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
+            f"must not be {GRPC_PORT}, {METRICS_PORT} or {CONTROL_PORT}: shards use them",
             lambda value, _: value["tcp"] not in {GRPC_PORT, METRICS_PORT, CONTROL_PORT},
             ".tcp",
         ),
@@ -108,30 +108,30 @@ class SensorListen(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Batching(Resource):
-    """When packets that have arrived are analysed together."""
+    """The grouping of packets that are analysed together."""
 
     window: Duration = described(
-        "Time between ticks.", default=Duration(50 * MILLISECOND), minimum=MILLISECOND, maximum=SECOND
+        "Interval between analyses.", default=Duration(50 * MILLISECOND), minimum=MILLISECOND, maximum=SECOND
     )
     max_items: int = described(
-        "Number of waiting packets that triggers a tick early.", default=2000, minimum=1, maximum=100_000
+        "Number of waiting packets that triggers an analysis early.", default=2000, minimum=1, maximum=100_000
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Queue(Resource):
-    """What happens to packets that arrive faster than they can be analysed."""
+    """The queue for packets that arrive faster than they can be analysed."""
 
-    capacity: int = described("Packets kept waiting per device.", default=10_000, minimum=10, maximum=1_000_000)
+    capacity: int = described("Waiting packets per device.", default=10_000, minimum=10, maximum=1_000_000)
     overflow: Literal["compact", "dropOldest"] = described(
-        "compact keeps minimum, maximum, last, slope and count of what does not fit, so that a spike still counts.",
+        "compact replaces excess packets by their minimum, maximum, last value, slope and count: a spike still counts.",
         default="compact",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Thermal(Heat):
-    """Heat, from thermal frames. Informed by EN 54-5; no compliance is claimed."""
+    """Thresholds for heat in thermal frames. Informed by EN 54-5; no compliance is claimed."""
 
     emissivity: float = described(
         "Emissivity of the surfaces the sensors are aimed at.", default=0.95, minimum=0.1, maximum=1
@@ -140,7 +140,7 @@ class Thermal(Heat):
 
 @dataclass(frozen=True, slots=True)
 class GasCurve(Resource):
-    """ppm = scale (Rs/R0)^exponent, a line of the sensor's sensitivity chart."""
+    """A line of the sensor's sensitivity chart: ppm = scale (Rs/R0)^exponent."""
 
     # The CO2 line of the MQ-135's datasheet, as fitted by G. Krocker.
     scale: float = described(
@@ -153,11 +153,11 @@ class GasCurve(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Gas(Resource):
-    """Gas, from an MQ-135 on ADC3."""
+    """Thresholds for gas from an MQ-135 on ADC3."""
 
     RULES = (ordered("preAlarmPpm", "alarmPpm"),)
-    # 5,000 ppm CO2 is the usual occupational limit. The common boards load the sensor with 10 kΩ; 76.63 kΩ is where the
-    # curve meets the 400 ppm of outdoor air for the specimen that it was fitted to.
+    # 5,000 ppm CO2 is the usual occupational limit. Common boards load the sensor with 10 kΩ. With 76.63 kΩ the curve
+    # meets the 400 ppm of outdoor air for the specimen that it was fitted to.
     pre_alarm_ppm: float = described("ppm CO2-equivalent.", default=2000.0, minimum=1, maximum=1_000_000)
     alarm_ppm: float = described("ppm CO2-equivalent.", default=5000.0, minimum=1, maximum=1_000_000)
     load_kilohm: float = described("Load resistor, in kΩ.", default=10.0, minimum=0.1, maximum=1000)
@@ -178,17 +178,17 @@ class Gas(Resource):
 
 @dataclass(frozen=True, slots=True)
 class SmokePercent(Resource):
-    """Smoke, from the analog channel ADC1."""
+    """Thresholds for smoke on the analog channel ADC1."""
 
     RULES = (ordered("preAlarmPercent", "alarmPercent"),)
-    # The devices known so far rest at 7 % smoke and 32 % flame.
+    # The known devices idle at 7 % smoke and 32 % flame.
     pre_alarm_percent: float = described("% of the converter's range.", default=15.0, minimum=0, maximum=100)
     alarm_percent: float = described("% of the converter's range.", default=25.0, minimum=0, maximum=100)
 
 
 @dataclass(frozen=True, slots=True)
 class FlamePercent(Resource):
-    """Flame, from the analog channel ADC2."""
+    """Thresholds for flame on the analog channel ADC2."""
 
     RULES = (ordered("preAlarmPercent", "alarmPercent"),)
     pre_alarm_percent: float = described("% of the converter's range.", default=55.0, minimum=0, maximum=100)
@@ -207,7 +207,7 @@ class Converter(Resource):
 
 @dataclass(frozen=True, slots=True)
 class DeviceCommands(Resource):
-    """The bare words sent to text devices."""
+    """The words sent to text devices."""
 
     start: str = described("Starts continuous streaming.", default=START, pattern="^[!-~]*$", max_length=32)
     calibration: str = described("Requests the calibration.", default=CALIBRATION, pattern="^[!-~]*$", max_length=32)
@@ -216,14 +216,14 @@ class DeviceCommands(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Telemetry(Resource):
-    """Raw readings and frames as Parquet files, for people to ask; see docs/how-to/telemetry.md."""
+    """Raw readings and frames as Parquet files for queries; see docs/how-to/telemetry.md."""
 
-    archive: bool = described("Whether to keep them.", default=False)
+    archive: bool = described("Store them.", default=False)
     size: Quantity = described(
         "Disk space for the files of one shard; the oldest are deleted beyond it.", default=Quantity("10Gi")
     )
     claim: str = described(
-        "A PersistentVolumeClaim, ReadWriteMany, to keep them in; if empty, they are lost with the shard's pod.",
+        "A PersistentVolumeClaim, ReadWriteMany, to store them in; if empty, they are lost with the shard's pod.",
         default="",
         pattern="^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$",
         hint="is not the name of a PersistentVolumeClaim",
@@ -238,7 +238,7 @@ class SensorFleetSpec(Resource):
     RULES = (
         Rule(
             "!has(self.listen.tls) || (has(self.access) && has(self.access.tls))",
-            "needs access.tls: the certificate that devices are shown there",
+            "needs access.tls, for its certificate",
             lambda value, _: not value["listen"].get("tls") or bool((value.get("access") or {}).get("tls")),
             ".listen.tls",
         ),
@@ -248,25 +248,25 @@ class SensorFleetSpec(Resource):
     sensors_from: tuple[DevicesFrom, ...] = more_devices("sensors")
     deadline: Duration = deadline(5)
     listen: SensorListen = described("The ports that devices connect to.", default=SensorListen)
-    batching: Batching = described("When packets that have arrived are analysed together.", default=Batching)
-    queue: Queue = described("What happens to packets that arrive faster than they can be analysed.", default=Queue)
+    batching: Batching = described("The grouping of packets that are analysed together.", default=Batching)
+    queue: Queue = described("The queue for packets that arrive faster than they can be analysed.", default=Queue)
     thermal: Thermal = described("Thresholds for heat.", default=Thermal)
     gas: Gas = described("Thresholds for gas.", default=Gas)
     smoke: SmokePercent = described("Thresholds for smoke.", default=SmokePercent)
     flame: FlamePercent = described("Thresholds for flame.", default=FlamePercent)
     converter: Converter = described("The devices' analog-to-digital converters.", default=Converter)
-    commands: DeviceCommands = described("The bare words sent to text devices.", default=DeviceCommands)
-    telemetry: Telemetry = described("Raw readings and frames, kept as Parquet files.", default=Telemetry)
+    commands: DeviceCommands = described("The words sent to text devices.", default=DeviceCommands)
+    telemetry: Telemetry = described("Raw readings and frames as Parquet files.", default=Telemetry)
     canary: Canary = described(
-        "A synthetic fire by which each shard regularly proves its own path to an alarm.", default=Canary
+        "A synthetic fire by which each shard regularly proves its path to an alarm.", default=Canary
     )
     access: DeviceAccess | None = device_access()
     expose: Expose | None = exposure()
     shards: int = shard_count()
-    autoscaling: Autoscaling = described("Who decides how many shards there are.", default=Autoscaling)
+    autoscaling: Autoscaling = described("How the number of shards is decided.", default=Autoscaling)
     image: str = shard_image()
     version: str = shard_version()
     hub: str = hub_name()
     template: Template = described("Settings for every shard's pod.", default=Template)
     alerts: Alerts = described("Alert rules for Prometheus.", default=Alerts)
-    paused: bool = described("Stop reconciling: leave everything as it is.", default=False)
+    paused: bool = described("Stop reconciling, and change nothing.", default=False)

@@ -1,4 +1,4 @@
-"""What fleets of both kinds declare: devices' names and zones, ports, scaling, pods, alerts."""
+"""The fields of both kinds of fleets: devices' names and zones, ports, scaling, pods, alerts."""
 # ruff: noqa: RUF009 (every field is made by `described`, which is dataclasses.field with a schema)
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from embereye_operator.api.schema import Constraint as Limit
 from embereye_operator.api.schema import Duration, Quantity, Resource, Rule, described
 
 GROUP = "embereye.dev"
-VERSION = "v1alpha1"  # that the operator speaks, and API servers store
-VERSIONS = (VERSION, "v1beta1")  # that are served; the same fields in each, so that nothing is lost between them
+VERSION = "v1alpha1"  # used by the operator, and stored by API servers
+VERSIONS = (VERSION, "v1beta1")  # served versions; all have the same fields, so that conversion loses nothing
 API_VERSION = f"{GROUP}/{VERSION}"
 API_VERSIONS = tuple(f"{GROUP}/{version}" for version in VERSIONS)
 GRPC_PORT = 50051  # of every shard's container
 METRICS_PORT = 9100  # of every shard's container
 CONTROL_PORT = 50055  # of every shard's container: for the operator and for other shards
-MAX_DEVICES = 5000  # declared in a fleet; etcd refuses objects of more than 1.5 MB
+MAX_DEVICES = 5000  # in a fleet; etcd refuses objects above 1.5 MB
 MAX_SHARDS = 128
 ID = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
 ZONE = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$"
@@ -25,20 +25,20 @@ HUB_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
-def device_id(what: str) -> Any:
-    """The field `id` of a device."""
+def device_id(noun: str) -> Any:
+    """Return the field `id` of a device."""
     return described(
-        f"What the {what} calls itself, unique in the fleet.",
+        f"The {noun}'s id, which it sends; unique in the fleet.",
         pattern=ID,
-        hint="is not an id: letters, digits, '.', '_', ':' and '-', beginning with a letter or digit",
+        hint="is not an id: letters, digits, '.', '_', ':' and '-', starting with a letter or digit",
         max_length=63,
     )
 
 
 def zone_name() -> Any:
-    """The field `zone` of a device."""
+    """Return the field `zone` of a device."""
     return described(
-        "The zone whose alarm it belongs to; sensors and cameras of one namespace share zones by name.",
+        "The zone whose alarm it can raise. Sensors and cameras in one namespace share zones by name.",
         pattern=ZONE,
         hint="is not a zone name: letters, digits, '.', '_' and '-'",
         max_length=63,
@@ -46,7 +46,7 @@ def zone_name() -> Any:
 
 
 def ordered(low: str, high: str) -> Rule:
-    """The rule that field `low` is not more than field `high`."""
+    """Return the rule that field `low` is not more than field `high`."""
     return Rule(
         f"self.{low} <= self.{high}",
         f"must not be more than {high}",
@@ -57,7 +57,7 @@ def ordered(low: str, high: str) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class PullSecret(Resource):
-    """A Secret in the fleet's namespace that images are pulled with."""
+    """A Secret in the fleet's namespace for pulling images."""
 
     name: str = described(
         "Name of a Secret of type kubernetes.io/dockerconfigjson or kubernetes.io/dockercfg.",
@@ -74,14 +74,12 @@ class ConfigMapKey(Resource):
     name: str = described(
         "Name of the ConfigMap.", pattern=OBJECT_NAME, hint="is not the name of a ConfigMap", max_length=253
     )
-    key: str = described(
-        "The key that holds the list as YAML or JSON; all keys where it is not given.", default="", max_length=253
-    )
+    key: str = described("The key with the list as YAML or JSON; by default all keys.", default="", max_length=253)
 
 
 @dataclass(frozen=True, slots=True)
 class DevicesFrom(Resource):
-    """Where more devices are declared."""
+    """A source of more devices."""
 
     config_map_ref: ConfigMapKey = described("A ConfigMap whose values are lists of devices.")
 
@@ -98,7 +96,7 @@ class TokenSecret(Resource):
     """A Secret in the fleet's namespace with devices' tokens."""
 
     name: str = described(
-        "Name of the Secret; its key token has tokens for every device, one in a line, devices lines of ID and TOKEN.",
+        "Name of the Secret. Key token: tokens for any device, one per line; key devices: lines of ID TOKEN.",
         pattern=OBJECT_NAME,
         hint="is not the name of a Secret",
         max_length=253,
@@ -107,7 +105,7 @@ class TokenSecret(Resource):
 
 @dataclass(frozen=True, slots=True)
 class TlsSecret(Resource):
-    """A Secret in the fleet's namespace with the certificate that devices are shown."""
+    """A Secret in the fleet's namespace with the shards' certificate for devices."""
 
     name: str = described(
         "Name of a Secret with tls.crt and tls.key.",
@@ -131,28 +129,29 @@ class AuthoritySecret(Resource):
 
 @dataclass(frozen=True, slots=True)
 class ClientCertificates(Resource):
-    """Certificates that devices show, and how they say whose they are."""
+    """The client certificates of devices, and how they contain the devices' ids."""
 
-    ca_ref: AuthoritySecret = described("The authorities that devices' certificates are of.")
+    ca_ref: AuthoritySecret = described("The authorities that issue devices' certificates.")
     field: Literal["commonName", "dns", "uri"] = described(
-        "Where a device's id stands: the subject's common name, or a subject alternative name.", default="commonName"
+        "The part of the certificate with the device's id: the subject's common name, or a subject alternative name.",
+        default="commonName",
     )
     match: str = described(
-        "What such a name looks like; * stands for the device's id, for example *.devices.example.org.",
+        "The pattern of such a name; * is the device's id, for example *.devices.example.org.",
         default="*",
         pattern=r"^[^*]*[*][^*]*$",
-        hint="has not exactly one *, which stands for the device's id",
+        hint="must have exactly one *, for the device's id",
         max_length=253,
     )
     gateways: tuple[str, ...] = described(
-        "Names, whole, whose certificates speak for every device of the fleet.",
+        "Complete names whose certificates may send data for every device of the fleet.",
         default=(),
         max_items=64,
         item=Limit(min_length=1, max_length=253),
     )
 
 
-RESERVED = ("embereye.internal", ".svc", ".cluster.local")  # how names end that a certificate has only by right
+RESERVED = ("embereye.internal", ".svc", ".cluster.local")  # endings of names that only our authority may certify
 
 
 def _ends(end: str) -> str:
@@ -166,37 +165,37 @@ class DeviceTls(Resource):
     RULES = (
         Rule(
             f"!has(self.names) || self.names.all(name, !({' || '.join(_ends(end) for end in RESERVED)}))",
-            "must not end with embereye.internal, .svc or .cluster.local: the fleet's own Service is named anyway",
+            "must not end with embereye.internal, .svc or .cluster.local: the fleet's Service is always included",
             lambda value, _: not any(name.endswith(RESERVED) for name in value.get("names", ())),
             ".names",
         ),
         Rule(
             "!has(self.secretRef) || !has(self.names) || size(self.names) == 0",
-            "mean nothing beside secretRef: the certificate in the Secret has its own",
+            "have no effect with secretRef, because the certificate in the Secret has names",
             lambda value, _: not (value.get("secretRef") and value.get("names")),
             ".names",
         ),
     )
     secret_ref: TlsSecret | None = described(
-        "The certificate that devices are shown; without it the operator's own authority issues one.", default=None
+        "The shards' certificate for devices; by default the operator's authority issues one.", default=None
     )
     names: tuple[str, ...] = described(
-        "Names and addresses beside the Service's that devices dial, for the certificate of the operator's authority.",
+        "More host names and addresses that devices use, for the certificate of the operator's authority.",
         default=(),
         max_items=32,
         item=Limit(
             pattern=r"^([*][.])?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$|^[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*$",
-            hint="is neither a name of a host nor an address",
+            hint="is neither a host name nor an address",
             max_length=253,
         ),
     )
     clients: ClientCertificates | None = described(
-        "Devices have to show a certificate; without it TLS proves the shard to devices alone.", default=None
+        "Require certificates from devices. By default only the shard proves its identity.", default=None
     )
 
 
-def _restricts(value: Mapping[str, Any]) -> bool:
-    """Whether what is said of access keeps anybody out."""
+def _is_restricted(value: Mapping[str, Any]) -> bool:
+    """True if the rules exclude any sender."""
     return bool(value.get("tokensRef") or value.get("networks") or (value.get("tls") or {}).get("clients"))
 
 
@@ -207,47 +206,48 @@ _RESTRICTS = (
 
 @dataclass(frozen=True, slots=True)
 class DeviceAccess(Resource):
-    """Which devices are listened to; see docs/how-to/security.md."""
+    """The devices whose data is accepted; see docs/how-to/security.md."""
 
     RULES = (
         Rule(
             f"self.open || {_RESTRICTS}",
-            "says none of tokensRef, networks and tls.clients: name one, or say open: true for everybody",
-            lambda value, _: bool(value.get("open") or _restricts(value)),
+            "needs tokensRef, networks or tls.clients, or open: true for anyone",
+            lambda value, _: bool(value.get("open") or _is_restricted(value)),
         ),
         Rule(
             f"!(self.open && ({_RESTRICTS}))",
-            "says open: true beside tokensRef, networks or tls.clients, which would then mean nothing: choose",
-            lambda value, _: not (value.get("open") and _restricts(value)),
+            "has open: true and also tokensRef, networks or tls.clients: choose one",
+            lambda value, _: not (value.get("open") and _is_restricted(value)),
         ),
     )
     open: bool = described(
-        "Everybody who reaches the ports may speak for any device; told as a warning.", default=False
+        "Accept data for any device from anyone who can reach the ports; raises a warning.", default=False
     )
-    tokens_ref: TokenSecret | None = described("Senders over gRPC show one of these tokens.", default=None)
+    tokens_ref: TokenSecret | None = described("Require one of these tokens from gRPC senders.", default=None)
     networks: tuple[str, ...] = described(
-        "Networks as CIDRs that devices come from; without any, text devices, which prove nothing, come from nowhere.",
+        "Networks (CIDR) whose devices are accepted. Text devices send no token, so without networks none is accepted "
+        "unless TLS certificates identify them.",
         default=(),
         max_items=64,
         item=Limit(pattern=NETWORK, hint="is not a network such as 10.1.0.0/16 or fd00:1::/64", max_length=49),
     )
     tls: DeviceTls | None = described(
-        "gRPC speaks TLS alone; text devices may at listen.tls. Its beginning, and its end, roll the shards.",
+        "TLS for gRPC, and at listen.tls for text devices. Turning it on or off restarts the shards.",
         default=None,
     )
 
 
 def device_access() -> Any:
-    """The field `access` of a fleet's spec."""
+    """Return the field `access` of a fleet's spec."""
     return described(
-        "Which devices may send. Where it is not given everybody is, as with open: true, and told as a warning.",
+        "The devices whose data is accepted. By default anyone, as with open: true, which raises a warning.",
         default=None,
     )
 
 
 IMMUTABLE = Rule(
     "self == oldSelf",
-    "cannot be changed: devices and firewalls know it; create another fleet instead",
+    "cannot be changed, because devices and firewalls use it: create another fleet instead",
     lambda new, old: bool(new == old),
     transition=True,
 )
@@ -255,14 +255,14 @@ IMMUTABLE = Rule(
 
 NOT_METRICS = Rule(
     f"!(self in [{METRICS_PORT}, {CONTROL_PORT}])",
-    f"must not be {METRICS_PORT} or {CONTROL_PORT}: a shard uses them itself",
+    f"must not be {METRICS_PORT} or {CONTROL_PORT}: shards use them",
     lambda value, _: value not in {METRICS_PORT, CONTROL_PORT},
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Heat(Resource):
-    """Temperatures that are signs of fire. Informed by EN 54-5; no compliance is claimed."""
+    """Thresholds for temperatures. Informed by EN 54-5; no compliance is claimed."""
 
     RULES = (ordered("preAlarmCelsius", "alarmCelsius"), ordered("alarmCelsius", "criticalCelsius"))
     pre_alarm_celsius: float = described(
@@ -281,10 +281,10 @@ class Heat(Resource):
 
 @dataclass(frozen=True, slots=True)
 class ScaleDown(Resource):
-    """How shards are removed."""
+    """The removal of shards."""
 
     stabilization: Duration = described(
-        "Scaling down follows the highest recommendation within this window.",
+        "Shards are removed down to the highest number required within this window.",
         default=Duration(300 * SECOND),
         minimum=SECOND,
         maximum=HOUR,
@@ -293,16 +293,15 @@ class ScaleDown(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Autoscaling(Resource):
-    """Who decides how many shards there are."""
+    """The decision on the number of shards."""
 
     RULES = (ordered("minShards", "maxShards"),)
     mode: Literal["embedded", "hpa", "keda", "none"] = described(
-        "embedded: the operator; hpa, keda: they write spec.shards by embereye_fleet_required_shards; none: you do.",
+        "Who sets spec.shards. embedded: the operator; hpa, keda: that autoscaler, by embereye_fleet_required_shards; "
+        "none: you.",
         default="embedded",
     )
-    observe: bool = described(
-        "Report decisions without acting on them: mode embedded then scales nothing.", default=False
-    )
+    observe: bool = described("Report decisions without acting on them.", default=False)
     min_shards: int = described("The fewest shards.", default=1, minimum=1, maximum=MAX_SHARDS)
     max_shards: int = described("The most shards.", default=8, minimum=1, maximum=MAX_SHARDS)
     target_utilization: float = described(
@@ -314,12 +313,12 @@ class Autoscaling(Resource):
     catch_up: Duration = described(
         "Time within which a backlog should be worked off.", default=Duration(MINUTE), minimum=SECOND, maximum=HOUR
     )
-    scale_down: ScaleDown = described("How shards are removed.", default=ScaleDown)
+    scale_down: ScaleDown = described("The removal of shards.", default=ScaleDown)
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration(Resource):
-    """A toleration, as Kubernetes has it."""
+    """A toleration as in the Kubernetes API."""
 
     key: str = described("Taint key; empty: all.", default="", max_length=316)
     operator: Literal["Exists", "Equal"] = described("How the value is compared.", default="Equal")
@@ -330,7 +329,7 @@ class Toleration(Resource):
 
 @dataclass(frozen=True, slots=True)
 class TopologySpread(Resource):
-    """How the fleet's shards are spread; the label selector is ours."""
+    """The spread of the fleet's shards; the operator sets the label selector."""
 
     topology_key: str = described("Node label.", max_length=316, min_length=1)
     max_skew: int = described("Largest permitted difference in the number of pods.", default=1, minimum=1, maximum=100)
@@ -352,14 +351,14 @@ class Template(Resource):
     """Settings for every shard's pod."""
 
     resources: Resources = described(
-        "Resource requests and limits. What is named in neither has a default: memory is requested and limited, "
-        "CPU requested.",
+        "Resource requests and limits. Resources in neither get defaults: a request and a limit for memory, a request "
+        "for CPU.",
         default=Resources,
     )
     node_selector: Mapping[str, str] = described("Node labels.", default=dict, max_items=32, item=Limit(max_length=63))
     tolerations: tuple[Toleration, ...] = described("Taints that the pods tolerate.", default=(), max_items=32)
     topology_spread: tuple[TopologySpread, ...] = described(
-        "If absent, pods are spread over nodes, and over zones where nodes have any, as far as possible.",
+        "If absent, pods are spread over nodes, and over zones if nodes have them, as far as possible.",
         default=(),
         max_items=8,
     )
@@ -371,17 +370,17 @@ class Template(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Alerts(Resource):
-    """Alerts about this fleet. The rules are the release's: see its values under monitoring.rules."""
+    """Alerts about this fleet. Their rules belong to the release: see monitoring.rules in its values."""
 
-    enabled: bool = described("Whether this fleet's alert rules fire.", default=True)
+    enabled: bool = described("Let this fleet's alerts fire.", default=True)
     labels: Mapping[str, str] = described(
-        "Not used: alerts carry namespace, kind and fleet to route by; monitoring.rules.labels adds others.",
+        "Not used: route alerts by their labels namespace, kind and fleet; monitoring.rules.labels adds labels.",
         default=dict,
         max_items=32,
         item=Limit(max_length=200),
     )
     runbook_url: str = described(
-        "Not used: the release's value monitoring.rules.runbookUrl says where runbooks are.",
+        "Not used: set monitoring.rules.runbookUrl in the release's values.",
         default="",
         pattern="^(https?://[!-~]+)?$",
         hint="is not a URL",
@@ -391,10 +390,10 @@ class Alerts(Resource):
 
 @dataclass(frozen=True, slots=True)
 class Canary(Resource):
-    """A synthetic fire that each shard sends through its own path; people see it as a heartbeat only."""
+    """A synthetic fire that each shard sends through its path to an alarm; people see only a heartbeat."""
 
     interval: Duration = described(
-        "Time between two synthetic fires of a shard; 0s disables them.",
+        "Interval between synthetic fires of a shard; 0s disables them.",
         default=Duration(MINUTE),
         minimum=10 * SECOND,
         maximum=HOUR,
@@ -409,9 +408,9 @@ class Canary(Resource):
 
 
 def shard_count() -> Any:
-    """The field `shards`."""
+    """Return the field `shards`."""
     return described(
-        "How many shards share the devices. kubectl scale, HPA and KEDA write it.",
+        "Number of shards that share the devices. kubectl scale, HPA and KEDA write it.",
         default=1,
         minimum=1,
         maximum=MAX_SHARDS,
@@ -419,9 +418,9 @@ def shard_count() -> Any:
 
 
 def shard_image() -> Any:
-    """The field `image`."""
+    """Return the field `image`."""
     return described(
-        "Image of the shards; where not given, the operator's own. Another one is rolled out shard by shard.",
+        "Image of the shards; by default the operator's. A change is rolled out shard by shard.",
         default="",
         pattern=r"^([A-Za-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?)?$",
         hint="is not an image such as registry.example.com/embereye:1.2.3",
@@ -430,9 +429,9 @@ def shard_image() -> Any:
 
 
 def shard_version() -> Any:
-    """The field `version`."""
+    """Return the field `version`."""
     return described(
-        "Tag of the operator's own image that the shards run; image goes before it.",
+        "Tag of the operator's image for the shards; ignored if image is set.",
         default="",
         pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$",
         hint="is not a tag",
@@ -441,10 +440,10 @@ def shard_version() -> Any:
 
 
 def hub_name() -> Any:
-    """The field `hub`."""
+    """Return the field `hub`."""
     return described(
-        "Name of the hub that it reports to, of those in the release's values under hubs. Where not given: the one "
-        "that is for its namespace, and without one the release's own. Another one is rolled out shard by shard.",
+        "Name of the hub that it reports to, from hubs in the release's values. By default the hub for its namespace, "
+        "or else the release's default hub. A change is rolled out shard by shard.",
         default="",
         pattern=rf"^({HUB_NAME.strip('^$')})?$",
         hint="is not the name of a hub: lower-case letters, digits and '-'",
@@ -453,7 +452,7 @@ def hub_name() -> Any:
 
 
 def deadline(seconds: int) -> Any:
-    """The field `deadline`, by default `seconds`."""
+    """Return the field `deadline`, by default `seconds`."""
     return described(
         "Time without analysed data after which a device is dark.",
         default=Duration(seconds * SECOND),
@@ -462,11 +461,11 @@ def deadline(seconds: int) -> Any:
     )
 
 
-def device_list(what: str) -> Any:
-    """The field with the fleet's own devices."""
-    return described(f"The fleet's {what}.", default=(), list_key="id", max_items=MAX_DEVICES)
+def device_list(noun: str) -> Any:
+    """Return the field with the fleet's devices."""
+    return described(f"The fleet's {noun}.", default=(), list_key="id", max_items=MAX_DEVICES)
 
 
-def more_devices(what: str) -> Any:
-    """The field with ConfigMaps of devices."""
-    return described(f"More {what}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)
+def more_devices(noun: str) -> Any:
+    """Return the field with ConfigMaps of devices."""
+    return described(f"More {noun}, from ConfigMaps in the fleet's namespace.", default=(), max_items=32)

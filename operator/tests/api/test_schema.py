@@ -121,11 +121,11 @@ def test_a_null_counts_as_absent() -> None:
         (
             "CameraFleet",
             {"cameras": [camera(source="rtsp://cam/sub", streams={"record": "main"})]},
-            "spec.cameras[0].streams: names a profile, which only a source onvif://HOST has: write a URL",
+            "spec.cameras[0].streams: names a profile, which only a source onvif://HOST has: use a URL",
         ),
         ("CameraFleet", {"camera": []}, "spec.camera: there is no such field; known here: access, alerts, autoscaling"),
         ("CameraFleet", {"cameras": [{"id": "c-1", "zone": "z"}]}, "spec.cameras[0].source: is required"),
-        ("CameraFleet", {"cameras": [camera(), camera()]}, 'spec.cameras[1].id: "c-1" is there twice'),
+        ("CameraFleet", {"cameras": [camera(), camera()]}, 'spec.cameras[1].id: "c-1" is repeated'),
         ("CameraFleet", {"fps": {"min": 20}}, "spec.fps.min: must not be more than target"),
         ("CameraFleet", {"detection": {"detectors": ["fire"]}}, 'spec.detection.detectors[0]: "fire" is not one of'),
         ("SensorFleet", {"deadline": "5 seconds"}, 'spec.deadline: "5 seconds" is not a duration such as 50ms, 5s'),

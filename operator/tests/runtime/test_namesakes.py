@@ -81,7 +81,7 @@ async def test_a_namesake_is_neither_changed_nor_deleted_and_is_named_until_it_i
     assert cluster.get(path) == before
     reason, message = await degraded(ground)
     assert reason == "NameTaken"
-    assert f"{kind} {name} is there already" in message
+    assert f"{kind} {name} exists already" in message
     await ground.change({"autoscaling": {"mode": "none"}})  # an autoscaler is not wanted any more
     assert cluster.get(path) == before
     await ground.change({"autoscaling": {"mode": mode}})

@@ -71,7 +71,7 @@ def test_devices_of_a_config_map_in_the_files_are_the_fleets(tmp_path: Path) -> 
     [
         ("", "ConfigMap attic does not exist: add its manifest to this file or another"),
         (LISTED.replace("metadata: {", "metadata: {namespace: other, "), "ConfigMap attic does not exist"),
-        (LISTED.replace("s-03", "s-02"), "ConfigMap attic, key list: s-02 declared before"),
+        (LISTED.replace("s-03", "s-02"), "ConfigMap attic, key list: s-02 declared twice"),
         (LISTED.replace("- {id: s-03, zone: attic}", "- {id: s-03}"), "ConfigMap attic, key list: "),
         (LISTED + "---" + LISTED, "ConfigMap default/attic is declared twice"),
         (LISTED.replace("list: |", "list:"), "ConfigMap default/attic: data.list: "),

@@ -19,7 +19,7 @@ def test_webhooks_are_declared_in_yaml_or_json(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         ("webhooks: [", "is not YAML"),
-        ("webhooks: []\nwebhooks: []", 'line 2: the key "webhooks" is there twice'),
+        ("webhooks: []\nwebhooks: []", 'line 2: the key "webhooks" is repeated'),
         ("webhooks: [{name: pager}]", r"webhooks\[0\].url: say either url or urlFile"),
         ("- name: pager", "it is not"),
     ],

@@ -214,7 +214,7 @@ def test_a_hub_that_was_busy_by_itself_has_room_for_no_device() -> None:
     demand = SensorDemand("hall", 10, 10.0, 0.0)
     for device in (COSTS.hub_device, 0.0):
         whole = plan([demand], replace(COSTS, hub_idle=0.8, hub_device=device))
-        assert "one core, which 0 devices fill" in whole.hub.warning
+        assert "one core; 0 devices use 0.7" in whole.hub.warning
 
 
 def test_what_comes_by_the_network_is_calculated_before_everybodys_eyes() -> None:

@@ -144,7 +144,7 @@ def test_flapping_load_does_not_flap_shards() -> None:
 def test_a_new_operator_takes_nothing_away_before_it_has_watched_for_the_window() -> None:
     clock = Clocked(shards=8)
     assert set(clock.run(700, 58)) == {8}
-    assert "too short" in clock.step(700).reason
+    assert "too briefly" in clock.step(700).reason
     assert clock.run(700, 6)[-1] == 1
 
 
