@@ -1,4 +1,4 @@
-"""For every suite: a real API server for the session, a namespace for a test, and what the machine lacks."""
+"""Fixtures and hooks for every suite: a real API server, namespaces, databases, and skips for missing programs."""
 
 import asyncio
 import os
@@ -17,15 +17,15 @@ from embereye.process.addresses import PORTS_VARIABLE
 from embereye_operator.api.crds import build_crd
 from embereye_operator.api.fleets import FLEET_TYPES
 
-__all__ = ["pytest_runtest_logreport", "pytest_xdist_make_scheduler"]  # and what pytest finds by its name in here
-# How long an example takes says more about the machine than about what is tested.
+__all__ = ["pytest_runtest_logreport", "pytest_xdist_make_scheduler"]  # and hooks that pytest finds by name
+# The duration of an example depends on the machine more than on the code under test.
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ApiServer]:
-    """A kube-apiserver with etcd, garbage collection and aggregated roles where they can be had, and our CRDs."""
+    """A kube-apiserver with etcd and our CRDs, and with garbage collection and aggregated roles if they are built."""
     with run_api_server("clusterrole-aggregation-controller") as running:
         install_crds(running, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield running
@@ -33,7 +33,7 @@ def cluster() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def namespace(cluster: ApiServer, request: pytest.FixtureRequest) -> str:
-    """A namespace of the test's own."""
+    """A namespace for one test."""
     name = f"t{abs(hash(request.node.nodeid)) % 10**10}"
     cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
@@ -48,44 +48,44 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[Postgres]:
-    """A PostgreSQL of the test's own, to be stopped, crashed or frozen."""
+    """A PostgreSQL for one test, to be stopped, crashed or frozen."""
     with run_postgres() as running:
         yield running
 
 
 @pytest.fixture
 def own_nats() -> Iterator[Nats]:
-    """A nats-server of the test's own, to be stopped, crashed or frozen."""
+    """A nats-server for one test, to be stopped, crashed or frozen."""
     with run_nats() as running:
         yield running
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Two even on one processor, as tests wait for more than half their time; each has an API server of its own."""
+    """Return two to four workers, even on one CPU: tests mostly wait. Each worker has a separate API server."""
     return min(max(os.cpu_count() or 1, 2), 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have each of the processes that tests run in choose its ports from others than the rest."""
+    """Give each worker process a separate range of ports."""
     worker = getattr(config, "workerinput", None)
     if worker:
-        shares = worker["workercount"] + 2  # in the place of one that crashed comes one of another number
+        shares = worker["workercount"] + 2  # the replacement of a crashed worker has a new number
         share = 22_000 // shares
         first = 10_000 + share * (int(worker["workerid"].removeprefix("gw")) % shares)
         os.environ[PORTS_VARIABLE] = f"{first}-{first + share - 1}"
 
 
-@pytest.hookimpl(trylast=True)  # once it is known who prints
+@pytest.hookimpl(trylast=True)  # after the reporter is registered
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Tell of failures as they come."""
+    """Print failures when they happen."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter and not hasattr(session.config, "workerinput"):
         session.config.pluginmanager.register(RunningTests(reporter.write_line))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose machine lacks what it `needs`."""
+    """Skip a test if the machine lacks a program that it `needs`."""
     for mark in item.iter_markers("needs"):
         for need in mark.args:
             need.require()
@@ -93,7 +93,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Generator[None]:
-    """Say last, before pytest's own line, how many tests were skipped for want of what."""
+    """Print the number of skipped tests by missing program, just before pytest's last line."""
     yield
     skipped = (report.longrepr for report in terminalreporter.stats.get("skipped", []))
     if line := summary(entry[2].removeprefix("Skipped: ") for entry in skipped if isinstance(entry, tuple)):
@@ -102,8 +102,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Genera
 
 @pytest.fixture(params=[False, True], ids=["", "asyncio's debug mode"])
 async def debugged(request: pytest.FixtureRequest) -> bool:
-    """Whether the test runs in asyncio's debug mode, as it does the second time; that takes ten times as long."""
+    """Run the test a second time in asyncio's debug mode, which is ten times slower. True in that mode."""
     loop, debug = asyncio.get_running_loop(), bool(request.param)
     loop.set_debug(debug)
-    loop.slow_callback_duration = 60  # of a machine that is busy with something else
+    loop.slow_callback_duration = 60  # seconds; a busy machine must not cause warnings
     return debug

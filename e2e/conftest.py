@@ -18,14 +18,14 @@ FAILED: pytest.StashKey[bool] = pytest.StashKey()
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """No dots between the progress lines of tests in a cluster; the others, which `make test` runs, have theirs."""
-    told = report.nodeid.startswith("e2e/test_") and report.when == "call" and report.passed
-    return ("passed", "", "PASSED") if told else None
+    """Print no dots between the progress lines of cluster tests; tests of `make test` have dots."""
+    has_line = report.nodeid.startswith("e2e/test_") and report.when == "call" and report.passed
+    return ("passed", "", "PASSED") if has_line else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Remember that a step failed: what follows stands on it."""
+    """Remember that a step failed, because later steps depend on it."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
     if report.failed and item.parent:
         item.parent.stash[FAILED] = True
@@ -39,12 +39,12 @@ def _in_order(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
-def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
-    """Prints one line at once, whatever is captured."""
+def print_line(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """A function that prints a line at once, past pytest's capturing."""
     capture = pytestconfig.pluginmanager.get_plugin("capturemanager")
     reporter = pytestconfig.pluginmanager.get_plugin("terminalreporter")
     assert reporter is not None
-    reporter.showfspath = False  # the module's name would stand between the lines
+    reporter.showfspath = False  # otherwise the module's name appears between the lines
 
     def write(line: str) -> None:
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
@@ -57,14 +57,14 @@ def tell(pytestconfig: pytest.Config) -> Callable[[str], None]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def site(
-    request: pytest.FixtureRequest, pytestconfig: pytest.Config, tell: Callable[[str], None]
+    request: pytest.FixtureRequest, pytestconfig: pytest.Config, print_line: Callable[[str], None]
 ) -> AsyncIterator[Site]:
-    """A clean cluster for a module; everything it can tell is kept, and it is clean again afterwards."""
+    """A clean cluster for a module. After a failure its records are saved; it is cleaned at the end."""
     for need in (KUBECTL, HELM, CLUSTER):
         need.require()
-    diary = Diary(results_folder(), tell)
+    diary = Diary(results_folder(), print_line)
     pytestconfig.stash.setdefault(DIARIES, []).append(diary)
-    tell(f"results: {diary.folder}")
+    print_line(f"results: {diary.folder}")
     with diary.step("a clean cluster with the image"):
         cluster = await Cluster.connect(diary)
         site = Site(cluster)
@@ -90,9 +90,9 @@ async def _close(site: Site, *, failed: bool) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The numbers of every run."""
+    """Print the numbers of every run."""
     for diary in config.stash.get(DIARIES, []):
         terminalreporter.section("numbers")
         for line in diary.table():
             terminalreporter.write_line(line)
-        terminalreporter.write_line(f"  {diary.folder}/index.html tells what happened when")
+        terminalreporter.write_line(f"  {diary.folder}/index.html has the timeline")

@@ -38,12 +38,12 @@ OPTIONS = (
 
 @pytest.fixture(scope="module")
 def prometheus() -> dict[str, Prometheus]:
-    """Where it is, once it runs."""
+    """A holder for the Prometheus that the first test starts."""
     return {}
 
 
 def _fleets() -> tuple[Json, Json]:
-    """The simulated devices alone."""
+    """The fleets of the simulated devices."""
 
     def fleet(kind: str, name: str, spec: Json) -> Json:
         metadata = {"name": name, "namespace": SITE}
@@ -68,7 +68,7 @@ async def covered(site: Site, limit: float = 90) -> None:
 
 
 def history(witness: Witness) -> list[tuple[int, int, str, int]]:
-    """What a witness was told, by cursor: time, zone, state."""
+    """The events of a witness: cursor, time, zone, state."""
     return [(heard.event.cursor, heard.event.time_ns, heard.event.zone, heard.event.state) for heard in witness.heard]
 
 
@@ -90,7 +90,7 @@ async def test_what_the_chart_declares_is_scraped_and_its_rules_are_evaluated(
         began = time.monotonic()
         wanted = {"embereye-operator": 2, "embereye-hub": 1, "embereye-shard": 2}
         await until(prometheus[""].up, wanted.__eq__, f"{wanted} are scraped", 120, 2.0)
-        step.say(f"scraped after {time.monotonic() - began:.0f} s")
+        step.add_remark(f"scraped after {time.monotonic() - began:.0f} s")
 
         async def rules() -> set[str]:
             groups = (await prometheus[""].get("rules"))["groups"]
@@ -108,39 +108,39 @@ async def test_every_panel_of_every_dashboard_shows_something(site: Site, promet
         }  # fmt: skip
 
         async def empty() -> list[str]:
-            found = []
+            expressions = []
             for expression in asked:
                 everything = re.sub(r"\$(cluster|namespace|fleet|shard)\b", ".*", expression)
                 if not await prometheus[""].query(everything.replace("$__rate_interval", "30s")):
-                    found.append(expression)
-            return found
+                    expressions.append(expression)
+            return expressions
 
-        await until(empty, lambda found: not found, "every expression has series", 120, 5.0)
-        step.say(f"{len(asked)} expressions")
+        await until(empty, lambda expressions: not expressions, "every expression has series", 120, 5.0)
+        step.add_remark(f"{len(asked)} expressions")
 
 
 async def test_helm_test_proves_an_alarm_from_end_to_end(site: Site) -> None:
     with site.diary.step("helm test") as step:
-        told = await site.cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--logs", limit=300)
-        assert "Phase:          Succeeded" in told
-        step.say(next(line.strip() for line in told.splitlines() if "alarmed by the hub" in line))
+        log = await site.cluster.helm("test", RELEASE, "--namespace", SYSTEM, "--logs", limit=300)
+        assert "Phase:          Succeeded" in log
+        step.add_remark(next(line.strip() for line in log.splitlines() if "alarmed by the hub" in line))
         assert await site.cluster.items("sensorfleets", "--namespace", SYSTEM) == []
         await site.witness.alarmed("embereye-self-test", 1)
 
 
 async def test_an_alert_fires_on_its_fault_and_resolves(site: Site, prometheus: dict[str, Prometheus]) -> None:
-    with site.diary.step("dark sensors are told by Prometheus") as step:
+    with site.diary.step("Prometheus alerts on dark sensors") as step:
         await site.cluster.kubectl("scale", "deployment/simulated-sensors", "--namespace", SITE, "--replicas=0")
         began = time.monotonic()
-        await until(prometheus[""].alerts, lambda found: "EmberEyeDevicesDark" in found, "the alert fires", 240, 2.0)
-        step.say(f"firing after {time.monotonic() - began:.0f} s")
+        await until(prometheus[""].alerts, lambda alerts: "EmberEyeDevicesDark" in alerts, "the alert fires", 240, 2.0)
+        step.add_remark(f"firing after {time.monotonic() - began:.0f} s")
         await site.cluster.kubectl("scale", "deployment/simulated-sensors", "--namespace", SITE, "--replicas=1")
         await covered(site)
-        await until(prometheus[""].alerts, lambda found: "EmberEyeDevicesDark" not in found, "it resolves", 120, 2.0)
+        await until(prometheus[""].alerts, lambda alerts: "EmberEyeDevicesDark" not in alerts, "it resolves", 120, 2.0)
 
 
 async def _generations(site: Site) -> dict[str, int]:
-    """Fleets, by uid, and how often they were declared anew."""
+    """Uid → generation of the fleets."""
     fleets = [await site.fleet(kind, name) for kind, name in (("sf", SENSORS), ("cf", CAMERAS))]
     return {fleet["metadata"]["uid"]: fleet["metadata"]["generation"] for fleet in fleets}
 
@@ -166,12 +166,12 @@ async def test_uninstalling_and_installing_again_keep_fleets_and_history(site: S
         assert heard
         await site.stop("witness")
         await site.cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
-        kept = [
+        remaining = [
             name
             for kind in ("sf", "cf")
             for name in [f["metadata"]["name"] for f in await site.cluster.items(kind, "--namespace", SITE)]
         ]
-        assert kept == [SENSORS, CAMERAS]
+        assert remaining == [SENSORS, CAMERAS]
         assert await site.pods(component="sensor-shard", fleet=SENSORS)
         await site.install(f"hub.persistence.storageClass={VOLUME}", *OPTIONS)
         await covered(site)

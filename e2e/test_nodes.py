@@ -1,6 +1,6 @@
-"""Nodes that are emptied and nodes that fail, in a real cluster. The steps are in order and build on each other.
+"""Drained and failing nodes in a real cluster. The steps build on each other.
 
-The hub has no volume here: one that is bound to a node cannot move, whoever asks it to. See docs/how-to/operator.md.
+The hub has no volume here, because a hub with a volume on a node cannot move. See docs/how-to/operator.md.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ async def only_elsewhere(site: Site, node: str) -> None:
     async def pods() -> list[Json]:
         return await site.pods(component="sensor-shard", fleet=SENSORS)
 
-    await until(pods, lambda found: [pod["spec"].get("nodeName") != node for pod in found] == [True], "it moved", 30)
+    await until(pods, lambda pods: [pod["spec"].get("nodeName") != node for pod in pods] == [True], "it moved", 30)
     await site.covered("sf", SENSORS, 30)
 
 
@@ -97,7 +97,7 @@ async def test_whoever_taints_a_node_to_remove_it_gets_it_empty(site: Site) -> N
         with site.diary.step(f"a node tainted {key}") as step:
             node = (await shard(site))["spec"]["nodeName"]
             await site.cluster.kubectl("taint", "node", node, taint)
-            step.say(
+            step.add_remark(
                 "empty after " + measured(site.diary, f"{key}: empty", await emptied(site, node), "s", DRAIN_SECONDS)
             )
             await only_elsewhere(site, node)
@@ -116,7 +116,7 @@ async def test_a_node_under_a_paused_fleet_is_drained(site: Site) -> None:
         began = time.monotonic()
         drain = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_SECONDS}s")
         await site.cluster.kubectl("drain", node, *drain, limit=DRAIN_SECONDS + 10)
-        step.say(measured(site.diary, "paused: drained", time.monotonic() - began, "s", DRAIN_SECONDS))
+        step.add_remark(measured(site.diary, "paused: drained", time.monotonic() - began, "s", DRAIN_SECONDS))
         await site.cluster.kubectl("uncordon", node)
         await pause(site, paused=False)
         await only_elsewhere(site, node)
@@ -134,7 +134,7 @@ async def test_a_node_that_is_powered_off_is_made_up_for_within_a_minute(site: S
     with site.diary.step("the node under the hub and the only shard powered off") as step:
         await site.stop("witness")
         away_ns = await site.cluster.power_off(node)
-        # The new hub has no history: whoever listens to it begins anew.
+        # The new hub has no history, so this is a new witness without a cursor.
         site.witness = Witness(await site.hub(), site.diary, "second-witness", site.token)
         site.start(site.witness.run(), "witness")
         device = site.text_in("after")
@@ -143,8 +143,10 @@ async def test_a_node_that_is_powered_off_is_made_up_for_within_a_minute(site: S
         alarming = (heard.time_ns - away_ns) / 1e9
         await site.covered("sf", SENSORS, LOST_SECONDS)
         covered = (time.time_ns() - away_ns) / 1e9
-        step.say("alarming again after " + measured(site.diary, "powered off: alarm", alarming, "s", LOST_SECONDS))
-        step.say("covered after " + measured(site.diary, "powered off: covered", covered, "s", LOST_SECONDS))
+        step.add_remark(
+            "alarming again after " + measured(site.diary, "powered off: alarm", alarming, "s", LOST_SECONDS)
+        )
+        step.add_remark("covered after " + measured(site.diary, "powered off: covered", covered, "s", LOST_SECONDS))
         assert (await hub(site))["spec"]["nodeName"] != node
         assert (await shard(site))["spec"]["nodeName"] != node
     assert alarming <= LOST_SECONDS
@@ -160,7 +162,7 @@ async def spread_operators(site: Site) -> None:
     await asyncio.sleep(5)  # for one of them to lead
 
 
-async def test_the_node_comes_back_and_nothing_is_alarmed_anew(site: Site) -> None:
+async def test_the_node_comes_back_and_nothing_alarms_again(site: Site) -> None:
     with site.diary.step("the node powered on"):
         for node in await site.cluster.nodes():
             await site.cluster.power_on(node)
@@ -171,7 +173,7 @@ async def test_the_node_comes_back_and_nothing_is_alarmed_anew(site: Site) -> No
                 "pods", "--all-namespaces", "--selector", "app.kubernetes.io/part-of=embereye"
             )
 
-        await until(pods, lambda found: len(found) == 4, "two operators, a hub and a shard are left", 60)
+        await until(pods, lambda pods: len(pods) == 4, "two operators, a hub and a shard are left", 60)
         await site.covered("sf", SENSORS, 30)
         assert len(site.witness.alarms("after")) == 1
 
@@ -184,5 +186,5 @@ async def test_after_helm_uninstall_a_node_is_drained(site: Site) -> None:
         began = time.monotonic()
         drain = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_SECONDS}s")
         await site.cluster.kubectl("drain", node, *drain, limit=DRAIN_SECONDS + 10)
-        step.say(measured(site.diary, "uninstalled: drained", time.monotonic() - began, "s", DRAIN_SECONDS))
+        step.add_remark(measured(site.diary, "uninstalled: drained", time.monotonic() - began, "s", DRAIN_SECONDS))
         assert await site.cluster.items("poddisruptionbudgets", "--all-namespaces") == []

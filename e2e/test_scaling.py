@@ -110,7 +110,7 @@ async def burst(site: Site, surge: Surge, step: Step, name: str) -> AsyncIterato
     await surge.well()
     gap = site.diary.measure(f"{name}, 1 → {MOST} → 1: gap", surge.gap(since), "s", GAP_SECONDS)
     dark = site.diary.measure(f"{name}, 1 → {MOST} → 1: not Covered", site.dark("sf", FLEET, since), "s", DARK_SECONDS)
-    step.say(f"up after {up.text()}, down after {down.text()}, gap {gap.text()}, dark {dark.text()}")
+    step.add_remark(f"up after {up.text()}, down after {down.text()}, gap {gap.text()}, dark {dark.text()}")
     assert gap.within
     assert dark.within
     assert [entry for prober in surge.probers for entry in prober.taken_back] == []
@@ -141,8 +141,8 @@ async def without_prometheus(site: Site) -> AsyncIterator[None]:
 
 
 async def last_scale(site: Site) -> Json:
-    found: Json = (await site.fleet("sf", FLEET))["status"]["lastScale"]
-    return found
+    scale: Json = (await site.fleet("sf", FLEET))["status"]["lastScale"]
+    return scale
 
 
 async def test_a_fleet_that_is_scaled_beside_a_real_prometheus(site: Site, surge: list[Surge]) -> None:
@@ -183,7 +183,7 @@ async def test_an_autoscaler_answers_a_burst_by_the_operators_number(site: Site,
         site.check_tasks()
 
 
-async def test_keda_answers_a_burst_by_the_prometheus_that_the_values_name_and_holds_without_it(
+async def test_keda_answers_a_burst_by_the_named_prometheus_and_holds_without_it(
     site: Site, surge: list[Surge]
 ) -> None:
     with site.diary.step("a burst, KEDA, 1 → 3 → 1") as step:
@@ -198,6 +198,6 @@ async def test_keda_answers_a_burst_by_the_prometheus_that_the_values_name_and_h
             async with without_prometheus(site):
                 await site.condition("sf", FLEET, 120, ScalingActive=False)
                 await asyncio.sleep(LOST_SECONDS)
-                assert await shards(site) == MOST, "what is not known removes nobody"
+                assert await shards(site) == MOST, "an unknown load removes no shard"
             await site.condition("sf", FLEET, 120, ScalingActive=True)
         site.check_tasks()

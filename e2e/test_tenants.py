@@ -24,7 +24,7 @@ OPTIONS = (
     "hubs.north.hub.persistence.enabled=false",
     "hubs.vault.namespaces={vault}",
     "hubs.vault.hub.persistence.enabled=false",
-    "runAs=1000680000",  # such a user as OpenShift chooses, whom the image does not know
+    "runAs=1000680000",  # a user as OpenShift chooses, unknown to the image
 )
 
 
@@ -83,10 +83,10 @@ async def test_fleets_report_to_the_hub_that_they_name_and_tokens_are_good_at_on
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await seen(at[name], other)
             assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
-        step.say("each sees its own device alone")
+        step.add_remark("each sees its own device alone")
 
 
-async def test_a_fleet_that_names_a_hub_that_is_not_for_it_says_so_and_begins_when_it_names_another(
+async def test_a_fleet_with_the_hub_of_another_tenant_waits_until_it_names_its_hub(
     site: Site,
 ) -> None:
     with site.diary.step("a fleet names another tenant's hub"):

@@ -26,7 +26,7 @@ OPTIONS = (f"hub.persistence.storageClass={VOLUME}",)
 
 
 def fleet(expose: Json) -> Json:
-    """As manifests of the version before have it."""
+    """A fleet in the form of the previous version."""
     return {
         "apiVersion": "embereye.dev/v1alpha1",
         "kind": "SensorFleet",
@@ -39,19 +39,19 @@ def fleet(expose: Json) -> Json:
 
 
 async def images(site: Site) -> list[str]:
-    """What the shards that are there run."""
+    """The images of the running shards."""
     return [pod["spec"]["containers"][0]["image"] for pod in await site.pods(component="sensor-shard", fleet=SENSORS)]
 
 
-async def burns(site: Site, devices: dict[str, TextDevice], zone: str) -> None:
-    """A fire in `zone` is alarmed."""
+async def assert_fire_alarms(site: Site, devices: dict[str, TextDevice], zone: str) -> None:
+    """Light a fire in `zone`, wait for its alarm, and put it out."""
     device = next(device for device in devices.values() if device.zone == zone)
     await device.fire(ADC1=3600)
     await site.witness.alarmed(zone, 30)
     device.rest()
 
 
-async def test_running_pods_of_the_version_before_are_upgraded_with_nobody_dark_and_nothing_lost(site: Site) -> None:
+async def test_running_pods_of_the_previous_version_are_upgraded_without_any_loss(site: Site) -> None:
     async with previous_release() as previous:
         with site.diary.step(f"the release before, {previous.commit}"):
             await site.install(*OPTIONS, *previous.values, chart=previous.chart)
@@ -70,7 +70,7 @@ async def test_running_pods_of_the_version_before_are_upgraded_with_nobody_dark_
             await until(site.witness.connected, bool, "the witness is connected", 30)
             await asyncio.gather(*(prober.well(30) for prober in probers))
             assert set(await images(site)) == {f"embereye:{TAG}"}
-            await burns(site, devices, "before")
+            await assert_fire_alarms(site, devices, "before")
 
     with site.diary.step("helm upgrade") as step:
         before = (await site.fleet("sf", SENSORS))["metadata"]
@@ -81,18 +81,18 @@ async def test_running_pods_of_the_version_before_are_upgraded_with_nobody_dark_
             return [image == IMAGE for image in await images(site)]
 
         # Shards of both versions are at work.
-        await until(new, lambda found: True in found and False in found, "the first shard is changed", 240)
-        await burns(site, devices, "meanwhile")
-        await until(new, lambda found: all(found) and len(found) == SHARDS, "all shards are changed", 240)
-        took = site.diary.measure("helm upgrade → every shard changed", time.monotonic() - since, "s")
+        await until(new, lambda changed: True in changed and False in changed, "the first shard is changed", 240)
+        await assert_fire_alarms(site, devices, "meanwhile")
+        await until(new, lambda changed: all(changed) and len(changed) == SHARDS, "all shards are changed", 240)
+        duration = site.diary.measure("helm upgrade → every shard changed", time.monotonic() - since, "s")
         await site.condition("sf", SENSORS, 90, Ready=True, Progressing=False, Covered=True, Degraded=False)
-        await burns(site, devices, "after")
+        await assert_fire_alarms(site, devices, "after")
         await asyncio.gather(*(prober.well(30) for prober in probers))
         gap = site.diary.measure(
             "helm upgrade: gap", max(p.gap(since, time.monotonic()) for p in probers), "s", GAP_SECONDS
         )
         dark = site.diary.measure("helm upgrade: not Covered", site.dark("sf", SENSORS, since), "s")
-        step.say(f"changed after {took.text()}, gap {gap.text()}, dark {dark.text()}")
+        step.add_remark(f"changed after {duration.text()}, gap {gap.text()}, dark {dark.text()}")
         after = (await site.fleet("sf", SENSORS))["metadata"]
         assert (after["uid"], after["generation"]) == (before["uid"], before["generation"])
         assert gap.within

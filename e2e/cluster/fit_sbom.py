@@ -1,7 +1,7 @@
-"""Makes a CycloneDX document of pinned requirements one of an image: `fit_sbom.py DOCUMENT INSTALLED`.
+"""Reduce a CycloneDX document of pinned requirements to an image's packages: `fit_sbom.py DOCUMENT INSTALLED`.
 
-INSTALLED is what installed.py printed there. What is not installed is left out; what is installed and not pinned is an
-error: the document would not tell of it.
+INSTALLED is the output of installed.py in the image. Packages that are not installed are left out. An installed package
+that is not pinned is an error, because the document would lack it.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-OWN = "embereye"
+PROJECT = "embereye"
 
 
 def plain(name: str) -> str:
@@ -20,21 +20,21 @@ def plain(name: str) -> str:
 
 
 def fit(document: dict[str, Any], installed: Mapping[str, str]) -> dict[str, Any]:
-    """`document` with the components that are `installed`; ValueError names those that it does not know."""
-    there = {plain(name): version for name, version in installed.items() if plain(name) != OWN}
-    kept = [one for one in document["components"] if there.get(plain(one["name"])) == one["version"]]
-    known = {plain(one["name"]) for one in kept}
-    if unknown := sorted(f"{name} {version}" for name, version in there.items() if name not in known):
+    """Reduce `document` to the `installed` components. Raises ValueError for installed but unknown ones."""
+    versions = {plain(name): version for name, version in installed.items() if plain(name) != PROJECT}
+    components = [part for part in document["components"] if versions.get(plain(part["name"])) == part["version"]]
+    known = {plain(part["name"]) for part in components}
+    if unknown := sorted(f"{name} {version}" for name, version in versions.items() if name not in known):
         raise ValueError(f"installed, and not among the pinned requirements: {', '.join(unknown)}")
-    references = {one["bom-ref"] for one in kept} | {document["metadata"]["component"]["bom-ref"]}
-    dependencies = [one for one in document.get("dependencies", ()) if one["ref"] in references]
-    return {**document, "components": kept, "dependencies": dependencies}
+    references = {part["bom-ref"] for part in components} | {document["metadata"]["component"]["bom-ref"]}
+    dependencies = [edge for edge in document.get("dependencies", ()) if edge["ref"] in references]
+    return {**document, "components": components, "dependencies": dependencies}
 
 
 if __name__ == "__main__":
-    path, found = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
+    path, installed = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
     try:
-        fitted = fit(json.loads(path.read_text()), found)
+        fitted = fit(json.loads(path.read_text()), installed)
     except ValueError as error:
         sys.exit(str(error))
     path.write_text(json.dumps(fitted, indent=2) + "\n")

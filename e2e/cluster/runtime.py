@@ -1,15 +1,15 @@
-"""The container runtime of a machine that lacks capabilities: runc, after taking those out of what it is to apply.
+"""A container runtime for machines that lack capabilities: removes them from the configuration, then runs runc.
 
-Docker 20.10 gives a privileged container every capability that the kernel knows. One that this machine's own bounding
-set lacks makes runc fail with "unable to apply caps: operation not permitted". `runc create` finds the capabilities in
-the bundle's config.json, `runc exec` in the file given with --process.
+Docker 20.10 gives a privileged container every capability that the kernel knows. If this machine's bounding set lacks
+one, runc fails with "unable to apply caps: operation not permitted". `runc create` reads the capabilities from
+the bundle's config.json, `runc exec` from the file of --process.
 """
 
 import json
 import os
 import sys
 
-# In the order of their numbers, linux/capability.h.
+# In the order of their numbers in linux/capability.h.
 NAMES = [
     "CHOWN",
     "DAC_OVERRIDE",
@@ -55,19 +55,19 @@ NAMES = [
 ]
 
 
-def held() -> set[str]:
-    """Names of the capabilities in this process's bounding set."""
+def available_capabilities() -> set[str]:
+    """The names of the capabilities in this process's bounding set."""
     with open("/proc/self/status") as status:
         bounding = next(int(line.split()[1], 16) for line in status if line.startswith("CapBnd:"))
     return {f"CAP_{name}" for number, name in enumerate(NAMES) if bounding >> number & 1}
 
 
 def reduce(path: str, *, bundle: bool) -> None:
-    """Rewrite the process in `path` (in an OCI configuration when `bundle`) to hold nothing that is not held here."""
+    """Remove unavailable capabilities from the process in `path`, an OCI configuration if `bundle`."""
     with open(path) as file:
         document = json.load(file)
     process = document["process"] if bundle else document
-    available = held()
+    available = available_capabilities()
     for kind, names in (process.get("capabilities") or {}).items():
         process["capabilities"][kind] = [name for name in names if name in available]
     with open(path, "w") as file:
@@ -75,7 +75,7 @@ def reduce(path: str, *, bundle: bool) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Reduce what the given runc command refers to, then become runc."""
+    """Reduce the files that the runc command refers to, then become runc."""
     for option, value in zip(arguments, arguments[1:], strict=False):
         if option in {"--bundle", "-b"}:
             reduce(os.path.join(value, "config.json"), bundle=True)

@@ -1,7 +1,7 @@
-"""Has OpenCV use the FFmpeg that PyAV brings, where both are of the same ABI: share_ffmpeg.py SITE-PACKAGES.
+"""Let OpenCV use PyAV's FFmpeg if both have the same ABI: share_ffmpeg.py SITE-PACKAGES.
 
-Both wheels bundle FFmpeg. OpenCV's 29 MB are of no use of their own, and come with an OpenSSL 1.1.1 that nobody
-maintains. FFmpeg keeps its ABI within the major number of a library's name; where that differs nothing is shared.
+Both wheels bundle FFmpeg. OpenCV's copy takes 29 MB and brings an OpenSSL 1.1.1 without maintenance. FFmpeg's ABI is
+stable within the major number of a library's name; if these numbers differ, nothing is shared.
 """
 
 import re
@@ -13,7 +13,7 @@ ONLY_FOR_THEM = ("crypto", "drm", "ssl", "vpx")
 
 
 def library(folder: Path, name: str) -> tuple[Path, str] | None:
-    """The file of the library `name` in `folder`, and its major number."""
+    """The file of the library `name` in `folder`, and its major number; None without one."""
     for path in folder.glob(f"lib{name}-*.so.*"):
         if match := re.fullmatch(rf"lib{name}-[0-9a-f]+\.so\.(\d+)[\d.]*\w?", path.name):
             return path, match[1]
@@ -21,7 +21,7 @@ def library(folder: Path, name: str) -> tuple[Path, str] | None:
 
 
 def share(site_packages: Path) -> bool:
-    """Replace OpenCV's libraries by links to PyAV's, all or none; whether it was done."""
+    """Replace OpenCV's libraries by links to PyAV's, all or none. Returns True if they were replaced."""
     theirs, ours = site_packages / "opencv_python_headless.libs", site_packages / "av.libs"
     pairs = [(library(theirs, name), library(ours, name)) for name in LIBRARIES]
     if any(old is None or new is None or old[1] != new[1] for old, new in pairs):
@@ -32,9 +32,9 @@ def share(site_packages: Path) -> bool:
         old[0].unlink()
         old[0].symlink_to(Path("../av.libs") / new[0].name)
     for name in ONLY_FOR_THEM:
-        if found := library(theirs, name):
-            found[0].unlink()
-    # What those need is looked for beside the name that they were found by.
+        if unused := library(theirs, name):
+            unused[0].unlink()
+    # The loader searches their dependencies in the folder of the link.
     for path in ours.iterdir():
         (theirs / path.name).symlink_to(Path("../av.libs") / path.name)
     return True

@@ -1,7 +1,7 @@
-"""Run in the image by build-image: everything that was trimmed does its work, as the chart runs it.
+"""Check in the built image that all trimmed parts work, as the chart runs them. Called by build-image.
 
-That is as a user who is not root, whom it need not know, without a writable root, and with LD_BIND_NOW=1: a symbol that
-a shared library lacks is missed at once. Whatever fails ends this with its traceback.
+It runs as an unknown user without root, with a read-only root file system, and with LD_BIND_NOW=1, so that a missing
+symbol of a shared library fails at once. A failure ends it with a traceback.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import numpy as np
 
 
 def film() -> list[bytes]:
-    """Eight pictures of 160x120, JPEG."""
+    """Draw eight JPEG pictures of 160x120 pixels."""
     pictures = [np.full((120, 160, 3), 20 * number, np.uint8) for number in range(8)]
     return [cv2.imencode(".jpg", picture)[1].tobytes() for picture in pictures]
 
@@ -60,11 +60,11 @@ async def archive() -> None:
     from embereye.sensor.archive import Archive
 
     folder = Path("/tmp/telemetry")
-    kept = Archive(folder, "s-0", rotate_bytes=1, share_free=lambda _: 1.0)
-    kept.add("a", np.array([[283.0, np.nan, 2.0, 0.0]]), 1)
-    writing = asyncio.ensure_future(kept.run())
+    writer = Archive(folder, "s-0", rotate_bytes=1, share_free=lambda _: 1.0)
+    writer.add("a", np.array([[283.0, np.nan, 2.0, 0.0]]), 1)
+    writing = asyncio.ensure_future(writer.run())
     async with asyncio.timeout(20):
-        while not kept.written:
+        while not writer.written:
             await asyncio.sleep(0.01)
     writing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -74,7 +74,7 @@ async def archive() -> None:
 
 
 def load_everything() -> None:
-    """What is imported late: the operator's libraries, certificates, tracing."""
+    """Import the modules that are loaded late: the operator's libraries, certificates, tracing."""
     import cryptography.x509
     import kopf
     import lightkube
@@ -97,7 +97,7 @@ def refuse_to_be_trusted() -> None:
         Path("/opt/written").touch()
     except OSError:
         return
-    raise AssertionError("its root can be written to")
+    raise AssertionError("its root file system is writable")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ async def await_refusal(attempt: Callable[[float], Awaitable[T]]) -> T:
 
 
 async def cancel_and_wait(task: "asyncio.Future[Any]") -> None:
-    """Cancel `task` and wait until it ends, in whatever way. A cancellation of the caller is raised."""
+    """Cancel `task` and wait until it ends, for any reason. A cancellation of the caller is raised."""
     task.cancel()
     await asyncio.wait({task})
     if not task.cancelled():

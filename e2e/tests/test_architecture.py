@@ -1,4 +1,4 @@
-"""What docs/concepts/internals.md says of the code is there: every stop of its walks, and words that the code uses."""
+"""The walks and words of docs/concepts/internals.md exist in the code."""
 
 import re
 from pathlib import Path

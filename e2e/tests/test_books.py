@@ -63,14 +63,14 @@ def test_where_it_burns_again_each_time_has_an_alarm_of_its_own(
 
 
 def test_a_sign_has_its_zone_until_the_next_one_is_sent_there(diary: Diary, tmp_path: Path) -> None:
-    one = EvidenceProber(
+    prober = EvidenceProber(
         "", "default", diary, Credentials(Issuer(tmp_path).folder(EvidenceProber.identity("default"))), zones=2
     )
-    items = [one._next() for _ in range(3)]
+    items = [prober._next() for _ in range(3)]
     first, second, again = (item.id for item in items)
-    assert one.sent[first] == one.sent[again] != one.sent[second]
+    assert prober.sent[first] == prober.sent[again] != prober.sent[second]
     assert len({item.id for item in items}) == 3
-    assert one.lit([first, second]) == [
+    assert prober.lit([first, second]) == [
         Lit(items[0].zone, items[0].since_ns, items[2].since_ns),
         Lit(items[1].zone, items[1].since_ns, ENDLESS),
     ]
@@ -111,43 +111,45 @@ class Shard(IngestServicer):
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_prober_goes_where_it_is_sent_by_name_with_what_was_not_acknowledged(diary: Diary, named: bool) -> None:
+async def test_a_prober_follows_a_redirect_with_its_unacknowledged_readings(diary: Diary, named: bool) -> None:
     home, owner = Shard(), Shard()
-    servers = [GrpcServer([Service(add_IngestServicer_to_server, one, "embereye.v1.Ingest")]) for one in (home, owner)]
+    servers = [
+        GrpcServer([Service(add_IngestServicer_to_server, shard, "embereye.v1.Ingest")]) for shard in (home, owner)
+    ]
     here, there = (f"127.0.0.1:{server.listen('127.0.0.1:0')}" for server in servers)
     home.drains = [Drain(target=there, devices=["g-1"])] if named else []
     home.drains.append(Drain(reason="this shard is going away"))
     for server in servers:
         await server.start()
-    one = IngestProber("g-1", here, diary)
-    running = asyncio.create_task(one.run())
+    prober = IngestProber("g-1", here, diary)
+    running = asyncio.create_task(prober.run())
     try:
-        await one.well(20)
+        await prober.well(20)
         async with asyncio.timeout(20):
             while not (owner.streams if named else home.streams > 1):
                 await asyncio.sleep(0.01)
         home.drains.clear()
-        await one.well(20)
+        await prober.well(20)
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
         await asyncio.gather(*(server.stop() for server in servers))
     assert (home.streams, owner.streams) == ((1, 1) if named else (home.streams, 0))
-    assert one.moved(0.0, one.acks[-1]) == max(late for _, late in one.moves) > 0
-    assert one.taken_back == []
+    assert prober.moved(0.0, prober.acks[-1]) == max(late for _, late in prober.moves) > 0
+    assert prober.taken_back == []
 
 
 async def test_a_prober_that_is_cancelled_as_there_is_news_ends(diary: Diary) -> None:
     server = GrpcServer([Service(add_IngestServicer_to_server, Shard(), "embereye.v1.Ingest")])
-    one = IngestProber("g-1", f"127.0.0.1:{server.listen('127.0.0.1:0')}", diary)
+    prober = IngestProber("g-1", f"127.0.0.1:{server.listen('127.0.0.1:0')}", diary)
     await server.start()
-    running = asyncio.create_task(one.run())
+    running = asyncio.create_task(prober.run())
     try:
-        await one.well(20)
-        while one._news.is_set():
+        await prober.well(20)
+        while prober._news.is_set():
             await asyncio.sleep(0)
-        one._news.set()
+        prober._news.set()
         running.cancel()
         await asyncio.wait({running}, timeout=5)
         assert running.cancelled()
@@ -189,7 +191,7 @@ def test_a_feeds_gap_is_from_a_cut_to_the_next_subscription(
 
 
 class Feed(AlarmsServicer):
-    """Tells of one alarm, and then that it lives, until its server stops."""
+    """A feed of one alarm and then signs of life, until its server stops."""
 
     async def Subscribe(self, request: object, context: Any) -> AsyncIterator[AlarmEvent]:
         await context.send_initial_metadata(())
@@ -234,13 +236,13 @@ async def test_a_witness_has_no_feed_while_there_is_no_hub(diary: Diary) -> None
 
 
 def test_a_watermark_that_falls_is_held_against_the_shard(diary: Diary) -> None:
-    one = prober(diary, [])
-    one._acknowledge(one._epoch, 5)
-    one._acknowledge(one._epoch, 5)
-    assert one.taken_back == []
-    one._acknowledge(one._epoch, 4)
-    assert one.taken_back == ["g-1: 5 was acknowledged, then only 4"]
-    assert one.watermark == 5
+    sender = prober(diary, [])
+    sender._acknowledge(sender._epoch, 5)
+    sender._acknowledge(sender._epoch, 5)
+    assert sender.taken_back == []
+    sender._acknowledge(sender._epoch, 4)
+    assert sender.taken_back == ["g-1: 5 was acknowledged, then only 4"]
+    assert sender.watermark == 5
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

@@ -1,4 +1,4 @@
-"""What `make programs` and `make fresh` do where they cannot do what they are for."""
+"""`make programs` and `make fresh` on machines that lack what they need."""
 
 import os
 import shutil
@@ -13,13 +13,13 @@ CLUSTER = ROOT / "e2e" / "cluster"
 
 
 def run(*command: str | Path, **environment: str | Path) -> subprocess.CompletedProcess[str]:
-    found = {key: value for key, value in os.environ.items() if key not in {"KUBEBUILDER_ASSETS", "MAKEFLAGS"}}
-    environment = {**found, **environment}
+    inherited = {key: value for key, value in os.environ.items() if key not in {"KUBEBUILDER_ASSETS", "MAKEFLAGS"}}
+    environment = {**inherited, **environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
 def go_that(answer: str, folder: Path) -> str:
-    """A PATH with a Go in front that answers everything so."""
+    """A PATH that starts with a Go which gives `answer` to every command."""
     (folder / "go").write_text(f"#!/bin/sh\n{answer}\n")
     (folder / "go").chmod(0o755)
     return f"{folder}:{os.environ['PATH']}"

@@ -1,4 +1,4 @@
-"""What makes the image small leaves alone what it must, and all that it takes out can be spared."""
+"""The scripts that make the image small remove only parts that are not needed."""
 
 import shutil
 import subprocess
@@ -26,7 +26,7 @@ def test_opencv_uses_the_ffmpeg_of_pyav(tmp_path: Path) -> None:
     assert share(site_packages(tmp_path, 62, 62))
     theirs = tmp_path / "opencv_python_headless.libs"
     assert (theirs / "libavcodec-c4.so.62.28.100").read_text() == "av.libs"
-    assert (theirs / "libx264-d6.so.165").exists(), "what FFmpeg needs is found beside it"
+    assert (theirs / "libx264-d6.so.165").exists(), "FFmpeg's dependencies are in its folder"
     assert not (theirs / "libssl-81.so.1.1.1k").exists()
     assert not (theirs / "libpng16-52.so.16.58.0").is_symlink()
 

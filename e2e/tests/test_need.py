@@ -1,4 +1,4 @@
-"""What a machine lacks: its tests are skipped with a remedy and counted, and nothing is built in their place."""
+"""Tests without their programs are skipped with a remedy and counted, and nothing is built for them."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def test_programs_are_looked_for_in_the_folder_that_is_named_first(
         program.cache_clear()
 
 
-def test_a_bare_run_with_nothing_built_skips_at_once_and_says_so_before_the_last_line(tmp_path: Path) -> None:
+def test_a_run_with_nothing_built_skips_at_once_and_names_what_is_missing(tmp_path: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "KUBEBUILDER_ASSETS"}
     environment["EMBEREYE_CACHE"] = str(tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

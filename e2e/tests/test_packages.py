@@ -21,8 +21,8 @@ def environment(tmp_path: Path) -> dict[str, str]:
     for name, script in FAKES.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{script}\n")
         (tmp_path / name).chmod(0o755)
-    own = {"EMBEREYE_POLICY_RC_D": f"{tmp_path}/policy-rc.d", "CALLS": f"{tmp_path}/calls"}
-    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **own}
+    variables = {"EMBEREYE_POLICY_RC_D": f"{tmp_path}/policy-rc.d", "CALLS": f"{tmp_path}/calls"}
+    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **variables}
 
 
 def test_services_of_new_packages_neither_start_now_nor_at_the_next_boot(

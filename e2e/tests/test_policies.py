@@ -1,4 +1,4 @@
-"""What the enforcer of NetworkPolicies makes of them: who is let in to which port of which pod."""
+"""The iptables rules that the enforcer builds from NetworkPolicies."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What `make release` puts into its folder: notes, a plugin that Krew can install, checksums."""
+"""The files of `make release`: notes, a plugin that Krew can install, checksums."""
 
 import hashlib
 import io
@@ -57,7 +57,9 @@ def test_krews_manifest_has_the_digest_of_the_archive_and_what_to_run_in_it(whee
     for platform in manifest["spec"]["platforms"]:
         assert platform["sha256"] == digest
         assert platform["bin"] in names
-    assert {"linux", "darwin"} == {one["selector"]["matchLabels"]["os"] for one in manifest["spec"]["platforms"]}
+    assert {"linux", "darwin"} == {
+        platform["selector"]["matchLabels"]["os"] for platform in manifest["spec"]["platforms"]
+    }
 
 
 def test_checksums_are_what_sha256sum_checks(tmp_path: Path, wheel: Path) -> None:

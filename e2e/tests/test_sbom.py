@@ -20,7 +20,7 @@ PINNED = {
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """As e2e/cluster/build-image has it made."""
+    """The bill of materials as e2e/cluster/build-image makes it."""
     path = tmp_path_factory.mktemp("sbom") / "sbom.json"
     command = [
         str(Path(sys.executable).with_name("cyclonedx-py")), "requirements",
@@ -35,16 +35,16 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_every_pinned_requirement_is_in_it_with_its_hashes(document: Any) -> None:
     assert (document["bomFormat"], document["metadata"]["component"]["name"]) == ("CycloneDX", "embereye")
-    assert {plain(one["name"]): one["version"] for one in document["components"]} == PINNED
+    assert {plain(part["name"]): part["version"] for part in document["components"]} == PINNED
     for component in document["components"]:
         (source,) = component["externalReferences"]
-        assert {one["alg"] for one in source["hashes"]} == {"SHA-256"}, component["name"]
+        assert {digest["alg"] for digest in source["hashes"]} == {"SHA-256"}, component["name"]
 
 
-def test_it_tells_of_what_is_installed_and_of_nothing_else(document: Any) -> None:
+def test_it_lists_only_installed_packages(document: Any) -> None:
     installed = {"EmberEye": "0.1.0", "aioHTTP": PINNED["aiohttp"], "prometheus_client": PINNED["prometheus-client"]}
     fitted = fit(document, installed)
-    assert sorted(one["name"] for one in fitted["components"]) == ["aiohttp", "prometheus-client"]
+    assert sorted(part["name"] for part in fitted["components"]) == ["aiohttp", "prometheus-client"]
 
 
 @pytest.mark.parametrize("installed", [{"stranger": "1.0"}, {"aiohttp": "0.0.1"}])

@@ -1,4 +1,4 @@
-"""Faults that are made in a cluster: to pods, nodes, networks, the API server, and by people who change what runs."""
+"""Faults in a cluster: of pods, nodes, networks and the API server, and changes that people make."""
 
 import asyncio
 import json
@@ -15,23 +15,23 @@ from harness.cluster.site import CAMERAS, MOUNTED_SECONDS, RELEASE, SENSORS, SIT
 from harness.matrix.fault import Fault, mended_after
 from harness.matrix.rules import CUT_OFF, HUB_GONE, MOVED, OPERATOR_GONE, SHARD_GONE
 
-API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it for as long as this file is there
-BACK_SECONDS = 120.0  # for the API server, and for CoreDNS, once they may run again
-ISSUED_SECONDS = 240.0  # for the operator to see that certificates are gone
+API_SERVER = "/etc/kubernetes/manifests/kube-apiserver.yaml"  # kubelet runs it as long as this file exists
+BACK_SECONDS = 120.0  # time limit for the API server, and for CoreDNS, to return
+ISSUED_SECONDS = 240.0  # time limit for the operator to issue deleted certificates again
 SLOW_LINE = "1mbit"
 NAMELESS_SECONDS = 20.0
 NO_SUCH_IMAGE = "embereye:no-such-version"
 
 
 async def _pods(release: Release, component: str, namespace: str = SITE) -> list[Json]:
-    found = await release.site.pods(component=component, namespace=namespace)
-    if not found:
+    pods = await release.site.pods(component=component, namespace=namespace)
+    if not pods:
         raise RuntimeError(f"{namespace} has no pod of the component {component}")
-    return found
+    return pods
 
 
 async def _watching(release: Release) -> list[Json]:
-    """The pods of the sensors' shards, first that which most of the probed sensors are with: they show the harm."""
+    """The sensor shards' pods, first the one with most probed sensors, which show the harm."""
     watchers, probed = await release.site.watchers(), [prober.device for prober in release.site.ingest]
     with_it = Counter(shard for device in probed for shard in watchers.get(device, ()))
     pods = await _pods(release, "sensor-shard")
@@ -56,7 +56,7 @@ async def _rescale(release: Release) -> None:
 
 @asynccontextmanager
 async def scaled(release: Release) -> AsyncIterator[None]:
-    """A planned move, for comparison: another number of shards."""
+    """Change the number of shards: a planned move, for comparison."""
     await _rescale(release)
     yield
     await release.wait_until_at_rest()
@@ -64,7 +64,7 @@ async def scaled(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def shard_killed(release: Release) -> AsyncIterator[None]:
-    """A sensor shard is killed, as for want of memory."""
+    """Kill a sensor shard, as the kernel does when memory runs out."""
     await release.cluster.kill_container((await _watching(release))[0])
     release.struck = time.monotonic()
     yield
@@ -73,7 +73,7 @@ async def shard_killed(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def shard_deleted(release: Release) -> AsyncIterator[None]:
-    """Somebody deletes the pod of a sensor shard."""
+    """Delete the pod of a sensor shard."""
     pod = (await _watching(release))[0]
     await release.cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--namespace", SITE, "--wait=false")
     release.struck = time.monotonic()
@@ -83,12 +83,12 @@ async def shard_deleted(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def shard_evicted(release: Release) -> AsyncIterator[None]:
-    """A sensor shard's pod is evicted, as by an autoscaler that takes its node away, until it is gone."""
+    """Evict a sensor shard's pod, as an autoscaler does that removes its node."""
     node, taint = await _node_with_a_shard(release), TAINTS[0]
     pod = next(pod for pod in await _watching(release) if pod["spec"]["nodeName"] == node)
 
     async def gone() -> bool:
-        uids = [one["metadata"]["uid"] for one in await _pods(release, "sensor-shard")]
+        uids = [other["metadata"]["uid"] for other in await _pods(release, "sensor-shard")]
         return await release.site.evict(pod) or pod["metadata"]["uid"] not in uids
 
     await release.cluster.kubectl("taint", "node", node, taint)
@@ -103,7 +103,7 @@ async def shard_evicted(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def shard_out_of_memory(release: Release) -> AsyncIterator[None]:
-    """The kernel kills a sensor shard for want of memory."""
+    """Let the kernel kill a sensor shard because its memory is full."""
     await release.cluster.exhaust_memory((await _watching(release))[0])
     release.struck = time.monotonic()
     yield
@@ -112,7 +112,7 @@ async def shard_out_of_memory(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def camera_shard_killed(release: Release) -> AsyncIterator[None]:
-    """The camera shard is killed, and its decoders with it."""
+    """Kill the camera shard and its decoders."""
     await _kill(release, "camera-shard")
     yield
     await release.site.covered("cf", CAMERAS, COVERED_SECONDS)
@@ -120,14 +120,14 @@ async def camera_shard_killed(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def hub_killed(release: Release) -> AsyncIterator[None]:
-    """The hub is killed."""
+    """Kill the hub."""
     await _kill(release, "hub", SYSTEM)
     yield
 
 
 @asynccontextmanager
 async def operators_killed(release: Release) -> AsyncIterator[None]:
-    """All operators are killed during a hand-over."""
+    """Kill all operators during a hand-over."""
     await _rescale(release)
     await asyncio.sleep(1.0)
     for pod in await _pods(release, "operator", SYSTEM):
@@ -138,13 +138,13 @@ async def operators_killed(release: Release) -> AsyncIterator[None]:
 
 
 async def _node_with_a_shard(release: Release) -> str:
-    """A node that the hub is not on, where a sensor shard watches its devices."""
+    """A node without the hub, on which a sensor shard watches devices. A shard is moved there if necessary."""
     site = release.site
     home = site.home_node
     (node,) = (name for name in await site.cluster.nodes() if name != home)
 
     async def nodes() -> set[str]:
-        """Where shards are; none while some come or go: who has only just been started watches nothing yet."""
+        """The nodes of shards; empty while shards start or stop, because a new shard watches nothing yet."""
         label = "app.kubernetes.io/component=sensor-shard"
         pods = await site.cluster.items("pods", "--namespace", SITE, "--selector", label)
         leaving = any("deletionTimestamp" in pod["metadata"] for pod in pods)
@@ -152,9 +152,9 @@ async def _node_with_a_shard(release: Release) -> str:
         return set() if moving else {pod["spec"].get("nodeName", "") for pod in pods}
 
     if node not in await until(nodes, bool, "no shard comes or goes", COVERED_SECONDS):
-        await site.cluster.kubectl("cordon", home)  # which the operator takes for a node that is to be emptied
+        await site.cluster.kubectl("cordon", home)  # the operator moves shards off a cordoned node
         try:
-            await until(nodes, lambda found: node in found, f"a shard watches from {node}", COVERED_SECONDS)
+            await until(nodes, lambda names: node in names, f"a shard watches from {node}", COVERED_SECONDS)
         finally:
             await site.cluster.kubectl("uncordon", home)
     await release.wait_until_at_rest()
@@ -164,7 +164,7 @@ async def _node_with_a_shard(release: Release) -> str:
 
 @asynccontextmanager
 async def node_drained(release: Release) -> AsyncIterator[None]:
-    """A node is drained, as for its upgrade."""
+    """Drain a node, as for its upgrade."""
     node = await _node_with_a_shard(release)
     drain = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s")
     await release.cluster.kubectl("drain", node, *drain, limit=130)
@@ -175,7 +175,7 @@ async def node_drained(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def node_off(release: Release) -> AsyncIterator[None]:
-    """A node with a shard is powered off, and on again."""
+    """Power a node with a shard off, and on again."""
     node = await _node_with_a_shard(release)
     await release.cluster.power_off(node)
     try:
@@ -187,7 +187,7 @@ async def node_off(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def node_cut_off(release: Release) -> AsyncIterator[None]:
-    """A node with a shard goes on, and nobody reaches it, nor it anybody."""
+    """Cut a running node with a shard off from the network."""
     node = await _node_with_a_shard(release)
     for chain in RAW_CHAINS:
         await release.cluster.on_node(node, "iptables", "-t", "raw", "-I", chain, "-j", "DROP")
@@ -201,7 +201,7 @@ async def node_cut_off(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def network_bad(release: Release) -> AsyncIterator[None]:
-    """One packet in twenty that comes to a node, or to its pods, is lost."""
+    """Drop one packet in twenty to a node and its pods."""
     node = await _node_with_a_shard(release)
     rule = ("-m", "statistic", "--mode", "random", "--probability", "0.05", "-j", "DROP")
     await release.cluster.on_node(node, "iptables", "-t", "raw", "-I", RAW_CHAINS[0], *rule)
@@ -213,7 +213,7 @@ async def network_bad(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def network_slow(release: Release) -> AsyncIterator[None]:
-    """What a node sends waits in a queue before a line that is too slow for it."""
+    """Limit a node's outgoing line to `SLOW_LINE`, so that its packets queue."""
     node = await _node_with_a_shard(release)
     queue = ("rate", SLOW_LINE, "burst", "4kb", "latency", "300ms")
     await release.cluster.on_node(node, "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *queue)
@@ -225,7 +225,7 @@ async def network_slow(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def node_paused(release: Release) -> AsyncIterator[None]:
-    """A node with a shard stands still with all that runs on it, and goes on; its kernel answers meanwhile."""
+    """Freeze the processes of a node with a shard. Its kernel still answers packets."""
     node = await _node_with_a_shard(release)
     await release.cluster.pause(node)
     try:
@@ -237,7 +237,7 @@ async def node_paused(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def api_server_down(release: Release) -> AsyncIterator[None]:
-    """There is no API server."""
+    """Stop the API server, and start it again."""
     (plane,) = await release.cluster.items("nodes", "--selector", "node-role.kubernetes.io/control-plane")
     node, away = plane["metadata"]["name"], "/etc/kubernetes/kube-apiserver.yaml"
 
@@ -256,7 +256,7 @@ async def api_server_down(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def names_gone(release: Release) -> AsyncIterator[None]:
-    """Nobody resolves names in the cluster."""
+    """Stop the cluster's DNS, and start it again."""
     dns = ("--namespace", "kube-system", "deployment/coredns")
     before = json.loads(await release.cluster.kubectl("get", *dns, "--output", "json"))["spec"]["replicas"]
 
@@ -271,7 +271,7 @@ async def names_gone(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def rolled_out(release: Release) -> AsyncIterator[None]:
-    """All shards are replaced by others that may use more memory, under load."""
+    """Roll out a new memory limit to all shards under load."""
     memory = f"{400 + int(time.monotonic()) % 100}Mi"
     await _patch(release, {"resources": {"limits": {"memory": memory}}})
     release.struck = time.monotonic()
@@ -281,7 +281,7 @@ async def rolled_out(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def image_bad(release: Release) -> AsyncIterator[None]:
-    """Somebody names an image that there is not, and takes it back."""
+    """Declare an image that does not exist, and revert it."""
     await _patch(release, {"image": NO_SUCH_IMAGE})
     try:
         yield
@@ -292,7 +292,7 @@ async def image_bad(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def fleet_deleted(release: Release) -> AsyncIterator[None]:
-    """The fleet is deleted, and applied again."""
+    """Delete the fleet, and apply it again."""
     await release.cluster.kubectl("delete", f"sf/{SENSORS}", "--namespace", SITE, "--timeout=90s")
     await release.cluster.apply(release.sensor_fleet())
     yield
@@ -301,10 +301,10 @@ async def fleet_deleted(release: Release) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def certificates_gone(release: Release) -> AsyncIterator[None]:
-    """The certificates of all shards and of the hub are deleted: the operator issues others under load."""
+    """Delete the certificates of all shards and of the hub. The operator issues new ones under load."""
     for namespace in (SITE, SYSTEM):
-        found = await release.cluster.items("secrets", "--namespace", namespace)
-        names = [one["metadata"]["name"] for one in found if one["metadata"]["name"].endswith("-identity")]
+        listed = await release.cluster.items("secrets", "--namespace", namespace)
+        names = [name for secret in listed if (name := secret["metadata"]["name"]).endswith("-identity")]
         if names:
             await release.cluster.kubectl("delete", "secret", *names, "--namespace", namespace)
     yield
@@ -316,12 +316,12 @@ async def credentials_rotated(release: Release) -> AsyncIterator[None]:
     """Replace the devices' token and the admin's while work continues, as docs/how-to/security.md describes."""
     before, after = release.device_token, secrets.token_urlsafe()
     await release.write_tokens(before, after)
-    await until(lambda: release.admissions(after), {True}.__eq__, "the next token is known", MOUNTED_SECONDS)
+    await until(lambda: release.admissions(after), {True}.__eq__, "the new token is accepted", MOUNTED_SECONDS)
     release.show_token(after)
     await release.site.change_admin_token()
     await release.write_tokens(after)
     yield
-    await until(lambda: release.admissions(before), {False}.__eq__, "the last token is no more", MOUNTED_SECONDS)
+    await until(lambda: release.admissions(before), {False}.__eq__, "the old token is refused", MOUNTED_SECONDS)
 
 
 NODE = "a node"
@@ -333,7 +333,7 @@ FAULTS: dict[str, Fault[Release]] = {
               besides=MOVED, takes=FLEET, planned=True),
         Fault("shard killed", "a sensor shard is killed (-9)", 10.0, shard_killed, at_once=True,
               besides=SHARD_GONE),
-        Fault("shard out of memory", "the kernel kills a sensor shard for want of memory", 10.0, shard_out_of_memory,
+        Fault("shard out of memory", "the kernel kills a sensor shard whose memory is full", 10.0, shard_out_of_memory,
               at_once=True, besides=SHARD_GONE),
         Fault("shard deleted", "the pod of a sensor shard is deleted", 10.0, shard_deleted, at_once=True,
               besides=SHARD_GONE),
@@ -348,30 +348,30 @@ FAULTS: dict[str, Fault[Release]] = {
               at_once=True, besides=OPERATOR_GONE | MOVED, takes=FLEET),
         Fault("node drained", "a node with a shard is drained", 1.5, node_drained, at_once=True,
               besides=SHARD_GONE | OPERATOR_GONE, takes=NODE, planned=True),
-        Fault("node paused", "a node with a shard stands still for a minute, and goes on", 45.0, node_paused, hold=60.0,
+        Fault("node paused", "a node with a shard is paused for a minute", 45.0, node_paused, duration=60.0,
               besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
-        Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, hold=60.0,
+        Fault("node off", "a node with a shard is powered off for a minute", 45.0, node_off, duration=60.0,
               besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
         Fault("node cut off", "a node with a shard is cut off from all others for a minute", 45.0, node_cut_off,
-              hold=60.0, besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
-        Fault("network bad", "one packet in twenty that comes to a node is lost, for 20 s", 10.0, network_bad,
-              hold=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
+              duration=60.0, besides=SHARD_GONE | OPERATOR_GONE | CUT_OFF, takes=NODE),
+        Fault("network bad", "one packet in twenty to a node is lost, for 20 s", 10.0, network_bad,
+              duration=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
         Fault("network slow", f"a node sends no more than {SLOW_LINE}/s, for 20 s", 10.0, network_slow,
-              hold=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
-        Fault("names gone", f"nobody resolves names for {NAMELESS_SECONDS:g} s", 1.5, names_gone,
-              hold=NAMELESS_SECONDS, besides=frozenset({"HubNotReached", "EvidenceWaiting"})),
+              duration=20.0, besides=SHARD_GONE | HUB_GONE | CUT_OFF, takes=NODE),
+        Fault("names gone", f"the cluster's DNS is down for {NAMELESS_SECONDS:g} s", 1.5, names_gone,
+              duration=NAMELESS_SECONDS, besides=frozenset({"HubNotReached", "EvidenceWaiting"})),
         Fault("rolled out", "all sensor shards are replaced by others", 1.5, rolled_out, at_once=True,
               besides=frozenset({"ShardDown", "FleetNotReady"}), takes=FLEET, planned=True),
-        Fault("image bad", "an image that there is not is declared for 20 s, and taken back", 1.5, image_bad,
-              hold=20.0, besides=MOVED, takes=FLEET),
+        Fault("image bad", "an image that does not exist is declared for 20 s", 1.5, image_bad,
+              duration=20.0, besides=MOVED, takes=FLEET),
         Fault("fleet deleted", "the fleet is deleted, and applied again", 45.0, fleet_deleted, at_once=True,
               besides=SHARD_GONE, takes=FLEET),
-        Fault("certificates gone", "the certificates of shards and hub are deleted, and issued anew", 1.5,
-              certificates_gone, hold=10.0),
+        Fault("certificates gone", "the certificates of shards and hub are deleted", 1.5,
+              certificates_gone, duration=10.0),
         Fault("credentials rotated", "the devices' token and the administrator's are replaced", 1.5,
-              credentials_rotated, hold=10.0, planned=True),
-        # Last, and so the second of each pair: others are made by its help.
-        Fault("API server down", "there is no API server for a minute", 1.5, api_server_down, hold=60.0,
+              credentials_rotated, duration=10.0, planned=True),
+        # Last, and so the second of each pair: the other faults are made through the API server.
+        Fault("API server down", "the API server is down for a minute", 1.5, api_server_down, duration=60.0,
               alerts=frozenset({"NoLeader"}), besides=OPERATOR_GONE | {"PassesFailing"}),
     )
 }  # fmt: skip

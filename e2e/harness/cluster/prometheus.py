@@ -121,7 +121,10 @@ class Prometheus(PrometheusApi):
         await cluster.apply(rule)
 
         await until(
-            lambda: self.settled(targets=2), bool, "Prometheus scrapes everything and its alerts stay as they are", 240
+            lambda: self.is_stable(targets=2),
+            bool,
+            "Prometheus scrapes everything and its alerts stay as they are",
+            240,
         )
-        if self.standing.names:
-            cluster.diary.note("alerts", f"stand before anything is done: {', '.join(sorted(self.standing.names))}")
+        if self.baseline.names:
+            cluster.diary.note("alerts", f"firing before any fault: {', '.join(sorted(self.baseline.names))}")

@@ -32,32 +32,32 @@ from harness.records.witness import Witness
 from harness.servers.identity import Issuer
 
 CHART = ROOT / "charts" / "embereye"
-IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # that `make image` builds
+IMAGE = f"embereye:{yaml.safe_load((CHART / 'Chart.yaml').read_text())['appVersion']}"  # built by `make image`
 ADMIN_SECRET = "hub-admin"
-MOUNTED_SECONDS = 180.0  # within which a Secret that was changed has come to the pods that have mounted it
+MOUNTED_SECONDS = 180.0  # time limit for a changed Secret to reach the pods that mount it
 RELEASE, SYSTEM, SITE = "embereye", "embereye", "site"  # the release, its namespace, the fleets' namespace
 SENSORS, CAMERAS = "hall", "yard"  # the fleets
 VOLUME = "embereye-e2e"
 MONITORING_ROLES = ("prometheus-operator", "e2e-prometheus")
-FOREIGN = (".monitoring.coreos.com", ".metallb.io", ".keda.sh")  # of others' kinds, that tests install
+FOREIGN = (".monitoring.coreos.com", ".metallb.io", ".keda.sh")  # groups of other projects' kinds that tests install
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-OUTSIDE = "outside"  # end of the names of Services that let the tests in
+OUTSIDE = "outside"  # suffix of the Services by which tests get in
 SIMULATED_SENSORS = {f"s-{number:02}": f"store-{(number + 1) // 2}" for number in range(1, 9)}
 SIMULATED_CAMERAS = {"c-1": "store-1", "c-2": "store-2"}
 CAMERA_PORT = 8093
-# What those set on a node who are about to remove it.
+# The taints that autoscalers set on a node before they remove it.
 TAINTS = ("ToBeDeletedByClusterAutoscaler=1700000000:NoSchedule", "karpenter.sh/disrupted:NoSchedule")
 
 
 class Site:
-    """Owns everything of a run. `clean` before and after; tests drive the rest."""
+    """Everything of a run. Call `clean` before and after; tests drive the rest."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.diary: Diary = cluster.diary
-        self.entrance = ""  # where NodePorts are dialled
-        self.token = secrets.token_urlsafe(32)  # the hub's admin's
-        self.home_node = ""  # the hub's volume is there
+        self.entrance = ""  # the address for NodePorts
+        self.token = secrets.token_urlsafe(32)  # of the hub's administrator
+        self.home_node = ""  # the node with the hub's volume
         self.installed_ns = 0
         self.before: set[str] = set()
         self.texts: dict[str, TextDevice] = {}
@@ -65,8 +65,8 @@ class Site:
         self.cameras: list[PushCamera] = []
         self.witness: Witness
         self.evidence: EvidenceProber
-        self._fleets: dict[tuple[str, str], Json] = {}  # kind and name → as the API server told last
-        # kind and name → when Covered changed, monotonic seconds, and whether it was True from then on
+        self._fleets: dict[tuple[str, str], Json] = {}  # kind and name → latest state from the API server
+        # kind and name → changes of Covered: monotonic seconds, and the new value
         self._coverage: dict[tuple[str, str], list[tuple[float, bool]]] = {}
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._identities = tempfile.TemporaryDirectory(prefix="embereye-e2e-")
@@ -74,7 +74,7 @@ class Site:
     # --- background work ---
 
     def start(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run `work` until the run ends; the diary and `check_tasks` tell of its failure."""
+        """Run `work` until the run ends. The diary and `check_tasks` report its failure."""
         task = self._tasks[name] = asyncio.get_running_loop().create_task(work, name=name)
         task.add_done_callback(self._ended)
 
@@ -83,7 +83,7 @@ class Site:
             self.diary.note("harness", f"{task.get_name()} failed: {error!r}", "bad")
 
     async def stop(self, *names: str) -> None:
-        """Cancel background work; all of it where no name is given."""
+        """Cancel background work; all of it without names."""
         for name in names or list(self._tasks):
             task = self._tasks.pop(name)
             task.cancel()
@@ -91,12 +91,12 @@ class Site:
                 await task
 
     async def ended(self, name: str, limit: float) -> None:
-        """Wait until a piece of background work has ended by itself."""
+        """Wait until a piece of background work has ended."""
         async with asyncio.timeout(limit):
             await asyncio.shield(self._tasks[name])
 
     def check_tasks(self) -> None:
-        """Raise what a piece of background work failed with."""
+        """Raise AssertionError if a piece of background work has failed."""
         for name, task in self._tasks.items():
             if task.done() and not task.cancelled() and (error := task.exception()):
                 raise AssertionError(f"{name} failed: {error!r}") from error
@@ -104,7 +104,7 @@ class Site:
     # --- the cluster's side ---
 
     async def clean(self) -> None:
-        """Remove what a run leaves, this one or one before."""
+        """Remove everything that this run or an earlier one left behind."""
         cluster = self.cluster
         for node in await cluster.nodes():
             await cluster.power_on(node)
@@ -112,7 +112,7 @@ class Site:
             if RELEASE in (await cluster.helm("list", "--namespace", SYSTEM, "--short", "--all")).split():
                 await cluster.helm("uninstall", RELEASE, "--namespace", SYSTEM, "--wait")
         gone = ("delete", "--ignore-not-found", "--timeout=180s")
-        # Shards wait for their successors, and for a hub that went first; a namespace looks again after half of that.
+        # Shards wait for their successors and for the hub, so they go first; deleting the namespace would take longer.
         await cluster.kubectl(*gone, "--namespace", SITE, "deployments", "--all")
         await cluster.kubectl(*gone, "--namespace", SITE, "pods", "--all", "--grace-period=1")
         await cluster.kubectl(*gone, "namespace", SYSTEM, SITE, limit=200)
@@ -120,7 +120,7 @@ class Site:
         crds = [f"{plural}.embereye.dev" for plural in ("sensorfleets", "camerafleets")]
         known = (await cluster.kubectl("get", "customresourcedefinitions", "--output", "name")).split()
         crds += [name.partition("/")[2] for name in known if name.endswith(FOREIGN)]
-        # First: a namespace does not go while the server does not know of every kind whether it has objects there.
+        # First, because the server must be able to list every kind before it can delete a namespace.
         await cluster.kubectl(*gone, "apiservice", METRICS)
         await cluster.kubectl(*gone, "namespace", MONITORING, BALANCER, KEDA)
         await cluster.kubectl(*gone, "customresourcedefinition", *crds)
@@ -138,12 +138,12 @@ class Site:
             await cluster.on_node(node, "rm", "-rf", "/var/lib/embereye-e2e")
 
     async def prepare(self) -> None:
-        """Load the image; make the namespaces, where only restricted pods are admitted, and the hub's volume."""
+        """Load the image, and create the hub's volume and the namespaces, which admit only restricted pods."""
         await script("load", IMAGE)
         await enforce_policies(self.cluster, IMAGE)
         self.entrance = await self.cluster.entrance()
         self.home_node = min(await self.cluster.nodes())
-        path = f"/var/lib/embereye-e2e/{self.diary.began_ns}"
+        path = f"/var/lib/embereye-e2e/{self.diary.started_ns}"
         await self.cluster.on_node(self.home_node, "mkdir", "-p", path)
         namespaces = [_named("v1", "Namespace", name, labels=RESTRICTED) for name in (SYSTEM, SITE)]
         await self.cluster.apply(*namespaces, _volume(path, self.home_node))
@@ -153,7 +153,7 @@ class Site:
         self.before = await self.objects()
 
     async def objects(self) -> set[str]:
-        """Every object that does not come and go by itself, as "namespace/kind/name"."""
+        """Every lasting object, as "namespace/kind/name"."""
         listed = await self.cluster.kubectl("api-resources", "--verbs=list", "--output", "name")
         fleeting = ("events", "leases.", "pods.metrics", "nodes.metrics", "componentstatuses")
         kinds = [kind for kind in listed.split() if not kind.startswith(fleeting)]
@@ -165,51 +165,51 @@ class Site:
         return {"/".join(row) for row in rows if row[:2] != ["kube-system", "Pod"]}
 
     async def added(self) -> set[str]:
-        """The objects that there are and were not before the installation."""
+        """The objects that were added since the installation."""
         return await self.objects() - self.before
 
     async def removed(self) -> set[str]:
-        """The objects that there were before the installation and are no more."""
+        """The objects that were removed since the installation."""
         return self.before - await self.objects()
 
     async def install(self, *values: str, chart: Path = CHART) -> None:
-        """`helm install`, as a user does it, but for the hub's kind of Service and, without `values`, its volume."""
+        """Run `helm install` as a user does, with a NodePort for the hub and, without `values`, its volume."""
         self.installed_ns = time.time_ns()
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
         await self.cluster.apply(namespace, _admin_secret(self.token))
         await self._helm("install", chart, values)
 
     async def change_admin_token(self) -> None:
-        """Have the admin's token be another one; returns once the hub takes it."""
+        """Replace the administrator's token. Returns when the hub accepts it."""
         token = secrets.token_urlsafe(32)
         await self.cluster.apply(_admin_secret(token))
 
-        async def taken() -> bool:
+        async def accepted() -> bool:
             try:
                 await self._devices(token)
             except OSError:
                 return False
             return True
 
-        await until(taken, bool, "the hub takes another admin's token", MOUNTED_SECONDS)
+        await until(accepted, bool, "the hub accepts the administrator's new token", MOUNTED_SECONDS)
         self.token = token
 
     async def upgrade(self, *values: str) -> None:
-        """`helm upgrade` to this version, with the values that `install` gives besides."""
+        """Run `helm upgrade` to this version, with the same extra values as `install`."""
         await self._helm("upgrade", CHART, values)
 
     async def _helm(self, command: str, chart: Path, values: tuple[str, ...]) -> None:
         changed = (
             "hub.service.type=NodePort",
-            f"hub.adminToken.existingSecret={ADMIN_SECRET}",  # it stays the same where the hub has no volume
-            "operator.clusterWide=true",  # fleets are in a namespace of their own
+            f"hub.adminToken.existingSecret={ADMIN_SECRET}",  # stays the same even if the hub has no volume
+            "operator.clusterWide=true",  # fleets are in a separate namespace
             *(values or (f"hub.persistence.storageClass={VOLUME}",)),
         )
         options = [argument for value in changed for argument in ("--set", value)]
         await self.cluster.helm(command, RELEASE, str(chart), "--namespace", SYSTEM, *options)
 
     async def apply_fleets(self, *fleets: Json) -> None:
-        """Declare everything, or `fleets`; the API server may need a moment to serve the new kinds."""
+        """Declare `fleets`, by default all. Waits until the API server serves the new kinds."""
         fleets = fleets or (self.sensor_fleet(), self.camera_fleet())
 
         async def applied() -> str:
@@ -225,19 +225,19 @@ class Site:
                 self.start(self._follow(kind, f"{plural}.embereye.dev"), f"follow-{plural}")
 
     async def exposed(self, kind: str, name: str, *, device: str = "") -> dict[str, str]:
-        """Where devices outside reach a fleet, whichever shard, by protocol; or where the camera `device` sends to."""
+        """Protocol → the address by which outside devices reach a fleet, or by which the camera `device` sends."""
         known = await self._addresses(kind, name)
         mine = [entry for entry in known if not entry.get("shard") and entry.get("device", "") == device]
         return {entry["protocol"]: entry["address"] for entry in mine}
 
     async def advertised(self, kind: str, name: str) -> set[str]:
-        """Where senders over gRPC may be sent on to."""
+        """The addresses to which gRPC senders may be redirected."""
         return {entry["address"] for entry in await self._addresses(kind, name) if entry["protocol"] == "grpc"}
 
     async def _addresses(self, kind: str, name: str) -> list[Json]:
         await self.condition(kind, name, 60, Exposed=True)
-        found: list[Json] = self._fleets[kind, name]["status"]["addresses"]
-        return found
+        addresses: list[Json] = self._fleets[kind, name]["status"]["addresses"]
+        return addresses
 
     async def hub(self) -> str:
         """The hub's gRPC address from here."""
@@ -245,28 +245,28 @@ class Site:
         return f"{self.entrance}:{node_ports(service)['grpc']}"
 
     async def watchers(self) -> dict[str, list[str]]:
-        """By device, the names of the shards that the hub last heard of it from: what harm is aimed by."""
-        return {one["id"]: one.get("shards", []) for one in await self._devices(self.token)}
+        """Device → the names of the shards that reported it last, to choose targets for faults."""
+        return {device["id"]: device.get("shards", []) for device in await self._devices(self.token)}
 
     async def _devices(self, token: str) -> list[Json]:
-        """What the hub tells of devices to who shows `token`; OSError where it does not."""
+        """Ask the hub for its devices with `token`. Raises OSError if the hub refuses."""
         service = await self.cluster.existing("service", f"{RELEASE}-hub", SYSTEM, 30)
         url = f"http://{self.entrance}:{node_ports(service)['http']}/v1/devices"
 
         def ask() -> list[Json]:
             request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
             with urllib.request.urlopen(request, timeout=5) as answer:
-                found: list[Json] = json.load(answer)["devices"]
-            return found
+                devices: list[Json] = json.load(answer)["devices"]
+            return devices
 
         return await asyncio.to_thread(ask)
 
     async def hub_control(self) -> str:
-        """The hub's control port from here, let in for who proves to be a shard: see `identity`."""
+        """Open the hub's control port to the tests, for clients with a shard's certificate: see `identity`."""
         service = await self.cluster.existing("service", f"{RELEASE}-hub-control", SYSTEM, 30)
         door = _door(service, f"{RELEASE}-hub-control", service["spec"]["selector"], ("control",))
         door["metadata"]["namespace"] = SYSTEM
-        # The release's own policy lets in pods of EmberEye alone.
+        # The release's policy admits only EmberEye's pods.
         name = f"{RELEASE}-hub-control-{OUTSIDE}"
         policy = {
             **_named("networking.k8s.io/v1", "NetworkPolicy", name, SYSTEM, {"e2e": OUTSIDE}),
@@ -281,13 +281,13 @@ class Site:
         return f"{self.entrance}:{node_ports(made)['control']}"
 
     async def identity(self, identity: Identity) -> Credentials:
-        """The certificate of a process of ours that a test plays, from the release's own authority."""
+        """Issue a certificate from the release's authority for a process that a test plays."""
         stored = (await self.cluster.existing("secret", f"{RELEASE}-ca", SYSTEM, 30))["data"]
         authority = Authority.load(*(base64.b64decode(stored[name]) for name in ("ca.crt", "ca.key")))
         return Credentials(Issuer(Path(self._identities.name), authority).folder(identity))
 
     async def _follow(self, kind: str, resource: str) -> None:
-        """Keep the fleets of a kind as the API server tells of them, and note what changes, until cancelled."""
+        """Follow the fleets of a kind, and note changes of their conditions, until cancelled."""
         known: dict[str, str] = {}
         while True:
             async for fleet in self.cluster.watch(resource, "--namespace", SITE):
@@ -309,22 +309,22 @@ class Site:
 
     async def follow_events(self) -> None:
         """Put the cluster's events into the diary, until cancelled."""
-        began = self.diary.began_ns / 1e9
+        started = self.diary.started_ns / 1e9
         async for event in self.cluster.watch("events", "--all-namespaces"):
             if event["metadata"].get("namespace") not in {SYSTEM, SITE, "default"}:
                 continue
             about = event["involvedObject"]
             text = f"{about.get('kind')}/{about.get('name')} {event.get('reason')}: {event.get('message', '')}"
-            if time.time() - began < 3 and event.get("count", 1) > 1:
+            if time.time() - started < 3 and event.get("count", 1) > 1:
                 continue
             self.diary.note("event", text[:400], "bad" if event.get("type") == "Warning" else "info")
 
     async def fleet(self, kind: str, name: str) -> Json:
-        """A fleet as the API server has it."""
+        """Read a fleet from the API server."""
         return await self.cluster.get(kind, name, "--namespace", SITE) or {}
 
     async def condition(self, kind: str, name: str, limit: float, **wanted: bool) -> None:
-        """Wait until the API server's record of the fleet, as declared now, has these conditions."""
+        """Wait until the fleet's status, for its current declaration, has these conditions."""
         generation = (await self.fleet(kind, name))["metadata"]["generation"]
 
         async def conditions() -> dict[str, str]:
@@ -339,14 +339,14 @@ class Site:
         await until(conditions, satisfied, f"{kind}/{name} {wanted}", limit, 0.05)
 
     def dark(self, kind: str, name: str, since: float) -> float:
-        """Seconds after `since` (monotonic) in which the API server's record of the fleet did not say Covered=True."""
-        told = [*self._coverage.get((kind, name), []), (time.monotonic(), True)]
+        """The seconds since `since` (monotonic) in which the fleet's status did not say Covered=True."""
+        changes = [*self._coverage.get((kind, name), []), (time.monotonic(), True)]
         return sum(
-            max(0.0, until - max(start, since)) for (start, covered), (until, _) in pairwise(told) if not covered
+            max(0.0, until - max(start, since)) for (start, covered), (until, _) in pairwise(changes) if not covered
         )
 
     async def evict(self, pod: Json) -> bool:
-        """Ask for a pod's eviction, as an autoscaler does; whether it was let through."""
+        """Request a pod's eviction, as an autoscaler does. Returns True if it was accepted."""
         metadata = {key: pod["metadata"][key] for key in ("name", "namespace")}
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/eviction"
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
@@ -356,11 +356,11 @@ class Site:
         return bool(out)
 
     async def covered(self, kind: str, name: str, limit: float, *, wanted: bool = True) -> None:
-        """Wait until the API server's record of the fleet says Covered is `wanted`."""
+        """Wait until the fleet's status says Covered=`wanted`."""
         await self.condition(kind, name, limit, Covered=wanted)
 
     async def pods(self, *, component: str = "", fleet: str = "", namespace: str = SITE) -> list[Json]:
-        """Pods that are not on their way out, by name."""
+        """The pods that are not being deleted, sorted by name."""
         labels = [f"app.kubernetes.io/component={component}"] if component else []
         labels += [f"app.kubernetes.io/instance={fleet}"] if fleet else []
         pods = await self.cluster.items("pods", "--namespace", namespace, "--selector", ",".join(labels))
@@ -369,11 +369,11 @@ class Site:
             key=lambda pod: str(pod["metadata"]["name"]),
         )
 
-    # --- what is declared ---
+    # --- declared objects ---
 
     @property
     def node_ports(self) -> Json:
-        """How devices outside the pod network come in, as a fleet's `spec.expose`."""
+        """The `spec.expose` for devices outside the pod network."""
         return {"type": "NodePort", "advertisedHost": self.entrance}
 
     def sensor_fleet(self) -> Json:
@@ -390,7 +390,7 @@ class Site:
         }
 
     def camera_fleet(self) -> Json:
-        """Cameras that are fetched over HTTP, and cameras that push."""
+        """Cameras that are fetched over HTTP, and pushing cameras."""
         fetched = [
             {"id": name, "zone": zone, "source": f"http://cameras.{SITE}.svc:{CAMERA_PORT}/{name}.mjpg"}
             for name, zone in SIMULATED_CAMERAS.items()
@@ -408,7 +408,7 @@ class Site:
         }
 
     async def start_simulators(self) -> None:
-        """Pods that play sensors and cameras, on the hub's node: a drain of the other node leaves them alone."""
+        """Start simulator pods on the hub's node, where a drain of the other node does not affect them."""
         sensors = ",".join(f"{name}={zone}" for name, zone in SIMULATED_SENSORS.items())
         cameras = ",".join(f"{name}={zone}" for name, zone in SIMULATED_CAMERAS.items())
         await self.cluster.apply(
@@ -423,7 +423,7 @@ class Site:
         )  # fmt: skip
 
     async def start_text_devices(self, devices: Mapping[str, str]) -> None:
-        """Start text devices, name → zone, of the fleet of sensors."""
+        """Start text devices, name → zone, of the sensor fleet."""
         host, _, port = (await self.exposed("sf", SENSORS))["tcp"].rpartition(":")
         for name, zone in devices.items():
             device = self.texts[name] = TextDevice(name, zone, host, int(port))
@@ -447,7 +447,7 @@ class Site:
         return next(device for device in self.texts.values() if device.zone == zone)
 
     def gap(self, since: float) -> float:
-        """The longest time any ingest prober had no acknowledgement since a moment (monotonic), in seconds."""
+        """The longest time, in seconds, that an ingest prober had no acknowledgement since `since` (monotonic)."""
         now = time.monotonic()
         return max(prober.gap(since, now) for prober in self.ingest)
 
@@ -456,7 +456,7 @@ class Site:
         await asyncio.gather(*(prober.well(limit) for prober in self.ingest))
 
     def taken_back(self) -> list[str]:
-        """Acknowledged readings that were asked for again."""
+        """The acknowledged readings that a shard requested again."""
         return [entry for prober in self.ingest for entry in prober.taken_back]
 
 
@@ -482,7 +482,7 @@ def _named(version: str, kind: str, name: str, namespace: str = "", labels: dict
 
 
 def _volume(path: str, node: str) -> Json:
-    """A local volume on one node: nothing provisions volumes in these clusters. Kubelet gives it the pod's group."""
+    """A local volume on one node, because these clusters have no provisioner. Kubelet assigns it to the pod's group."""
     terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]
     return {
         **_named("v1", "PersistentVolume", VOLUME),
@@ -503,13 +503,13 @@ def _admin_secret(token: str) -> Json:
 
 
 def _door(service: Json, name: str, selector: dict[str, str], ports: tuple[str, ...]) -> Json:
-    taken = [port for port in copy.deepcopy(service["spec"]["ports"]) if port["name"] in ports]
+    chosen = [port for port in copy.deepcopy(service["spec"]["ports"]) if port["name"] in ports]
     return {
         **_named("v1", "Service", f"{name}-{OUTSIDE}", SITE, {"e2e": OUTSIDE}),
         "spec": {
             "type": "NodePort",
             "selector": selector,
-            "ports": [{key: port[key] for key in ("name", "port", "targetPort", "protocol")} for port in taken],
+            "ports": [{key: port[key] for key in ("name", "port", "targetPort", "protocol")} for port in chosen],
         },
     }
 

@@ -15,44 +15,44 @@ SIZE_MB = 64
 
 @dataclass(frozen=True)
 class Disk:
-    """A file system in memory, mounted at `path` in a mount namespace of its own."""
+    """A file system in memory, mounted at `path` in a separate mount namespace."""
 
     path: Path
-    holder: int  # id of the process that keeps the namespace
+    holder: int  # id of the process in the namespace
 
     @property
     def prefix(self) -> list[str]:
-        """Before a command: run it where the disk is seen."""
+        """The prefix of a command that runs where the disk is mounted."""
         return ["nsenter", "--mount", f"--target={self.holder}"]
 
     @property
     def outside(self) -> Path:
-        """Its folder as others reach it."""
+        """The disk's folder, as seen from outside the namespace."""
         return Path(f"/proc/{self.holder}/root{self.path}")
 
     def fill(self) -> None:
-        """Leave not a byte of it."""
+        """Fill the disk to the last byte."""
         with contextlib.suppress(OSError), (self.outside / "ballast").open("ab", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
 
     def free(self) -> None:
-        """Give back what was filled."""
+        """Free the filled space."""
         (self.outside / "ballast").unlink(missing_ok=True)
 
     def remount(self, options: str) -> None:
-        """Mount it anew: "ro", "rw"."""
+        """Remount the disk with `options`, such as "ro" or "rw"."""
         subprocess.run([*self.prefix, "mount", "-o", f"remount,{options}", str(self.path)], check=True)
 
 
 def can_mount() -> bool:
-    """Whether this user may mount a disk of its own."""
+    """True if this user is allowed to mount a disk."""
     return os.geteuid() == 0 and bool(shutil.which("unshare") and shutil.which("nsenter"))
 
 
 @asynccontextmanager
-async def own_disk(path: Path, size_mb: int = SIZE_MB) -> AsyncIterator[Disk]:
-    """A disk at `path`; RuntimeError where the machine does not let it be mounted."""
+async def mounted_disk(path: Path, size_mb: int = SIZE_MB) -> AsyncIterator[Disk]:
+    """Mount a disk at `path`. Raises RuntimeError if the machine refuses."""
     path.mkdir(parents=True, exist_ok=True)
     script = f"mount -t tmpfs -o size={size_mb}m tmpfs '{path}' && echo mounted && exec sleep infinity"
     holder = await asyncio.create_subprocess_exec("unshare", "--mount", "sh", "-c", script,

@@ -1,4 +1,4 @@
-"""Faults that are made on one machine: each does harm for a while and mends it, alone or beside another."""
+"""Faults on one machine: each does harm for a while and repairs it, alone or paired with another."""
 
 import asyncio
 import contextlib
@@ -26,21 +26,21 @@ def _kill(site: LocalSite, *words: str) -> None:
 
 @asynccontextmanager
 async def sensor_shard_killed(site: LocalSite) -> AsyncIterator[None]:
-    """A sensor shard is killed, as for want of memory."""
+    """Kill a sensor shard, as the kernel does when memory runs out."""
     _kill(site, "shard", "sensor")
     yield
 
 
 @asynccontextmanager
 async def camera_shard_killed(site: LocalSite) -> AsyncIterator[None]:
-    """The camera shard is killed, and its decoders with it."""
+    """Kill the camera shard and its decoders."""
     _kill(site, "shard", "camera")
     yield
 
 
 @asynccontextmanager
 async def hub_killed(site: LocalSite) -> AsyncIterator[None]:
-    """The hub is killed."""
+    """Kill the hub."""
     _kill(site, "hub", "--data")
     yield
 
@@ -59,21 +59,21 @@ async def _frozen(pids: Sequence[int]) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def sensor_shard_frozen(site: LocalSite) -> AsyncIterator[None]:
-    """A sensor shard stands still, as when its machine does, and goes on."""
+    """Freeze a sensor shard for a while."""
     async with _frozen(site.pids("shard", "sensor")[:1]):
         yield
 
 
 @asynccontextmanager
 async def sensor_shard_hung(site: LocalSite) -> AsyncIterator[None]:
-    """A sensor shard stands still for good: whoever supervises it has to see that, and end it."""
+    """Freeze a sensor shard until its supervisor notices and ends it."""
     pid = site.pids("shard", "sensor")[0]
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + HUNG_SECONDS
     while os.path.exists(f"/proc/{pid}/exe"):  # noqa: PTH110
         if time.monotonic() > deadline:
             os.kill(pid, signal.SIGCONT)
-            raise AssertionError(f"nobody has ended a shard that stood still for {HUNG_SECONDS:g} s")
+            raise AssertionError(f"a shard that was frozen for {HUNG_SECONDS:g} s was not ended")
         await asyncio.sleep(0.05)
     site.struck = time.monotonic()
     yield
@@ -81,14 +81,14 @@ async def sensor_shard_hung(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def hub_frozen(site: LocalSite) -> AsyncIterator[None]:
-    """The hub stands still and goes on."""
+    """Freeze the hub for a while."""
     async with _frozen(site.pids("hub", "--data")):
         yield
 
 
 @asynccontextmanager
 async def operator_frozen(site: LocalSite) -> AsyncIterator[None]:
-    """The operator stands still during a hand-over and goes on: one shard more was asked for."""
+    """Freeze the operator for a while during a hand-over."""
     site.write_manifest(3 if site.shards == 2 else 2)
     await asyncio.sleep(1.0)
     async with _frozen([site.operator]):
@@ -97,7 +97,7 @@ async def operator_frozen(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def operator_killed(site: LocalSite) -> AsyncIterator[None]:
-    """The operator is killed during a hand-over; what it supervises ends with it, and all is started again."""
+    """Kill the operator during a hand-over. Its processes end with it, and everything is started again."""
     site.write_manifest(3 if site.shards == 2 else 2)
     await asyncio.sleep(1.0)
     tree = site.tree()
@@ -112,7 +112,7 @@ async def operator_killed(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def scaled(site: LocalSite) -> AsyncIterator[None]:
-    """A planned move, for comparison: another number of shards."""
+    """Change the number of shards: a planned move, for comparison."""
     site.struck = time.monotonic()
     site.write_manifest(3 if site.shards == 2 else 2)
     yield
@@ -120,9 +120,9 @@ async def scaled(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def disk_full(site: LocalSite) -> AsyncIterator[None]:
-    """Not a byte is left on the disk of hub and spools; then there is room again."""
+    """Fill the disk of the hub and the spools, and free it again."""
     if site.disk is None:
-        raise RuntimeError("a disk of the site's own takes root")
+        raise RuntimeError("mounting a disk needs root")
     site.disk.fill()
     try:
         yield
@@ -146,7 +146,7 @@ def clock_stepped(seconds: float) -> Callable[[LocalSite], AbstractAsyncContextM
 
 @asynccontextmanager
 async def _sending(site: LocalSite, lines: bytes, pause: float) -> AsyncIterator[None]:
-    """Somebody who sends `lines` over and over on a connection of his own."""
+    """Send `lines` again and again on a separate connection."""
 
     async def send() -> None:
         while True:
@@ -171,7 +171,7 @@ async def _sending(site: LocalSite, lines: bytes, pause: float) -> AsyncIterator
 
 @asynccontextmanager
 async def sensor_floods(site: LocalSite) -> AsyncIterator[None]:
-    """A declared sensor sends as much as it can."""
+    """Let a declared sensor send as fast as possible."""
     line = b"#Sensorvictim:ADC1=280,ADC2=1300,ADC3=400!\r\n"
     async with _sending(site, line * 500, 0.0):
         yield
@@ -179,14 +179,14 @@ async def sensor_floods(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def sensor_duplicated(site: LocalSite) -> AsyncIterator[None]:
-    """A second device says that it is a sensor that is there."""
+    """Let a second device claim the id of a connected sensor."""
     async with _sending(site, b"#serialno:victim!\r\n#Sensor:ADC1=290,ADC2=1310,ADC3=410!\r\n", 0.1):
         yield
 
 
 @asynccontextmanager
 async def sensor_lies(site: LocalSite) -> AsyncIterator[None]:
-    """A declared sensor sends what no sensor measures, and what is no line at all."""
+    """Let a declared sensor send impossible values and garbage."""
     nonsense = b"#Sensorvictim:ADC1=-1e308,ADC2=nan,ADC3=99999999!\r\n#framevictim:ZZ!\r\n\xff\x00#!#!!\r\n"
     async with _sending(site, nonsense, 0.02):
         yield
@@ -194,7 +194,7 @@ async def sensor_lies(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def sensor_silent(site: LocalSite) -> AsyncIterator[None]:
-    """A sensor keeps its connection and says nothing more."""
+    """Let a sensor stay connected without sending."""
     site.texts["victim"].silent = True
     try:
         yield
@@ -202,14 +202,14 @@ async def sensor_silent(site: LocalSite) -> AsyncIterator[None]:
         site.texts["victim"].silent = False
 
 
-def camera_that(**does: float) -> Callable[[LocalSite], AbstractAsyncContextManager[None]]:
-    """A camera does what it should not, by its attributes."""
+def camera_with(**attributes: float) -> Callable[[LocalSite], AbstractAsyncContextManager[None]]:
+    """Build a fault that sets attributes of a camera."""
 
     @asynccontextmanager
     async def do(site: LocalSite) -> AsyncIterator[None]:
         camera = site.cameras[0]
-        before = {name: getattr(camera, name) for name in does}
-        vars(camera).update(does)
+        before = {name: getattr(camera, name) for name in attributes}
+        vars(camera).update(attributes)
         try:
             yield
         finally:
@@ -220,7 +220,7 @@ def camera_that(**does: float) -> Callable[[LocalSite], AbstractAsyncContextMana
 
 @asynccontextmanager
 async def scaled_far(site: LocalSite) -> AsyncIterator[None]:
-    """Eight sensor shards are asked for, and two again as soon as they are there."""
+    """Scale to eight sensor shards, and back to two as soon as they run."""
     site.write_manifest(8)
     deadline = time.monotonic() + START_SECONDS
     while len(site.pids("shard", "sensor")) < 8 and time.monotonic() < deadline:
@@ -234,11 +234,11 @@ async def scaled_far(site: LocalSite) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def fields_edited(site: LocalSite) -> AsyncIterator[None]:
-    """Every field of both fleets that has a default is changed, one after the other, and changed back."""
+    """Change every field of both fleets that has a default, one after the other, and change it back."""
     todo = [(kind, *edit) for kind in DEFINITIONS for edit in edits(kind)]
     try:
         for kind, field, spec in todo:
-            site.diary.note_change("somebody", f"edits {field} of the {kind}")
+            site.diary.note_change("edit", f"{field} of the {kind}")
             site.edited = {kind: spec}
             site.write_manifest(site.shards)
             await asyncio.sleep(EDIT_SECONDS)
@@ -261,11 +261,11 @@ async def credentials_rotated(site: LocalSite) -> AsyncIterator[None]:
     site.write_tokens(after)
     yield
     if await is_admitted(home, before) or not await is_admitted(home, after):
-        raise AssertionError("who shows the token that was taken out is let in, or who shows the new one is not")
+        raise AssertionError("the removed token is admitted, or the new one is not")
 
 
-HUNG_SECONDS = 60.0  # within which what hangs is to be ended
-READ_SECONDS = 3.0  # in which hub and shards look at their files again
+HUNG_SECONDS = 60.0  # time limit for a hanging process to be ended
+READ_SECONDS = 3.0  # time in which hub and shards read changed files
 HOUR = 3600.0
 EDIT_SECONDS = 0.4  # between two edits
 FAULTS: dict[str, Fault[LocalSite]] = {
@@ -273,7 +273,7 @@ FAULTS: dict[str, Fault[LocalSite]] = {
     for fault in (
         Fault("planned move", "the number of sensor shards is changed", 1.5, scaled, at_once=True,
               besides=MOVED, planned=True),
-        Fault("scaled far", "eight sensor shards are asked for, and two again", 1.5, scaled_far,
+        Fault("scaled far", "the fleet is scaled to eight sensor shards, and back to two", 1.5, scaled_far,
               besides=frozenset({"FleetNotReady", "ScalingStuck", "ShardDown", "EventLoopSlow"}), planned=True),
         Fault("fields edited", "every field of both fleets that has a default is changed, and changed back", 1.5,
               fields_edited, planned=True),
@@ -281,38 +281,40 @@ FAULTS: dict[str, Fault[LocalSite]] = {
               credentials_rotated, planned=True),
         Fault("shard killed", "a sensor shard is killed (-9)", 10.0, sensor_shard_killed, at_once=True,
               besides=SHARD_GONE),
-        Fault("shard frozen", "a sensor shard stands still (SIGSTOP) and goes on", 10.0, sensor_shard_frozen, hold=8.0,
+        Fault("shard frozen", "a sensor shard is frozen (SIGSTOP) and continues", 10.0, sensor_shard_frozen,
+              duration=8.0,
               alerts=frozenset({"ShardDown"}), besides=SHARD_GONE),
-        Fault("shard hung", "a sensor shard stands still (SIGSTOP) for good, until it is ended for that", 45.0,
+        Fault("shard hung", "a sensor shard is frozen (SIGSTOP) until its supervisor ends it", 45.0,
               sensor_shard_hung, at_once=True, alerts=frozenset({"ShardDown"}),
               besides=SHARD_GONE | {"FleetNotReady", "ScalingBlind"}),
         Fault("camera shard killed", "the camera shard is killed (-9)", 1.5, camera_shard_killed, at_once=True,
               besides=SHARD_GONE),
         Fault("hub killed", "the hub is killed (-9)", 1.5, hub_killed, at_once=True, besides=HUB_GONE),
-        Fault("hub frozen", "the hub stands still (SIGSTOP) and goes on", 1.5, hub_frozen, hold=8.0,
+        Fault("hub frozen", "the hub is frozen (SIGSTOP) and continues", 1.5, hub_frozen, duration=8.0,
               alerts=frozenset({"HubDown"}), besides=HUB_GONE | {"EvidenceWaiting"}),
-        Fault("operator frozen", "the operator stands still (SIGSTOP) during a hand-over", 1.5, operator_frozen,
-              hold=10.0, alerts=frozenset({"OperatorAbsent"}), besides=OPERATOR_GONE | MOVED),
+        Fault("operator frozen", "the operator is frozen (SIGSTOP) during a hand-over", 1.5, operator_frozen,
+              duration=10.0, alerts=frozenset({"OperatorAbsent"}), besides=OPERATOR_GONE | MOVED),
         Fault("operator killed", "operator, hub and shards are killed (-9) during a hand-over, and started again", 45.0,
               operator_killed, at_once=True, besides=SHARD_GONE | HUB_GONE | OPERATOR_GONE),
-        Fault("disk full", "not a byte is left under the hub's history and the spools", 1.5, disk_full, hold=14.0,
+        Fault("disk full", "the disk of the hub's history and the spools is full", 1.5, disk_full, duration=14.0,
               alerts=frozenset({"DiskFilling", "HubStoreFailing"}),
-              besides=frozenset({"EvidenceWaiting", "FleetDegraded"})),  # shards keep evidence in memory alone
+              besides=frozenset({"EvidenceWaiting", "FleetDegraded"})),  # shards have evidence in memory only
         Fault("clock ahead", "the wall clock of every process is set an hour ahead", 1.5, clock_stepped(HOUR)),
         Fault("clock back", "the wall clock of every process is set an hour back", 1.5, clock_stepped(-HOUR)),
-        Fault("sensor floods", "a declared sensor sends as much as it can", 1.5, sensor_floods, hold=14.0,
+        Fault("sensor floods", "a declared sensor sends as fast as it can", 1.5, sensor_floods, duration=14.0,
               besides=frozenset({"SensorsShedding", "Compacting", "EventLoopSlow", "FleetAtMaximum"})),
-        Fault("sensor duplicated", "another device says that it is a sensor that is there", 1.5, sensor_duplicated),
-        Fault("sensor lies", "a sensor sends what none measures, and no lines at all", 1.5, sensor_lies),
-        Fault("sensor silent", "a sensor keeps its connection and says nothing", 1.5, sensor_silent, hold=12.0,
+        Fault("sensor duplicated", "a second device claims the id of a connected sensor", 1.5, sensor_duplicated),
+        Fault("sensor lies", "a sensor sends impossible values and garbage", 1.5, sensor_lies),
+        Fault("sensor silent", "a sensor stays connected and sends nothing", 1.5, sensor_silent, duration=12.0,
               alerts=DARK, besides=BURNS),
-        Fault("camera frozen", "a camera shows one picture over and over", 1.5, camera_that(frozen=True), hold=25.0,
+        Fault("camera frozen", "a camera repeats one picture", 1.5, camera_with(frozen=True), duration=25.0,
               alerts=DARK, besides=BURNS),
-        Fault("camera covered", "something is put before a camera's lens", 1.5, camera_that(covered=True), hold=12.0,
+        Fault("camera covered", "a camera's lens is covered", 1.5, camera_with(covered=True), duration=12.0,
               alerts=DARK, besides=BURNS),
-        Fault("camera silent", "a camera stays connected and sends nothing", 1.5, camera_that(silent=True), hold=12.0,
+        Fault("camera silent", "a camera stays connected and sends nothing", 1.5, camera_with(silent=True),
+              duration=12.0,
               alerts=DARK, besides=BURNS),
-        Fault("camera floods", "a camera sends fifty times as many pictures as it should", 1.5,
-              camera_that(speed=50.0), hold=12.0, besides=frozenset({"CamerasShedding", "EventLoopSlow"})),
+        Fault("camera floods", "a camera sends fifty times too many pictures", 1.5,
+              camera_with(speed=50.0), duration=12.0, besides=frozenset({"CamerasShedding", "EventLoopSlow"})),
     )
 }  # fmt: skip

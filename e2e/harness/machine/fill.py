@@ -1,4 +1,4 @@
-"""Fills what a hub keeps of the newest reports and events, so that what grows from then on is no filling."""
+"""Fill the hub's buffers of recent reports and events, so that later growth is a leak and not filling."""
 
 import asyncio
 import time
@@ -22,22 +22,22 @@ from embereye.v1.types_pb2 import Level
 from harness.records.probers import EvidenceProber, smoke
 from harness.records.witness import OPTIONS
 
-ZONES = 20  # at once
-EVENTS = 3  # of each sign: the alarm, that somebody acknowledges it, that it is reset
+ZONES = 20  # filled together
+EVENTS = 3  # per sign: alarm, acknowledgement, reset
 ROUNDS = ceil(KEPT / EVENTS / ZONES)
-REPORTS = ceil(RECENT / ROUNDS / ZONES)  # of each sign, the last of which ends it
-# Of as many events as the hub keeps: what comes in place of what goes finds other room in the heap, which has its size
-# only after some. Measured: 54.9, 57.0, 57.7, 58.0, 58.3, 58.6, 58.8, 58.2 MB.
+REPORTS = ceil(RECENT / ROUNDS / ZONES)  # per sign; the last one ends it
+# Number of times the buffers are filled. New entries use other parts of the heap than the dropped ones, so the heap
+# reaches its size only after several rounds. Measured: 54.9, 57.0, 57.7, 58.0, 58.3, 58.6, 58.8, 58.2 MB.
 FILLS = 4
 WHO = "the soak"
 TIMEOUT = 30.0  # seconds for each step of a round
 
 
 async def fill_hub(control: str, address: str, token: str, namespace: str, credentials: Credentials) -> None:
-    """Have alarms raised, acknowledged and reset until the hub holds as many ids and events as it ever does, and more.
+    """Raise, acknowledge and reset alarms until the hub's buffers have been filled `FILLS` times.
 
-    `control` is where it answers shards, `address` people; `token` is an operator's, `credentials` those of the
-    evidence prober of `namespace`. Raises TimeoutError, ConnectionError or grpc.aio.AioRpcError where the hub fails.
+    `control` is the hub's address for shards, `address` for people. `token` is an operator's; `credentials` belong to
+    the evidence prober of `namespace`. Raises TimeoutError, ConnectionError or grpc.aio.AioRpcError if the hub fails.
     """
     prober = EvidenceProber.identity(namespace)
     async with (
@@ -49,7 +49,7 @@ async def fill_hub(control: str, address: str, token: str, namespace: str, crede
         alarms = AlarmsStub(outer)
         for _ in range(FILLS * ROUNDS):
             reports, ends = _signs(prober.fleet)
-            # Acknowledged while it burns, as in a soak: the event then tells the signs, which are the most of it.
+            # Acknowledged during the fire, as in a soak: the event then lists the signs, which are its largest part.
             for items, action in ((reports, alarms.Acknowledge), (ends, alarms.Reset)):
                 async with asyncio.timeout(TIMEOUT):
                     await _report(call, items)
@@ -68,7 +68,7 @@ async def fill_hub(control: str, address: str, token: str, namespace: str, crede
 async def _report(
     call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]", items: Sequence[EvidenceItem]
 ) -> None:
-    """Send `items`, and wait until all are acknowledged."""
+    """Send `items` and wait until all are acknowledged."""
     for item in items:
         await call.write(ReportRequest(evidence=item))
     waiting = {item.id for item in items}
@@ -80,8 +80,8 @@ async def _report(
 
 
 def _signs(fleet: str) -> tuple[list[EvidenceItem], list[EvidenceItem]]:
-    """A sign in every zone that is reported again and again, and the reports that end them."""
-    since, found = time.time_ns(), list[EvidenceItem]()
+    """Build repeated reports of a sign in every zone, and the reports that end these signs."""
+    since, items = time.time_ns(), list[EvidenceItem]()
     episodes = [uuid.uuid4().hex for _ in range(ZONES)]
     for report in range(REPORTS):
         for zone, episode in enumerate(episodes):
@@ -89,8 +89,8 @@ def _signs(fleet: str) -> tuple[list[EvidenceItem], list[EvidenceItem]]:
             item.until_ns += report
             if report == REPORTS - 1:
                 item.level = Level.LEVEL_CLEAR
-            found.append(item)
-    return found[:-ZONES], found[-ZONES:]
+            items.append(item)
+    return items[:-ZONES], items[-ZONES:]
 
 
 def _zone(number: int) -> str:

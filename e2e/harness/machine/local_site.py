@@ -1,6 +1,6 @@
-"""A building on this machine: `embereye up` with its real processes, devices outside, and who keeps books on both.
+"""A building on this machine: `embereye up` with real processes, devices, probers and a witness.
 
-What is believed is what the witness was told, what the probers had acknowledged, and /proc; never the product's word.
+Verdicts rely on the witness, the probers' acknowledgements and /proc, never on the product's own statements.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from embereye.process.identity.authority import Authority
 from embereye.process.identity.credentials import Credentials
 from embereye.process.telemetry.usage import Usage, usage_of_trees
 from harness.devices import Film, PushCamera, TextDevice, fire_id
-from harness.machine.disk import Disk, can_mount, own_disk
+from harness.machine.disk import Disk, can_mount, mounted_disk
 from harness.machine.fill import fill_hub
 from harness.machine.people import reset_zones
-from harness.matrix.edits import VERSION, merged
+from harness.matrix.edits import VERSION, merge
 from harness.records.diary import Diary
 from harness.records.probers import EvidenceProber, IngestProber
 from harness.records.witness import Witness
@@ -42,41 +42,39 @@ SENSORS, CAMERAS = "hall", "yard"
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 TOKENS = "devices"  # the Secret of the devices' tokens
-# Text devices come from loopback, and can show nothing.
+# Text devices come from loopback and have no tokens.
 ACCESS = {"networks": ["127.0.0.0/8"], "tokensRef": {"name": TOKENS}}
 CLOCK = Path(__file__).with_name("stepped_clock")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What stands in the building."""
+    """The devices and processes of a building."""
 
-    fires: int = 40  # text sensors that stay quiet until they burn: once each, and again once their zone was reset
-    probed: int = 9  # sensors whose every reading is accounted for
-    cameras: int = 1  # that push
-    sensors: dict[str, str] = field(default_factory=dict)  # others that are declared: id → zone
-    pulled: dict[str, str] = field(default_factory=dict)  # cameras that are dialled: id → source
-    shards: int = 2  # of sensors
-    clips: str = "5G"  # room for them at the hub
-    small_disk: bool = (
-        True  # history and spools are on a disk of their own that can be filled, where one can be mounted
-    )
+    fires: int = 40  # text sensors that burn once, and again after their zone was reset
+    probed: int = 9  # sensors whose readings are all accounted for
+    cameras: int = 1  # pushing cameras
+    sensors: dict[str, str] = field(default_factory=dict)  # further declared sensors: id → zone
+    pulled: dict[str, str] = field(default_factory=dict)  # cameras that shards dial: id → source
+    shards: int = 2  # sensor shards
+    clips: str = "5G"  # space for clips at the hub
+    small_disk: bool = True  # history and spools are on a separate disk that can be filled, if one can be mounted
 
 
 class LocalSite:
     """Owns everything of a run: processes, devices, books. `async with running_site(…)` starts and ends it."""
 
     def __init__(self, folder: Path, diary: Diary, layout: Layout, disk: Disk | None = None) -> None:
-        """`disk` is one that has history and spools alone; None: they are on whatever disk `folder` is."""
+        """`disk` is a separate disk for history and spools; None: they are in `folder`."""
         self.folder, self.diary, self.layout = folder, diary, layout
         self.disk = disk
-        self.data = folder / "data"  # as its processes see it
+        self.data = folder / "data"  # the path that its processes see
         self.manifest = folder / "fleets.yaml"
         self.step = folder / "clock-step"
-        self.device_token = secrets.token_urlsafe()  # that devices show which can
+        self.device_token = secrets.token_urlsafe()  # used by devices that can authenticate
         self.ports = dict(zip(("tcp", "grpc", "push", "console", "hub"), free_ports(5), strict=True))
         self.shards = layout.shards
-        self.edited: dict[str, dict[str, Any]] = {}  # kind of fleet → what somebody has changed of its spec
+        self.edited: dict[str, dict[str, Any]] = {}  # kind of fleet → edited fields of its spec
         self.process: asyncio.subprocess.Process | None = None
         self.endpoints: dict[str, Any] = {}
         self.witness: Witness
@@ -85,20 +83,20 @@ class LocalSite:
         self.texts: dict[str, TextDevice] = {}
         self.cameras: list[PushCamera] = []
         self._tasks: dict[str, asyncio.Task[Any]] = {}
-        self.struck = 0.0  # monotonic seconds: when the latest harm was done that is over at once
-        self._quiet = deque(map(fire_id, range(layout.fires)))  # the sensors that can burn, the next one first
+        self.struck = 0.0  # monotonic seconds of the latest instantaneous harm
+        self._quiet = deque(map(fire_id, range(layout.fires)))  # sensors that can burn, in order
         self._burnt: list[str] = []
-        self._hub_control = f"{HOST}:1"  # nobody is there
+        self._hub_control = f"{HOST}:1"  # a closed port until the real one is known
 
     @property
-    def seen(self) -> Path:
-        """The data as this process sees them."""
+    def data_outside(self) -> Path:
+        """The path of the data that this process sees."""
         return self.disk.outside if self.disk else self.data
 
     # --- processes ---
 
     async def start(self) -> None:
-        """Start `embereye up`, or start it again on what it left; returns once everything is ready."""
+        """Start `embereye up`, possibly on earlier data. Returns when everything is ready."""
         environment = {
             **os.environ,
             "GRPC_VERBOSITY": "NONE",
@@ -128,7 +126,7 @@ class LocalSite:
         self.endpoints = json.loads(line)
 
     async def stop(self) -> None:
-        """Stop it as Ctrl-C does, and kill what does not stop."""
+        """Stop `embereye up` as Ctrl-C does, and kill what does not stop."""
         process = self.process
         if process is None:
             return
@@ -138,23 +136,23 @@ class LocalSite:
                 async with asyncio.timeout(STOP_SECONDS):
                     await process.wait()
         if process.returncode is None:
-            self.diary.note("harness", "embereye up did not stop: killed", "bad")
+            self.diary.note("harness", "embereye up did not stop and was killed", "bad")
             for number in reversed(self.tree()):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
             await process.wait()
 
     def usages(self) -> list[Usage]:
-        """What every process of the product uses now."""
+        """The current resource usage of the product's processes."""
         assert self.process
         return usage_of_trees([self.process.pid])
 
     def tree(self) -> list[int]:
-        """The ids of all processes of the product, the operator's first."""
+        """The ids of the product's processes, the operator's first."""
         return [usage.pid for usage in self.usages()]
 
     def pids(self, *words: str) -> list[int]:
-        """The processes whose command says all of `words`; decoders are not among them unless they say so."""
+        """The ids of processes whose command line contains all `words`."""
         return [usage.pid for usage in self.usages() if all(word in usage.command.split() for word in words)]
 
     @property
@@ -163,7 +161,7 @@ class LocalSite:
         return next(usage.pid for usage in self.usages() if "up" in usage.command.split())
 
     def hub_control(self) -> str:
-        """Where the hub answers shards: a port that each `embereye up` chooses anew."""
+        """The hub's address for shards, which changes with each `embereye up`."""
         for usage in self.usages():
             words = usage.command.split()
             if "hub" in words and "--control-port" in words:
@@ -171,14 +169,14 @@ class LocalSite:
         return self._hub_control
 
     def set_clock(self, seconds: float) -> None:
-        """Set the wall clock of all processes of the product so many seconds ahead of the real one."""
-        with self.step.open("r+b") as file:  # in place: processes have it mapped, and one that is cut short kills them
+        """Set the wall clock of the product's processes `seconds` ahead of the real one."""
+        with self.step.open("r+b") as file:  # in place: processes map this file, and truncating it would kill them
             file.write(int(seconds * 1e9).to_bytes(8, sys.byteorder, signed=True))
 
-    # --- what is declared ---
+    # --- declared objects ---
 
     def write_manifest(self, shards: int) -> None:
-        """Declare everything, sensors on so many shards; a running `embereye up` applies it."""
+        """Declare everything, with `shards` sensor shards. A running `embereye up` applies it."""
         self.shards = shards
         layout = self.layout
         sensors = {fire_id(number): fire_id(number) for number in range(layout.fires)}
@@ -197,23 +195,23 @@ class LocalSite:
                        autoscaling={"mode": "none"}, fps={"target": 10, "min": 3}, access=ACCESS)
             )  # fmt: skip
         for document in documents:
-            document["spec"] = merged(document["spec"], self.edited.get(document["kind"], {}))
+            document["spec"] = merge(document["spec"], self.edited.get(document["kind"], {}))
         write_whole(self.manifest, yaml.safe_dump_all(documents).encode(), durable=False)
 
     def write_tokens(self, *tokens: str) -> None:
-        """Have the Secret of the devices' tokens hold these, as a mounted one changes: all at once."""
+        """Write these tokens to the devices' Secret, atomically as a mounted Secret changes."""
         folder = self.folder / "credentials" / TOKENS
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / "token", "\n".join(tokens).encode(), private=True)
 
     def change_admin_token(self) -> None:
-        """Have the first administrator's token be another one."""
-        write_whole(self.seen / "hub" / "admin-token", secrets.token_urlsafe().encode(), private=True)
+        """Replace the first administrator's token."""
+        write_whole(self.data_outside / "hub" / "admin-token", secrets.token_urlsafe().encode(), private=True)
 
     # --- devices and books ---
 
     def show_token(self, token: str) -> None:
-        """Have devices show `token` from now on."""
+        """Make devices authenticate with `token` from now on."""
         self.device_token = token
         for prober in self.ingest:
             prober.token = token
@@ -230,7 +228,7 @@ class LocalSite:
             self.diary.note("harness", f"{task.get_name()} failed: {error!r}", "bad")
 
     async def occupy(self, film: Film | None) -> None:
-        """Start devices, probers and the witness; returns once all of them are well."""
+        """Start devices, probers and the witness. Returns when all of them work."""
         self.witness = Witness(f"{HOST}:{self.ports['hub']}", self.diary, token=self.token)
         self.begin(self.witness.run(), "witness")
         for number in range(self.layout.fires):
@@ -246,7 +244,7 @@ class LocalSite:
             self.ingest.append(prober)
             self.begin(prober.run(), prober.device)
         for number in range(self.layout.cameras):
-            assert film is not None, "cameras have to show something"
+            assert film is not None, "cameras need a film"
             name, home = f"camera-{number}", f"{HOST}:{self.ports['push']}"
             camera = PushCamera(name, name, home, film, self.diary, token=self.device_token)
             self.cameras.append(camera)
@@ -254,7 +252,7 @@ class LocalSite:
         await self.well(START_SECONDS)
 
     async def well(self, limit: float) -> None:
-        """Wait until the witness listens and every probed sensor is acknowledged; AssertionError after `limit`."""
+        """Wait until the witness listens and every probed sensor is acknowledged. AssertionError after `limit`."""
         deadline = time.monotonic() + limit
         connections = -1
         while connections <= 0:
@@ -265,61 +263,61 @@ class LocalSite:
         await asyncio.gather(*(prober.well(limit) for prober in self.ingest))
 
     async def ignite(self) -> tuple[str, float]:
-        """Let one more sensor burn; its zone, and when its first line was written, monotonic seconds."""
+        """Set one more sensor on fire. Returns its zone and the monotonic seconds of its first line."""
         if not self._quiet:
-            raise RuntimeError(f"it has burnt at all {self.layout.fires} sensors, and nobody has reset their zones")
+            raise RuntimeError(f"all {self.layout.fires} sensors have burnt; none of their zones was reset")
         device = self.texts[self._quiet.popleft()]
         self._burnt.append(device.id)
         await device.fire(ADC1=3600)
         return device.zone, time.monotonic()
 
     def put_out(self) -> None:
-        """Have all that burns say that it is quiet again; its alarm stays until somebody resets it."""
+        """Put all fires out. Their alarms stay until they are reset."""
         for zone in self.burnt:
             self.texts[zone].rest()
 
     @property
     def burnt(self) -> list[str]:
-        """The zones in which it has burnt, as far as they are not reset."""
+        """The zones that have burnt and were not reset."""
         return list(self._burnt)
 
     async def reset(self) -> None:
-        """Have people acknowledge what is in alarm, and reset what they have acknowledged before and is over."""
+        """Let the staff acknowledge alarms, and reset acknowledged ones whose fire is out."""
         for zone in await reset_zones(f"{HOST}:{self.ports['hub']}", self.token()):
             if zone in self._burnt:
                 self._burnt.remove(zone)
                 self._quiet.append(zone)
 
     def token(self) -> str:
-        """The first administrator's."""
-        return (self.seen / "hub" / "admin-token").read_text().strip()
+        """Read the first administrator's token."""
+        return (self.data_outside / "hub" / "admin-token").read_text().strip()
 
     async def fill(self) -> None:
-        """Have the hub hold as much of the past as it ever keeps in memory."""
-        began, credentials = time.monotonic(), self.prober_credentials()
+        """Fill the hub's memory of the past up to its bound."""
+        started, credentials = time.monotonic(), self.prober_credentials()
         await fill_hub(self.hub_control(), f"{HOST}:{self.ports['hub']}", self.token(), NAMESPACE, credentials)
-        self.diary.note("harness", f"the hub's memory of the past was filled in {time.monotonic() - began:.0f} s")
+        self.diary.note("harness", f"the hub's memory of the past was filled in {time.monotonic() - started:.0f} s")
 
     def prober_credentials(self) -> Credentials:
-        """By which the evidence prober proves to be a shard, from the site's own authority."""
-        folder = self.seen / "identity" / "authority"
+        """Issue the evidence prober a shard's certificate from the site's authority."""
+        folder = self.data_outside / "identity" / "authority"
         authority = Authority.load((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
         return Credentials(Issuer(self.folder / "prober", authority).folder(EvidenceProber.identity(NAMESPACE)))
 
     def gap(self, since: float, until: float) -> float:
-        """The longest time that any probed sensor was without an acknowledgement, in seconds."""
+        """The longest time, in seconds, that any probed sensor had no acknowledgement."""
         return max((prober.gap(since, until) for prober in self.ingest), default=0.0)
 
     def moved(self, since: float, until: float) -> float:
-        """The longest time that a probed sensor's way from one shard to another took; 0: none moved."""
+        """The longest move of a probed sensor between shards, in seconds; 0 if none moved."""
         return max((prober.moved(since, until) for prober in self.ingest), default=0.0)
 
     def taken_back(self) -> int:
-        """Acknowledged readings that were asked for again."""
+        """The number of acknowledged readings that a shard requested again."""
         return sum(len(prober.taken_back) for prober in self.ingest)
 
     async def close(self) -> None:
-        """End the devices, then the product."""
+        """Stop the devices, then the product."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -330,12 +328,15 @@ class LocalSite:
 async def running_site(
     folder: Path, diary: Diary, layout: Layout, film: Film | None = None
 ) -> AsyncIterator[LocalSite]:
-    """A site whose devices are all well, on a disk of its own where this user may mount one."""
-    # With the last device gone nothing here uses gRPC, which then ends its thread: now and then it waits for that for
-    # ever, and the site stays.
+    """Run a site with working devices, on a separate disk if this user is allowed to mount one."""
+    # gRPC ends its thread when the last device is gone, and sometimes waits for that for ever. This keeps it running.
     grpc.aio.init_grpc_aio()
     async with AsyncExitStack() as stack:
-        disk = await stack.enter_async_context(own_disk(folder / "data")) if layout.small_disk and can_mount() else None
+        disk = (
+            await stack.enter_async_context(mounted_disk(folder / "data"))
+            if layout.small_disk and can_mount()
+            else None
+        )
         site = LocalSite(folder, diary, layout, disk)
         stack.push_async_callback(site.close)
         await site.start()

@@ -1,4 +1,4 @@
-"""People who see to alarms, as in any building: they acknowledge what is in alarm, and later reset what is over."""
+"""The staff of a building: acknowledges alarms, and resets them later when the fire is out."""
 
 import contextlib
 
@@ -10,28 +10,28 @@ from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from harness.records.witness import OPTIONS
 
 WHO = "the soak"
-TIMEOUT = 5.0  # seconds, of a call
+TIMEOUT = 5.0  # seconds per call
 
 
 async def reset_zones(address: str, token: str) -> list[str]:
-    """See to all zones of the hub at `address` once, as whoever `token` is; the names of those that were reset.
+    """Acknowledge or reset every zone of the hub at `address` once, as `token`. Returns the names of reset zones.
 
-    What does not work, because the hub is away or it burns again, is left for the next time.
+    Errors, because the hub is down or a fire has started again, are left for the next call.
     """
-    found = []
+    reset = []
     async with channel(address, OPTIONS, token=token) as link:
         alarms = AlarmsStub(link)
 
-        async def see_to(zone: Zone) -> None:
+        async def handle(zone: Zone) -> None:
             request = ActionRequest(namespace=zone.namespace, zone=zone.name, who=WHO)
             if zone.state == ZoneState.ZONE_STATE_ALARM:
                 await alarms.Acknowledge(request, timeout=TIMEOUT)
             elif zone.state == ZoneState.ZONE_STATE_RESTORED:
                 await alarms.Reset(request, timeout=TIMEOUT)
-                found.append(zone.name)
+                reset.append(zone.name)
 
         with contextlib.suppress(grpc.aio.AioRpcError):
             for zone in (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones:
                 with contextlib.suppress(grpc.aio.AioRpcError):
-                    await see_to(zone)
-    return found
+                    await handle(zone)
+    return reset

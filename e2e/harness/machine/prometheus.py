@@ -1,4 +1,4 @@
-"""A real Prometheus beside a site, with our alert rules in time lapse: which alerts a fault fires."""
+"""A real Prometheus with our alert rules in time lapse, to see which alerts a fault fires."""
 
 import asyncio
 import contextlib
@@ -15,12 +15,12 @@ from harness.matrix.rules import lapsed_rules
 from harness.need import PROMETHEUS
 from harness.servers.prometheus import PrometheusApi
 
-BEGIN_SECONDS = 60.0
+START_SECONDS = 60.0  # time limit for Prometheus to scrape everything
 
 
 @asynccontextmanager
 async def watching(folder: Path, targets: Path) -> AsyncIterator[PrometheusApi | None]:
-    """A Prometheus that scrapes what `targets` names each second; None where there is none on this machine."""
+    """Run a Prometheus that scrapes the `targets` file each second. Yields None if it is not installed."""
     if not PROMETHEUS.present():
         yield None
         return
@@ -36,9 +36,9 @@ async def watching(folder: Path, targets: Path) -> AsyncIterator[PrometheusApi |
             "prometheus", f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'tsdb'}",
             f"--web.listen-address=127.0.0.1:{port}", stdout=log, stderr=log,
         )  # fmt: skip
-    prometheus, deadline = PrometheusApi(f"127.0.0.1:{port}"), time.monotonic() + BEGIN_SECONDS
+    prometheus, deadline = PrometheusApi(f"127.0.0.1:{port}"), time.monotonic() + START_SECONDS
     try:
-        while not await prometheus.settled(targets=1) and time.monotonic() < deadline:
+        while not await prometheus.is_stable(targets=1) and time.monotonic() < deadline:
             await asyncio.sleep(1)
         yield prometheus
     finally:

@@ -1,4 +1,4 @@
-"""A soak: a steady load on one machine for hours, fires, faults at random from a seed, and what every process uses."""
+"""A soak: hours of steady load on one machine, with random fires and faults, and the usage of every process."""
 
 import asyncio
 import csv
@@ -22,88 +22,90 @@ from harness.records.about import about_run
 from harness.records.probers import EvidenceProber
 
 SAMPLE_SECONDS = 10.0
-# Of a process's life that say nothing about leaks: its heap finds its size until it has once looked at all garbage.
+# Start of a process's life that is not judged: the heap reaches its size only after the first full collection.
 WARM_SECONDS = COLLECT_SECONDS * COLLECT_ALL
-MORE = 1.1  # times as many descriptors as ever before: the process has a load that it had never seen
-SETTLE_SECONDS = 300.0  # from then on that say nothing either: what is kept of each device fills in half of it
-BLOCK_SECONDS = 120.0  # of which one sample stands for all: what a process uses is hardly another 10 s later
+MORE = 1.1  # factor on the descriptors beyond which a process has a larger load than ever before
+ADAPT_SECONDS = 300.0  # time after a larger load that is not judged; per-device buffers fill in half of it
+BLOCK_SECONDS = 120.0  # samples of such a block are merged into one, because neighbours are correlated
 MEASURES = {"memory_mb": "MB", "descriptors": "descriptors", "threads": "threads"}
-FIRE_SECONDS = 60.0  # between two fires, on average
-CLIPS = "1M"  # the hub knows each recording in memory: there is room for 80, and while processes warm up as many come
-SENSORS_ON_FIRE = 40  # at most, that are not reset: of half a dozen faults, or of half an hour's fires
-# Seconds after the beginning, each of MEASURES, and the MB of files besides: what a process has touched of its programs
-# and of mapped files, which is no more than they are long and is dropped where memory is short. It is no leak.
+FIRE_SECONDS = 60.0  # mean time between two fires
+CLIPS = "1M"  # room for 80 recordings, which fill up while processes warm up; the hub has an entry for each
+SENSORS_ON_FIRE = 40  # maximum without a reset: six faults, or half an hour of fires
+# Seconds after the start, each of MEASURES, and the MB of mapped files. File pages are bounded by the files' sizes and
+# the kernel drops them when memory is short, so they are no leak.
 Row = tuple[float, float, int, int, float]
 MEMORY, DESCRIPTORS, FILES = 1, 2, 4  # columns of a row
 
 
 @dataclass(frozen=True)
 class SoakPlan:
-    """What a soak does; everything at random comes from its seed."""
+    """The plan of a soak. Everything random follows from its seed."""
 
     seconds: float
     seed: int
     sensors: int = 100
-    rate: float = 10.0  # readings/s of each
-    frame_rate: float = 1.0  # thermal frames/s of each
+    rate: float = 10.0  # readings/s per sensor
+    frame_rate: float = 1.0  # thermal frames/s per sensor
     mjpeg: int = 4  # cameras
     h264: int = 4  # cameras
     fps: float = 10.0
-    fault_seconds: float = 300.0  # between two faults, on average; 0: none
+    fault_seconds: float = 300.0  # mean time between two faults; 0: none
     faults: tuple[str, ...] = tuple(name for name in FAULTS if name not in {"disk full", "operator killed"})
 
     def schedule(self) -> list[tuple[float, str]]:
-        """When each event is to come, in seconds after the beginning: "fire" or the name of a fault.
+        """The times of all events, in seconds after the start: "fire" or the name of a fault.
 
-        A run of an hour or longer begins with one of each fault, while processes warm up: no fault is left to chance,
-        and what the first of a kind has a process load and make room for is no leak.
+        A run of an hour or longer starts with one fault of each kind, while processes warm up. So no fault is left to
+        chance, and memory for the first fault of a kind does not count as a leak.
         """
-        dice, found = random.Random(self.seed), []
+        dice, events = random.Random(self.seed), []
         first = WARM_SECONDS if self.fault_seconds and self.seconds >= 2 * WARM_SECONDS else 0.0
         if first:
             shuffled = dice.sample(self.faults, len(self.faults))
-            found += [(first * number / len(shuffled), name) for number, name in enumerate(shuffled, 1)]
+            events += [(first * number / len(shuffled), name) for number, name in enumerate(shuffled, 1)]
         for kind, mean, begin in (("fire", FIRE_SECONDS, 0.0), ("fault", self.fault_seconds, first)):
             at = begin
             while mean:
                 at += dice.uniform(0.5, 1.5) * mean
                 if at > self.seconds:
                     break
-                found.append((at, "fire" if kind == "fire" else dice.choice(self.faults)))
-        return sorted(found)
+                events.append((at, "fire" if kind == "fire" else dice.choice(self.faults)))
+        return sorted(events)
 
 
 @dataclass
 class Samples:
-    """What each process used, and when; a process that is started anew is another."""
+    """The usage of each process over time. A restarted process counts as a new one."""
 
     rows: dict[tuple[str, int], list[Row]] = field(default_factory=lambda: defaultdict(list))
 
-    def take(self, site: LocalSite, at: float) -> None:
-        """Look at every process now, `at` seconds after the beginning."""
+    def add(self, site: LocalSite, at: float) -> None:
+        """Sample every process now, `at` seconds after the start."""
         for usage in site.usages():
-            own = usage.memory_mb - usage.files_mb
-            row = (at, own, usage.descriptors, usage.threads, usage.files_mb)
+            memory = usage.memory_mb - usage.files_mb
+            row = (at, memory, usage.descriptors, usage.threads, usage.files_mb)
             self.rows[role_of(usage.command), usage.pid].append(row)
 
     def slopes(self) -> dict[str, dict[str, Slope]]:
-        """By measure and role: how it grows in an hour, once processes are warm. All intervals hold together.
+        """Measure → role → growth per hour of warm processes. All intervals hold jointly.
 
-        Memory is judged within the spans of a process's life that `familiar` tells apart.
+        Memory is judged within the spans that `familiar` returns.
         """
         measured = {measure: self._warm(1 + number) for number, measure in enumerate(MEASURES)}
-        together = sum(any(len(at) >= LEAST for at, _ in one) for roles in measured.values() for one in roles.values())
+        together = sum(
+            any(len(at) >= LEAST for at, _ in spans) for roles in measured.values() for spans in roles.values()
+        )
         return {
             measure: {
-                role: found
-                for role, one in sorted(roles.items())
-                if (found := slope(one, max(1, together), steps=measure == "memory_mb"))
+                role: growth
+                for role, spans in sorted(roles.items())
+                if (growth := slope(spans, max(1, together), steps=measure == "memory_mb"))
             }
             for measure, roles in measured.items()
         }
 
     def _warm(self, column: int) -> dict[str, list[tuple[list[float], list[float]]]]:
-        """By role and span: when, in seconds, what a column had."""
+        """Role → the times in seconds and values of a column, for each span."""
         by_role: dict[str, list[tuple[list[float], list[float]]]] = defaultdict(list)
         for (role, _), rows in self.rows.items():
             warm = [row for row in rows if row[0] - rows[0][0] >= WARM_SECONDS]
@@ -117,16 +119,16 @@ class Samples:
 
 
 def familiar(rows: Sequence[Row]) -> list[list[Row]]:
-    """The spans of a warm process's life in which it had no more to do than it had had before.
+    """The spans of a warm process's life without a larger load than before.
 
-    A fault that sends a process more devices than ever has it need more memory, for good and once: neither the step nor
-    what fills after it is a leak. How much it has to do is told by its descriptors, which are connections for the most
-    part, and not by its memory: whatever grows under a load that it knows counts, one large step as well.
+    A fault may give a process more devices than ever, and so one permanent step in memory that is no leak. The number
+    of descriptors, which are mostly connections, measures the load. All growth under a known load counts, including a
+    single large step.
     """
     spans, since, most = [list[Row]()], rows[0][0] + WARM_SECONDS, rows[0][DESCRIPTORS]
     for row in rows:
         if row[DESCRIPTORS] > MORE * most:
-            most, since = row[DESCRIPTORS], max(since, row[0] + SETTLE_SECONDS)
+            most, since = row[DESCRIPTORS], max(since, row[0] + ADAPT_SECONDS)
             spans.append([])
         if row[0] >= since:
             spans[-1].append(row)
@@ -134,7 +136,7 @@ def familiar(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def role_of(command: str) -> str:
-    """Which process of the product this is, by its command; what is not known by it, by all of it."""
+    """The role of a process by its command line; an unknown command is returned whole."""
     words = command.split()
     if "embereye.camera.decode.process" in words:
         return "decoder"
@@ -151,56 +153,56 @@ def role_of(command: str) -> str:
 
 @dataclass
 class Soaked:
-    """What came of it."""
+    """The result of a soak."""
 
     plan: SoakPlan
-    about: dict[str, Any] = field(default_factory=dict)  # when, of which commit, on which machine
+    about: dict[str, Any] = field(default_factory=dict)  # time, commit and machine
     seconds: float = 0.0
     outcomes: list[Outcome] = field(default_factory=list)
-    fires: list[tuple[float, float]] = field(default_factory=list)  # seconds after the beginning, seconds until told
+    fires: list[tuple[float, float]] = field(default_factory=list)  # (seconds after the start, seconds until alarmed)
     missed: list[str] = field(default_factory=list)  # zones
     samples: Samples = field(default_factory=Samples)
-    load_ended: str = ""  # why the load's own processes ended early
+    load_ended: str = ""  # the reason why the load's processes ended early
 
     @property
-    def leaks(self) -> dict[str, Slope]:
-        """What grows beyond chance, by role and measure."""
+    def leaking(self) -> dict[str, Slope]:
+        """Measures that grow beyond chance, by role and measure."""
         return {
-            f"{role} {measure}": found
+            f"{role} {measure}": growth
             for measure, roles in self.samples.slopes().items()
-            for role, found in roles.items()
-            if found.grows
+            for role, growth in roles.items()
+            if growth.is_growth
         }
 
     @property
     def unjudged(self) -> list[str]:
-        """Roles of which no process lived for long enough to tell whether its memory grows."""
+        """Roles whose processes all ended too early to judge their memory."""
         judged = self.samples.slopes()["memory_mb"]
         return sorted({role for role, _ in self.samples.rows} - judged.keys())
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was lost, nothing was late, nothing leaks."""
-        return not (self.missed or self.load_ended or self.leaks) and all(outcome.ok for outcome in self.outcomes)
+        """True if nothing was lost, late or leaking."""
+        return not (self.missed or self.load_ended or self.leaking) and all(outcome.ok for outcome in self.outcomes)
 
     def summary(self) -> str:
-        """One line, for whoever reads only that."""
+        """The result in one line."""
         worst = max((outcome.gap for outcome in self.outcomes), default=0.0)
-        latencies = sorted(took for _, took in self.fires)
+        latencies = sorted(delay for _, delay in self.fires)
         p95 = latencies[int(0.95 * (len(latencies) - 1))] * 1e3 if latencies else 0.0
-        lost = sum(one.alarms_lost + one.evidence_lost for one in self.outcomes) + len(self.missed)
-        doubled = sum(one.alarms_doubled + one.evidence_doubled for one in self.outcomes)
+        lost = sum(outcome.alarms_lost + outcome.evidence_lost for outcome in self.outcomes) + len(self.missed)
+        doubled = sum(outcome.alarms_doubled + outcome.evidence_doubled for outcome in self.outcomes)
         return (
             f"soak: {'PASS' if self.ok else 'FAIL'} hours={self.seconds / 3600:.2f} seed={self.plan.seed} "
-            f"faults={len(self.outcomes)} faults_failed={sum(not one.ok for one in self.outcomes)} "
+            f"faults={len(self.outcomes)} faults_failed={sum(not outcome.ok for outcome in self.outcomes)} "
             f"fires={len(self.fires)} lost={lost} doubled={doubled} gap_max_s={worst:.2f} "
-            f"told_p95_ms={p95:.0f} leaks={len(self.leaks)} unjudged={len(self.unjudged)}"
+            f"delay_p95_ms={p95:.0f} leaks={len(self.leaking)} unjudged={len(self.unjudged)}"
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the samples, which are a table of their own."""
+        """Everything except the samples, which are a separate table."""
         slopes = {
-            measure: {role: asdict(found) for role, found in roles.items()}
+            measure: {role: asdict(growth) for role, growth in roles.items()}
             for measure, roles in self.samples.slopes().items()
         }
         return {
@@ -218,28 +220,28 @@ class Soaked:
 
 
 async def soak(site: LocalSite, prober: EvidenceProber, plan: SoakPlan, stop: asyncio.Event) -> Soaked:
-    """Let the plan run until it is over, or until `stop`."""
-    found, began = Soaked(plan, about_run(plan.seed)), time.monotonic()
-    sampling = asyncio.get_running_loop().create_task(_sample(site, found, began), name="sample")
+    """Run the plan to its end, or until `stop`."""
+    result, started = Soaked(plan, about_run(plan.seed)), time.monotonic()
+    sampling = asyncio.get_running_loop().create_task(_sample(site, result, started), name="sample")
     try:
         for at, event in plan.schedule():
-            if await _stopped(stop, began + at - time.monotonic()):
+            if await _stopped(stop, started + at - time.monotonic()):
                 break
-            site.put_out()  # a load that grows with every fire would be taken for a leak,
-            await site.reset()  # and so would alarms that nobody ends
+            site.put_out()  # a load that grows with every fire would look like a leak,
+            await site.reset()  # and so would alarms that are never reset
             if event == "fire":
-                await _burn(site, found, time.monotonic() - began)
+                await _burn(site, result, time.monotonic() - started)
             else:
                 hub = site.pids("hub")
-                found.outcomes.append(await try_faults(site, prober, [FAULTS[event]]))
-                if site.pids("hub") != hub:  # what fills would be taken for a leak, too
+                result.outcomes.append(await try_faults(site, prober, [FAULTS[event]]))
+                if site.pids("hub") != hub:  # filling buffers would look like a leak, too
                     await site.fill()
         else:
-            await _stopped(stop, began + plan.seconds - time.monotonic())
+            await _stopped(stop, started + plan.seconds - time.monotonic())
     finally:
         sampling.cancel()
-        found.seconds = time.monotonic() - began
-    return found
+        result.seconds = time.monotonic() - started
+    return result
 
 
 async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
@@ -251,24 +253,24 @@ async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-async def _sample(site: LocalSite, found: Soaked, began: float) -> None:
+async def _sample(site: LocalSite, result: Soaked, started: float) -> None:
     while True:
-        found.samples.take(site, time.monotonic() - began)
+        result.samples.add(site, time.monotonic() - started)
         await asyncio.sleep(SAMPLE_SECONDS)
 
 
-async def _burn(site: LocalSite, found: Soaked, at: float) -> None:
-    zone, began = await site.ignite()
+async def _burn(site: LocalSite, result: Soaked, at: float) -> None:
+    zone, lit_at = await site.ignite()
     try:
-        await site.witness.alarmed(zone, 10.0, wall_ns(began))
+        await site.witness.alarmed(zone, 10.0, wall_ns(lit_at))
     except AssertionError:
-        found.missed.append(zone)
+        result.missed.append(zone)
     else:
-        found.fires.append((at, time.monotonic() - began))
+        result.fires.append((at, time.monotonic() - lit_at))
 
 
 def load_commands(plan: SoakPlan, tcp: int, mjpeg: int, rtsp: int) -> list[list[str]]:
-    """The processes that play the load."""
+    """The commands of the simulators that generate the load."""
     embereye = [sys.executable, "-m", "embereye_cli", "simulate"]
     commands = []
     if plan.sensors:
@@ -289,13 +291,13 @@ def load_sensors(plan: SoakPlan) -> dict[str, str]:
 
 
 def load_cameras(plan: SoakPlan, mjpeg: int, rtsp: int) -> dict[str, str]:
-    """The load's cameras and where they are pulled from."""
-    found = {f"mjpeg-{number}": f"http://{HOST}:{mjpeg}/camera-{number}.mjpg" for number in range(1, plan.mjpeg + 1)}
-    return found | {f"h264-{number}": f"rtsp://{HOST}:{rtsp}/camera-{number}" for number in range(1, plan.h264 + 1)}
+    """The load's cameras and their sources."""
+    cameras = {f"mjpeg-{number}": f"http://{HOST}:{mjpeg}/camera-{number}.mjpg" for number in range(1, plan.mjpeg + 1)}
+    return cameras | {f"h264-{number}": f"rtsp://{HOST}:{rtsp}/camera-{number}" for number in range(1, plan.h264 + 1)}
 
 
 def layout_of(plan: SoakPlan, mjpeg: int, rtsp: int) -> Layout:
-    """What stands in the building: the load's devices, and those that faults are made on."""
+    """The devices of the building: those of the load, and those of the faults."""
     return Layout(
         fires=fires_of(plan),
         sensors=load_sensors(plan),
@@ -306,44 +308,46 @@ def layout_of(plan: SoakPlan, mjpeg: int, rtsp: int) -> Layout:
 
 
 def fires_of(plan: SoakPlan) -> int:
-    """How many sensors can burn: one for each fire, four for each fault, again once they are reset."""
+    """The number of sensors that can burn: one per fire and four per fault, reusable after a reset."""
     events: Sequence[tuple[float, str]] = plan.schedule()
     return min(SENSORS_ON_FIRE, sum(1 if event == "fire" else 4 for _, event in events) + 4)
 
 
 def write_samples(path: Path, samples: Samples) -> None:
-    """All samples as a table of comma-separated values."""
+    """Write all samples as CSV."""
     lines = ["seconds,role,pid,memory_mb,descriptors,threads,files_mb"]
     for (role, pid), rows in samples.rows.items():
-        lines += [f"{at:.1f},{role},{pid},{mb:.2f},{opened},{threads},{of:.2f}" for at, mb, opened, threads, of in rows]
+        lines += [
+            f"{at:.1f},{role},{pid},{mb:.2f},{opened},{threads},{files:.2f}" for at, mb, opened, threads, files in rows
+        ]
     path.write_text("\n".join(lines) + "\n")
 
 
 def read_samples(path: Path) -> Samples:
-    """What `write_samples` wrote."""
-    found = Samples()
+    """Read the file of `write_samples`."""
+    samples = Samples()
     with path.open(newline="") as table:
         for row in csv.DictReader(table):
             used = (float(row["seconds"]), float(row["memory_mb"]), int(row["descriptors"]), int(row["threads"]),
                     float(row["files_mb"]))  # fmt: skip
-            found.rows[row["role"], int(row["pid"])].append(used)
-    return found
+            samples.rows[row["role"], int(row["pid"])].append(used)
+    return samples
 
 
-def write_result(path: Path, found: Soaked) -> None:
-    """The result as JSON."""
-    path.write_text(json.dumps(found.to_json(), indent=1, ensure_ascii=False) + "\n")
+def write_result(path: Path, result: Soaked) -> None:
+    """Write the result as JSON."""
+    path.write_text(json.dumps(result.to_json(), indent=1, ensure_ascii=False) + "\n")
 
 
 def read_soaked(folder: Path) -> Soaked:
-    """A soak whose result and samples are in `folder`."""
+    """Read a soak from the result and samples in `folder`."""
     result = json.loads((folder / "soak.json").read_text())
     return Soaked(
         plan=SoakPlan(**result["plan"] | {"faults": tuple(result["plan"]["faults"])}),
         about=result["about"],
         seconds=result["seconds"],
         outcomes=list(map(outcome_of, result["outcomes"])),
-        fires=[(at, took) for at, took in result["fires"]],
+        fires=[(at, delay) for at, delay in result["fires"]],
         missed=result["missed"],
         samples=read_samples(folder / "samples.csv"),
         load_ended=result["loadEnded"],

@@ -1,4 +1,4 @@
-"""A soak's report: what every process used over time as lines, latencies, slopes with their intervals, faults."""
+"""The report of a soak: plots of every process's usage, delays, slopes with intervals, faults."""
 
 from collections.abc import Sequence
 from html import escape
@@ -11,48 +11,48 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 860, 220, 60, 24
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#8c564b", "#e377c2")
 
 
-def write_soak_page(path: Path, found: Soaked) -> None:
-    """Write the report as one page that needs nothing else."""
+def write_soak_page(path: Path, result: Soaked) -> None:
+    """Write the report as one self-contained page."""
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Soak</title><style>{STYLE}</style>",
-        f"<h1>Soak</h1><p class=sum>{escape(found.summary())}</p>",
-        f"<p>Again: <code>make soak HOURS={found.plan.seconds / 3600:g} ARGS='--seed {found.plan.seed}'</code></p>",
+        f"<h1>Soak</h1><p class=sum>{escape(result.summary())}</p>",
+        f"<p>Again: <code>make soak HOURS={result.plan.seconds / 3600:g} ARGS='--seed {result.plan.seed}'</code></p>",
     ]
     for measure, unit in MEASURES.items():
         parts += [
             f"<h2>{escape(measure.removesuffix('_mb'))}, {unit}</h2>",
-            usage(found, measure),
-            _slopes(found, measure),
+            usage(result, measure),
+            _slopes(result, measure),
         ]
     parts += [
-        "<h2>From a fire's first line until it was told, ms</h2>",
-        _latency(found),
+        "<h2>From a fire's first line to its alarm, ms</h2>",
+        _latency(result),
         "<h2>Faults</h2>",
-        _faults(found),
+        _faults(result),
     ]
     path.write_text("\n".join(parts) + "</html>\n")
 
 
-def usage(found: Soaked, measure: str) -> str:
-    """A plot of what every process used of a measure."""
+def usage(result: Soaked, measure: str) -> str:
+    """Plot a measure of every process."""
     column = 1 + list(MEASURES).index(measure)
-    roles = sorted({role for role, _ in found.samples.rows})
+    roles = sorted({role for role, _ in result.samples.rows})
     lines = []
-    for (role, _), rows in found.samples.rows.items():
+    for (role, _), rows in result.samples.rows.items():
         points = [(row[0], float(row[column])) for row in rows]
         lines.append((role, COLOURS[roles.index(role) % len(COLOURS)], points))
     return plot(lines, dots=False)
 
 
-def _latency(found: Soaked) -> str:
-    return plot([("fires", COLOURS[0], [(at, took * 1e3) for at, took in found.fires])], dots=True)
+def _latency(result: Soaked) -> str:
+    return plot([("fires", COLOURS[0], [(at, delay * 1e3) for at, delay in result.fires])], dots=True)
 
 
 def plot(lines: Sequence[tuple[str, str, Sequence[tuple[float, float]]]], *, dots: bool) -> str:
-    """Series of (seconds, value) by name and colour as one SVG with axes from nothing."""
+    """Draw series of (seconds, value) by name and colour as an SVG whose axes start at 0."""
     points = [point for _, _, series in lines for point in series]
     if not points:
-        return "<p>nothing was measured</p>"
+        return "<p>no measurements</p>"
     last, most = max(x for x, _ in points) or 1.0, max(y for _, y in points) * 1.05 or 1.0
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -86,19 +86,20 @@ def _dot(x: float, y: float, colour: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{colour}"/>'
 
 
-def _slopes(found: Soaked, measure: str) -> str:
+def _slopes(result: Soaked, measure: str) -> str:
     rows = "".join(
-        f"<tr class={'bad' if one.grows else ''}><td>{escape(role)}<td class=n>{one.value:+.3f}"
-        f"<td class=n>{one.low:+.3f} to {one.high:+.3f}<td class=n>{one.samples}</tr>"
-        for role, one in found.samples.slopes()[measure].items()
+        f"<tr class={'bad' if growth.is_growth else ''}><td>{escape(role)}<td class=n>{growth.value:+.3f}"
+        f"<td class=n>{growth.low:+.3f} to {growth.high:+.3f}<td class=n>{growth.samples}</tr>"
+        for role, growth in result.samples.slopes()[measure].items()
     )
     return f"<table><tr><th>process<th>slope an hour<th>interval (95 % for all)<th>samples</tr>{rows}</table>"
 
 
-def _faults(found: Soaked) -> str:
+def _faults(result: Soaked) -> str:
     rows = "".join(
-        f"<tr class={'' if one.ok else 'bad'}><td>{escape(' and '.join(one.faults))}<td>{escape(one.text())}"
-        f"<td>{escape(one.problem)}</tr>"
-        for one in found.outcomes
+        f"<tr class={'' if outcome.ok else 'bad'}>"
+        f"<td>{escape(' and '.join(outcome.faults))}<td>{escape(outcome.text())}"
+        f"<td>{escape(outcome.problem)}</tr>"
+        for outcome in result.outcomes
     )
     return f"<table>{rows}</table>"

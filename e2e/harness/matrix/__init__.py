@@ -1,1 +1,1 @@
-"""The matrix of faults: what is attacked, what a fault is, how it is judged, and the page that tells it."""
+"""The matrix of faults: the building under attack, the faults, their verdicts, and the page with the results."""

@@ -1,4 +1,4 @@
-"""Edits of a fleet, one for each field that it has a default for, made from the schema that clusters are given."""
+"""Edits of a fleet: one for each field with a default, derived from the CRD's schema."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -10,23 +10,23 @@ import yaml
 ROOT = Path(__file__).parents[3]
 DEFINITIONS = {"SensorFleet": "sensorfleets.yaml", "CameraFleet": "camerafleets.yaml"}
 VERSION = "v1beta1"
-MORE = 1.02  # times, of a number: too little to change what is an alarm
-# Where devices find their fleet, and what a reading means: who edits those means to cut devices off, or to be alarmed
-# by others. They have tests of their own.
+MORE = 1.02  # factor on a number: too small to cause or prevent an alarm
+# Fields that decide where devices find their fleet, or what a reading means. Editing them cuts devices off or changes
+# alarms on purpose, so separate tests cover them.
 ELSEWHERE = {
     "access", "expose", "listen", "shards", "image", "version", "hub", "template", "paused", "flame.digital",
     "converter.bits", "autoscaling.mode", "decoding.hardware", "detection.model", "telemetry.archive",
 }  # fmt: skip
 
-Edit = tuple[str, dict[str, Any]]  # the field, as "gas.alarmPpm", and a spec that has it alone
+Edit = tuple[str, dict[str, Any]]  # the field, such as "gas.alarmPpm", and a spec with only this field
 
 
 @cache
 def edits(kind: str) -> list[Edit]:
-    """One for each field of that kind of fleet, with another value than its default."""
+    """Build an edit for each field of that kind of fleet, with a value other than its default."""
     text = (ROOT / "charts" / "embereye" / "files" / "crds" / DEFINITIONS[kind]).read_text()
     definition = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    (schema,) = (one["schema"] for one in definition["spec"]["versions"] if one["name"] == VERSION)
+    (schema,) = (version["schema"] for version in definition["spec"]["versions"] if version["name"] == VERSION)
     return list(_edits(schema["openAPIV3Schema"]["properties"]["spec"], ()))
 
 
@@ -44,7 +44,7 @@ def _edits(schema: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Edit]:
 
 
 def _other(schema: Mapping[str, Any]) -> Any:
-    """A value that is allowed, and is not the default."""
+    """An allowed value other than the default."""
     default = schema["default"]
     if "enum" in schema:
         return next(value for value in schema["enum"] if value != default)
@@ -61,10 +61,10 @@ def _other(schema: Mapping[str, Any]) -> Any:
             return default.replace(digits, str(int(digits) + 1)) if digits else f"{default}X"
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """`one` with what `other` says besides, or otherwise."""
-    found = dict(one)
-    for key, value in other.items():
-        before = found.get(key)
-        found[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return found
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge `changes` into `base`, mapping by mapping."""
+    result = dict(base)
+    for key, value in changes.items():
+        before = result.get(key)
+        result[key] = merge(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return result

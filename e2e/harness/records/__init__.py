@@ -1,1 +1,1 @@
-"""What happened in a run, by those who have no part in the product: what tests believe."""
+"""The records of a run, made by independent observers, on which tests rely."""

@@ -1,4 +1,4 @@
-"""When and where a run is: what its page says of it."""
+"""The time and machine of a run, for its page."""
 
 import subprocess
 import time
@@ -11,14 +11,14 @@ ROOT = Path(__file__).parents[3]
 
 
 def about_run(seed: int) -> dict[str, Any]:
-    """The time, seed, commit and machine of a run that begins now."""
+    """Record the time, seed, commit and machine of a run that starts now."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {"at": at, "seed": seed, "commit": commit.stdout.strip() or "unknown", "machine": describe_machine()}
 
 
-def told(about: dict[str, Any]) -> str:
-    """The sentence's beginning that pages have of it."""
+def describe_run(about: dict[str, Any]) -> str:
+    """The start of the sentence that describes a run on its page."""
     machine = about["machine"]
     return (
         f"Run of {about['at']}, seed {about['seed']}, commit {about['commit'][:8]}, {machine['cores']} cores of "

@@ -1,4 +1,4 @@
-"""What happened in a run, when: one timeline of steps, commands, cluster events and alarms, and the run's numbers."""
+"""The diary of a run: a timeline of steps, commands, cluster events and alarms, and the run's numbers."""
 
 import json
 import time
@@ -14,7 +14,7 @@ Level = Literal["info", "good", "bad"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the timeline."""
+    """A line of the timeline."""
 
     time_ns: int  # nanoseconds since the Unix epoch
     source: str  # "step", "kubectl", "event", "alarm", …
@@ -24,77 +24,77 @@ class Entry:
 
 @dataclass(frozen=True)
 class Number:
-    """One thing that was measured."""
+    """A measured value."""
 
     name: str
     value: float
     unit: str
-    limit: float | None = None  # what it may be at most
+    limit: float | None = None  # allowed maximum
 
     @property
     def within(self) -> bool:
-        """Whether it is within its limit, if it has one."""
+        """True if the value is within its limit, or has none."""
         return self.limit is None or self.value <= self.limit
 
     def text(self) -> str:
-        """The value as people read it."""
+        """The value and its unit, for people."""
         return f"{self.value:,.0f} {self.unit}" if self.value == int(self.value) else f"{self.value:,.2f} {self.unit}"
 
 
 @dataclass
 class Step:
-    """One step of a test, while it runs."""
+    """A step of a test."""
 
     title: str
-    began_ns: int = field(default_factory=time.time_ns)
+    started_ns: int = field(default_factory=time.time_ns)
     ended_ns: int = 0
     error: str = ""
-    said: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
-    def say(self, text: str) -> None:
-        """Add to the step's progress line."""
-        self.said.append(text)
+    def add_remark(self, text: str) -> None:
+        """Add `text` to the step's progress line."""
+        self.remarks.append(text)
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
-        return ((self.ended_ns or time.time_ns()) - self.began_ns) / 1e9
+        """The step's duration so far."""
+        return ((self.ended_ns or time.time_ns()) - self.started_ns) / 1e9
 
 
 class Diary:
-    """Everything of one run in one folder. Entries are on disk as soon as they are made."""
+    """The records of a run in a folder. Every entry is written to disk at once."""
 
-    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
-        """`tell` prints one progress line."""
+    def __init__(self, folder: Path, print_line: Callable[[str], None]) -> None:
+        """`print_line` prints a progress line."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.began_ns = time.time_ns()
+        self.started_ns = time.time_ns()
         self.entries: list[Entry] = []
         self.steps: list[Step] = []
         self.numbers: list[Number] = []
-        self._tell = tell
+        self._print_line = print_line
         self._last: dict[str, str] = {}
         self._file = (folder / "diary.jsonl").open("a", encoding="utf-8")
 
     def note(self, source: str, text: str, level: Level = "info", time_ns: int = 0) -> None:
-        """Add a line to the timeline; `time_ns` where it happened earlier than now."""
+        """Add a line to the timeline. Pass `time_ns` for something that happened earlier."""
         entry = Entry(time_ns or time.time_ns(), source, text, level)
         self.entries.append(entry)
         self._file.write(json.dumps(asdict(entry), ensure_ascii=False) + "\n")
         self._file.flush()
 
     def note_change(self, source: str, text: str) -> None:
-        """Add a line unless it says what the same source said last: for what is tried again and again."""
+        """Add a line unless it repeats the last line of the same source, for repeated attempts."""
         if self._last.get(source) != text:
             self._last[source] = text
             self.note(source, text)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Everything inside is one step; one progress line tells how it ended."""
+        """Record a step around the block, and print its result as a progress line."""
         step = Step(title)
         self.steps.append(step)
-        self.note("step", f"{title} begins")
+        self.note("step", f"{title} starts")
         try:
             yield step
         except BaseException as error:
@@ -103,12 +103,13 @@ class Diary:
         finally:
             step.ended_ns = time.time_ns()
             self.note("step", f"{title}: {step.error or 'done'}", "bad" if step.error else "good")
-            said = "; ".join(step.said)
+            remarks = "; ".join(step.remarks)
             mark = "FAILED" if step.error else "ok"
-            self._tell(f"  {len(self.steps):2} {title:<44} {step.seconds:6.1f} s  {mark}{'  ' + said if said else ''}")
+            suffix = f"  {remarks}" if remarks else ""
+            self._print_line(f"  {len(self.steps):2} {title:<44} {step.seconds:6.1f} s  {mark}{suffix}")
 
     def measure(self, name: str, value: float, unit: str, limit: float | None = None) -> Number:
-        """Keep a number; the caller asserts on `within` where it has a limit."""
+        """Record a number. If it has a limit, the caller asserts `within`."""
         number = Number(name, value, unit, limit)
         self.numbers.append(number)
         bound = "" if limit is None else f", at most {limit:g} allowed"
@@ -116,7 +117,7 @@ class Diary:
         return number
 
     def table(self) -> list[str]:
-        """The numbers as lines of a table."""
+        """The numbers as the lines of a table."""
         rows = [
             (n.name, n.text(), "" if n.limit is None else f"≤ {n.limit:g}", "" if n.within else "EXCEEDED")
             for n in self.numbers
@@ -125,10 +126,10 @@ class Diary:
         return [f"  {name:<{width}}  {value:>14}  {limit:<8}  {mark}".rstrip() for name, value, limit, mark in rows]
 
     def close(self) -> None:
-        """Write the numbers and steps."""
+        """Write numbers.json and close the diary."""
         document = {
-            "began": stamp(self.began_ns),
-            "seconds": round((time.time_ns() - self.began_ns) / 1e9, 1),
+            "began": stamp(self.started_ns),
+            "seconds": round((time.time_ns() - self.started_ns) / 1e9, 1),
             "passed": not any(step.error for step in self.steps),
             "numbers": [asdict(number) for number in self.numbers],
             "steps": [{"title": s.title, "seconds": round(s.seconds, 2), "error": s.error} for s in self.steps],
@@ -138,7 +139,7 @@ class Diary:
 
 
 def stamp(time_ns: int) -> str:
-    """UTC, to the millisecond."""
+    """Format a time as UTC, to the millisecond."""
     return datetime.fromtimestamp(time_ns / 1e9, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,4 +1,4 @@
-"""One run as one page that needs nothing else: its numbers, its steps, everything that happened in one timeline."""
+"""A run as one self-contained page: its steps, its numbers and its timeline."""
 
 from html import escape
 from pathlib import Path
@@ -24,9 +24,9 @@ for (const box of document.querySelectorAll('input[data-source]'))
 
 
 def write_page(diary: Diary) -> Path:
-    """Write index.html into the run's folder; returns its path."""
+    """Write index.html into the run's folder and return its path."""
     failed = [step for step in diary.steps if step.error]
-    title = f"End-to-end run of {stamp(diary.began_ns)}: {'FAILED' if failed else 'passed'}"
+    title = f"End-to-end run of {stamp(diary.started_ns)}: {'FAILED' if failed else 'passed'}"
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{escape(title)}</title><style>{STYLE}</style>",
         f"<h1>{escape(title)}</h1>",
@@ -48,12 +48,13 @@ def write_page(diary: Diary) -> Path:
 
 def _steps(diary: Diary) -> str:
     rows = [
-        f"<tr class={'bad' if step.error else 'good'}><td class=n>+{(step.began_ns - diary.began_ns) / 1e9:.1f} s</td>"
+        f"<tr class={'bad' if step.error else 'good'}>"
+        f"<td class=n>+{(step.started_ns - diary.started_ns) / 1e9:.1f} s</td>"
         f"<td class=n>{step.seconds:.1f} s</td><td>{escape(step.title)}</td>"
-        f"<td>{escape('; '.join(step.said))}</td></tr>"
+        f"<td>{escape('; '.join(step.remarks))}</td></tr>"
         for step in diary.steps
     ]
-    return f"<table><tr><th>began<th>took<th>step<th></tr>{''.join(rows)}</table>"
+    return f"<table><tr><th>start<th>duration<th>step<th></tr>{''.join(rows)}</table>"
 
 
 def _numbers(diary: Diary) -> str:
@@ -62,7 +63,7 @@ def _numbers(diary: Diary) -> str:
         f"<td class=n>{'' if number.limit is None else f'≤ {number.limit:g}'}</td></tr>"
         for number in diary.numbers
     ]
-    return f"<table><tr><th>what<th>measured<th>allowed</tr>{''.join(rows)}</table>"
+    return f"<table><tr><th>number<th>measured<th>allowed</tr>{''.join(rows)}</table>"
 
 
 def _files(folder: Path) -> str:
@@ -82,7 +83,7 @@ def _timeline(diary: Diary) -> str:
         kind = f"{entry.level} {'step' if entry.source == 'step' else ''}".strip()
         rows.append(
             f'<tr class="{kind}" data-source="{escape(entry.source)}">'
-            f'<td class=n title="{stamp(entry.time_ns)}">{(entry.time_ns - diary.began_ns) / 1e9:+.3f}</td>'
+            f'<td class=n title="{stamp(entry.time_ns)}">{(entry.time_ns - diary.started_ns) / 1e9:+.3f}</td>'
             f"<td class=source>{escape(entry.source)}</td><td>{escape(entry.text)}</td></tr>"
         )
     return f"<p>{boxes}</p><table>{''.join(rows)}</table>"

@@ -1,4 +1,4 @@
-"""Clients that keep books: what they offered and what was acknowledged, over the wire protocols alone."""
+"""Clients that record what they sent and what was acknowledged, using only the wire protocols."""
 
 import asyncio
 import contextlib
@@ -26,14 +26,14 @@ from harness.servers.identity import shard
 
 RETRY_SECONDS = 0.1
 PERIOD = 0.1  # seconds between two readings
-STALLED = 1.5  # seconds without an acknowledgement after which a stream is given up
-ADMITTED_SECONDS = 1.0  # a stream that is open for so long was let in
-MOVES = 2  # made at once, as our clients do: home from a shard that goes, and on to the one that is named there
-GRACE = 0.2  # seconds in which what is in flight is still acknowledged after a DRAIN that names no device
+STALLED = 1.5  # seconds without an acknowledgement before a stream is closed
+ADMITTED_SECONDS = 1.0  # a stream that stays open this long was admitted
+MOVES = 2  # moves without a pause, as our clients do: back home, and on to the shard that is named there
+GRACE = 0.2  # seconds for acknowledgements in flight after a DRAIN that names no device
 
 
 def smoke(name: str, fleet: str, zone: str, since_ns: int, episode: str = "", device: str = "") -> EvidenceItem:
-    """A report of smoke that is an alarm by itself."""
+    """Build a report of smoke that raises an alarm without further signs."""
     return EvidenceItem(
         id=name, episode=episode or name, fleet=fleet, device=device or zone, zone=zone, kind=Kind.KIND_SMOKE,
         sense=Sense.SENSE_SENSOR, level=Level.LEVEL_ALARM, score=0.9, since_ns=since_ns, until_ns=since_ns,
@@ -42,7 +42,7 @@ def smoke(name: str, fleet: str, zone: str, since_ns: int, episode: str = "", de
 
 
 class EvidenceProber:
-    """Reports to the hub as a shard does: one sign per zone of its own, sent again until it is acknowledged."""
+    """A client that reports to the hub as a shard does: one sign per zone, resent until it is acknowledged."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class EvidenceProber:
         rate: float = 20.0,
         zones: int = 0,
     ) -> None:
-        """`address` is the hub's control port, or tells it; `credentials` are those of `identity(namespace)`.
+        """`address` is the hub's control port, or a function returning it; `credentials` are of `identity(namespace)`.
 
-        `zones`: that signs are in, in turn; somebody has reset each by the time of its next one. 0: each has its own.
+        `zones`: number of zones to use in turn, each of which is reset before its next sign; 0: a new zone per sign.
         """
         self.sent: dict[str, str] = {}  # id → zone
         self.acknowledged: dict[str, int] = {}  # id → when, nanoseconds since the Unix epoch
@@ -73,7 +73,7 @@ class EvidenceProber:
 
     @staticmethod
     def identity(namespace: str) -> Identity:
-        """Who it proves to be."""
+        """The identity in its certificate."""
         return shard(f"{namespace}/sensors/prober", "prober")
 
     async def run(self) -> None:
@@ -105,7 +105,7 @@ class EvidenceProber:
     async def _send(self, call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]") -> None:
         hello = ShardHello(fleet=self._fleet, shard="prober", epoch=1)
         await call.write(ReportRequest(hello=hello))
-        # What was acknowledged last is sent again as well: a hub must not count it twice.
+        # The latest acknowledged reports are resent as well: a hub must not count them twice.
         repeat = [*list(self.acknowledged)[-10:], *(name for name in self.sent if name not in self.acknowledged)]
         self.resent += len(repeat)
         for name in repeat:
@@ -126,7 +126,7 @@ class EvidenceProber:
         return item
 
     def lit(self, names: Iterable[str]) -> list[Lit]:
-        """The zones of those reports, each until the next one in it was sent."""
+        """The fires of these reports. Each lasts until the next report in its zone."""
         sent: dict[str, list[int]] = defaultdict(list)
         for item in self._items.values():
             sent[item.zone].append(item.since_ns)
@@ -137,7 +137,7 @@ class EvidenceProber:
 
 
 async def is_admitted(home: str, token: str) -> bool:
-    """Whether a sender who shows `token` is let in at `home`, by the shard that is met there this time."""
+    """True if the shard that answers at `home` admits a sender with `token`."""
     async with grpc.aio.insecure_channel(home, options=OPTIONS) as link:
         call = IngestStub(link).Stream(metadata=bearer(token))
         try:
@@ -151,28 +151,30 @@ async def is_admitted(home: str, token: str) -> bool:
 
 @dataclass
 class IngestProber:
-    """Sends a reading every 100 ms as one declared device does, and keeps what is not acknowledged."""
+    """A declared device that sends a reading every 100 ms and retains unacknowledged ones."""
 
     device: str
     home: str  # host:port of the fleet's Service
     diary: Diary
     acks: list[float] = field(default_factory=list)  # monotonic seconds at which the watermark rose
     watermark: int = 0
-    taken_back: list[str] = field(default_factory=list)  # acknowledged readings that were asked for again
+    taken_back: list[str] = field(default_factory=list)  # acknowledged readings that a shard requested again
     drains: int = 0
-    targets: list[str] = field(default_factory=list)  # where shards have sent it
+    targets: list[str] = field(default_factory=list)  # addresses to which shards redirected it
     rejections: list[str] = field(default_factory=list)
-    token: str = ""  # that it shows; another one is shown from the next moment on; '': none is asked for
+    token: str = ""  # the token it authenticates with; a change redials; empty: none
     _made: int = 0
     _waiting: deque[Reading] = field(default_factory=deque)
     _epoch: int = field(default_factory=time.time_ns)
     _sent: int = 0
-    _moves: list[str] = field(default_factory=list)  # where this stream was told to go
-    _handed_over: str | None = None  # where it was told to go by name: what is in flight is that shard's
-    moves: list[tuple[float, float]] = field(default_factory=list)  # when another shard acknowledged, and how late
+    _moves: list[str] = field(default_factory=list)  # redirects on this stream
+    _handed_over: str | None = None  # redirect that named this device: that shard has the readings in flight
+    moves: list[tuple[float, float]] = field(
+        default_factory=list
+    )  # (time, gap) of each first acknowledgement after a move
     _stream: int = 0  # streams so far
-    _drained: tuple[int, float] | None = None  # stream that was sent away, and when, while no other has acknowledged
-    _news: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to send or to do
+    _drained: tuple[int, float] | None = None  # (stream, time) of a DRAIN, until another stream acknowledges
+    _news: asyncio.Event = field(default_factory=asyncio.Event)  # set when there is something to do
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -197,23 +199,23 @@ class IngestProber:
             await asyncio.sleep(PERIOD)
 
     async def _talk(self, target: str) -> str | None:
-        """One stream; returns where it was sent, "" for home; None where it failed."""
+        """Run one stream. Returns its redirect, empty for home, or None if the stream failed."""
         self._sent = self.watermark
         self._stream += 1
         self._moves.clear()
         self._handed_over = None
         link = grpc.aio.insecure_channel(target, options=OPTIONS)
-        shown = self.token
-        call = IngestStub(link).Stream(metadata=bearer(shown))
+        token = self.token
+        call = IngestStub(link).Stream(metadata=bearer(token))
         reading = asyncio.ensure_future(self._read(call))
         reading.add_done_callback(lambda _: self._news.set())
         try:
-            began = time.monotonic()
+            started = time.monotonic()
             drained = 0.0
             while not reading.done():
                 self._news.clear()
-                if self.token != shown:
-                    self.diary.note_change(self.device, "another token is to be shown: dialling again")
+                if self.token != token:
+                    self.diary.note_change(self.device, "the token changed: redialling")
                     return ""
                 now = time.monotonic()
                 if not self._moves:
@@ -222,9 +224,9 @@ class IngestProber:
                     drained = drained or now
                     if self._handed_over is not None or self.watermark >= self._sent or now - drained > GRACE:
                         return self._target()
-                latest = max(began, self.acks[-1] if self.acks else began)
+                latest = max(started, self.acks[-1] if self.acks else started)
                 if now - latest > STALLED:
-                    self.diary.note_change(self.device, f"{target} acknowledges nothing: dialling again")
+                    self.diary.note_change(self.device, f"{target} acknowledges nothing: redialling")
                     return None
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(PERIOD):
@@ -241,7 +243,7 @@ class IngestProber:
         return self._target() if self._moves else None
 
     def _target(self) -> str:
-        """Where to go on: what was said of this device counts more than what was said of all of a stream."""
+        """The next address. A redirect of this device counts more than one of the whole stream."""
         return self._moves[-1] if self._handed_over is None else self._handed_over
 
     async def _write(self, call: "grpc.aio.StreamStreamCall[IngestRequest, IngestResponse]") -> None:
@@ -297,18 +299,18 @@ class IngestProber:
             self._waiting.popleft()
 
     def gap(self, since: float, until: float) -> float:
-        """The longest time without an acknowledgement that touches the span, in seconds; all in monotonic seconds."""
+        """The longest time without an acknowledgement that overlaps the span. All values are in monotonic seconds."""
         before = [moment for moment in self.acks if moment <= since]
         within = [moment for moment in self.acks if since < moment <= until]
         moments = [before[-1] if before else since, *within, until]
         return max(later - earlier for earlier, later in pairwise(moments))
 
     def moved(self, since: float, until: float) -> float:
-        """The longest time from one shard's last acknowledgement to the next one's first, in that span; 0: no move."""
+        """The longest time between the acknowledgements of two shards in that span, in seconds; 0 without a move."""
         return max((late for moment, late in self.moves if since < moment <= until), default=0.0)
 
     async def well(self, limit: float) -> None:
-        """Wait until all but the newest readings are acknowledged; AssertionError after `limit` seconds."""
+        """Wait until all but the newest readings are acknowledged. AssertionError after `limit` seconds."""
         deadline = time.monotonic() + limit
         since = time.monotonic()
         while not (self.acks and self.acks[-1] > since and len(self._waiting) <= 5):

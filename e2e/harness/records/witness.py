@@ -1,4 +1,4 @@
-"""An independent listener to the hub's alarms: what it heard, and when, is what tests believe."""
+"""An independent subscriber to the hub's alarms. Tests trust its records, not the product's."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from harness.records.diary import Diary
 RETRY_SECONDS = 0.1
 CONNECT_SECONDS = 1.0
 ENDLESS = 2**63 - 1  # nanoseconds
-# A hub that was killed comes back at the same address; gRPC alone would wait longer and longer before it looks.
+# A killed hub returns at the same address; gRPC's default back-off would wait ever longer before it reconnects.
 OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -30,29 +30,29 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Heard:
-    """An event, and when the witness was told."""
+    """An event and the time at which the witness received it."""
 
     time_ns: int  # nanoseconds since the Unix epoch
     event: AlarmEvent
 
     @property
     def zone(self) -> str:
-        """The event's zone; the tests' zones have different names in all namespaces."""
+        """The event's zone. Zone names in tests are unique across namespaces."""
         return self.event.zone
 
     @property
-    def raises(self) -> bool:
-        """Whether the event is an alarm that begins, and is stored: what is not is told once more."""
-        return self.announces and not self.event.unstored
+    def is_stored_alarm(self) -> bool:
+        """True for the start of an alarm that is stored. An unstored event is published again later."""
+        return self.is_alarm and not self.event.unstored
 
     @property
-    def announces(self) -> bool:
-        """Whether the event is an alarm that begins, stored or not."""
+    def is_alarm(self) -> bool:
+        """True for the start of an alarm, stored or not."""
         return self.event.type == AlarmEvent.TYPE_STATE and self.event.state == ZoneState.ZONE_STATE_ALARM
 
 
 class Lit(NamedTuple):
-    """A zone, and from when until when it has to be in alarm exactly once; nanoseconds since the Unix epoch."""
+    """A fire: its zone must alarm exactly once in this span of time, in nanoseconds since the Unix epoch."""
 
     zone: str
     since_ns: int = 0
@@ -60,19 +60,19 @@ class Lit(NamedTuple):
 
 
 class Witness:
-    """Subscribes by cursor, again and again; keeps everything, also what it should not have been told twice."""
+    """A subscriber that reconnects by cursor and records every event, including duplicates."""
 
     def __init__(self, address: str, diary: Diary, name: str = "witness", token: str | Callable[[], str] = "") -> None:
-        """`token` is what it shows, or tells it anew each time that it subscribes."""
+        """`token` is its token, or a function that returns the current one for each subscription."""
         self.heard: list[Heard] = []
         self.connections = 0
         self._address = address
         self._diary = diary
         self._token = token
         self._cursor = 0
-        self._cut: float | None = time.monotonic()  # since when it has no feed, monotonic seconds; None: it has one
-        self._cuts: list[tuple[float, float]] = []  # from when until when it had none
-        self._latest = 0.0  # when anything was heard last, monotonic seconds
+        self._cut: float | None = time.monotonic()  # monotonic seconds since which it has no feed; None: it has one
+        self._cuts: list[tuple[float, float]] = []  # spans without a feed, in monotonic seconds
+        self._latest = 0.0  # monotonic seconds of the latest message
         self._file = (diary.folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
     async def run(self) -> None:
@@ -82,18 +82,18 @@ class Witness:
             while True:
                 link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
                 request = SubscribeRequest(cursor=self._cursor, alive_ms=ALIVE_MS, unstored=True)
-                call = AlarmsStub(link).Subscribe(request, metadata=self._shown())
+                call = AlarmsStub(link).Subscribe(request, metadata=self._metadata())
                 try:
-                    # Of a connection that is refused this tells at once; what waits for one waits for gRPC's back-off.
+                    # This fails at once if the connection is refused; the call alone would wait for gRPC's back-off.
                     async with asyncio.timeout(CONNECT_SECONDS):
                         await call.wait_for_connection()
-                    self._latest = self._served()
+                    self._latest = self._note_connected()
                     failing = ""
                     self._diary.note("witness", f"subscribed after cursor {self._cursor}")
                     async for event in listen(call):
                         self._latest = time.monotonic()
                         if event.type != AlarmEvent.TYPE_ALIVE:
-                            self._hear(event)
+                            self._record(event)
                     reason = "the hub ended the stream"
                 except TimeoutError:
                     reason = "no connection"
@@ -114,11 +114,11 @@ class Witness:
         finally:
             self._file.close()
 
-    def _shown(self) -> Metadata:
+    def _metadata(self) -> Metadata:
         return bearer(self._token if isinstance(self._token, str) else self._token())
 
-    def _served(self) -> float:
-        """It has a feed now; when that is, monotonic seconds."""
+    def _note_connected(self) -> float:
+        """Note that a feed is open now. Returns the monotonic seconds."""
         now = time.monotonic()
         if self._cut is not None and self.connections:
             self._cuts.append((self._cut, now))
@@ -126,7 +126,7 @@ class Witness:
         self.connections += 1
         return now
 
-    def _hear(self, event: AlarmEvent) -> None:
+    def _record(self, event: AlarmEvent) -> None:
         heard = Heard(time.time_ns(), event)
         self.heard.append(heard)
         self._cursor = max(self._cursor, event.cursor)
@@ -138,43 +138,45 @@ class Witness:
         self._diary.note(
             "alarm",
             f"{event.cursor or 'not stored:'} {event.namespace}/{event.zone} {name} {state}: {event.why}",
-            "bad" if heard.raises else "info",
+            "bad" if heard.is_stored_alarm else "info",
             heard.time_ns,
         )
 
-    # What it knows
+    # --- queries ---
 
     async def connected(self) -> int:
-        """How often it has been connected so far."""
+        """The number of connections so far."""
         return self.connections
 
     def gap(self, since: float, until: float) -> float:
-        """The longest time without a feed that touches the span, in seconds; all in monotonic seconds.
+        """The longest time without a feed that overlaps the span. All values are in monotonic seconds.
 
-        What a hub that says nothing any more sent last ends its feed; of one that is gone the connection tells at once.
+        The feed of a silent hub ends with its last message; a dead hub closes the connection at once.
         """
         cuts = [*self._cuts, *([] if self._cut is None else [(self._cut, until)])]
         return max((end - begin for begin, end in cuts if end > since and begin < until), default=0.0)
 
     def alarms(self, zone: str, since_ns: int = 0) -> list[Heard]:
-        """Every beginning of an alarm in `zone` that was heard since then."""
-        return [heard for heard in self.heard if heard.zone == zone and heard.raises and heard.time_ns >= since_ns]
+        """The starts of stored alarms in `zone`, received since then."""
+        return [
+            heard for heard in self.heard if heard.zone == zone and heard.is_stored_alarm and heard.time_ns >= since_ns
+        ]
 
     def first(self, zone: str, since_ns: int) -> Heard | None:
-        """What it was told of an alarm in `zone` first since then, whether that was stored by then or not."""
-        told = (heard for heard in self.heard if heard.zone == zone and heard.announces and heard.time_ns >= since_ns)
-        return next(told, None)
+        """The first start of an alarm in `zone` received since then, stored or not."""
+        alarms = (heard for heard in self.heard if heard.zone == zone and heard.is_alarm and heard.time_ns >= since_ns)
+        return next(alarms, None)
 
     async def alarmed(self, zone: str, limit: float, since_ns: int = 0) -> Heard:
-        """The first alarm of `zone` since then; AssertionError after `limit` seconds."""
-        return await self.told(
-            lambda heard: heard.zone == zone and heard.raises and heard.time_ns >= since_ns,
+        """Wait for the first stored alarm of `zone` since then. AssertionError after `limit` seconds."""
+        return await self.wait_for(
+            lambda heard: heard.zone == zone and heard.is_stored_alarm and heard.time_ns >= since_ns,
             f"an alarm in {zone}",
             limit,
         )
 
-    async def told(self, wanted: Callable[[Heard], bool], what: str, limit: float) -> Heard:
-        """The first event that is `wanted`; AssertionError after `limit` seconds."""
+    async def wait_for(self, wanted: Callable[[Heard], bool], description: str, limit: float) -> Heard:
+        """Wait for the first `wanted` event. AssertionError after `limit` seconds."""
         deadline = time.monotonic() + limit
         seen = 0
         while True:
@@ -183,11 +185,11 @@ class Witness:
                     return self.heard[seen]
                 seen += 1
             if time.monotonic() > deadline:
-                raise AssertionError(f"the witness was not told of {what} within {limit:g} s")
+                raise AssertionError(f"the witness did not receive {description} within {limit:g} s")
             await asyncio.sleep(0.02)
 
     def broken_cursors(self) -> list[str]:
-        """Events that came twice or not at all, by the feed's own numbers."""
+        """Duplicate and missing events, judged by their cursors."""
         broken, last = [], 0
         for heard in self.heard:
             cursor = heard.event.cursor
@@ -199,22 +201,22 @@ class Witness:
         return broken
 
     def miscounted(self, zones: Iterable[str]) -> tuple[list[str], list[str]]:
-        """(lost, doubled): the zones of `zones` with no alarm, and those with more than one."""
+        """(lost, doubled): the zones without an alarm, and those with several."""
         return self.miscounted_lit(Lit(zone) for zone in sorted(set(zones)))
 
     def miscounted_lit(self, lit: Iterable[Lit]) -> tuple[list[str], list[str]]:
-        """The same of zones in which it burns several times: those of each time without an alarm of its own, or two."""
+        """(lost, doubled) for fires: the zones of fires without an alarm in their span, and of those with several."""
         raised: dict[str, list[int]] = defaultdict(list)
         for heard in self.heard:
-            if heard.raises:
+            if heard.is_stored_alarm:
                 raised[heard.zone].append(heard.time_ns)
-        counts = [(one.zone, sum(one.since_ns <= at < one.until_ns for at in raised[one.zone])) for one in lit]
+        counts = [(fire.zone, sum(fire.since_ns <= at < fire.until_ns for at in raised[fire.zone])) for fire in lit]
         return [zone for zone, count in counts if not count], [zone for zone, count in counts if count > 1]
 
     async def zones(self) -> list[str]:
-        """The zones that the hub lists now."""
+        """Ask the hub for its zones."""
         link = grpc.aio.insecure_channel(self._address, options=OPTIONS)
-        call = AlarmsStub(link).Zones(ZonesRequest(), timeout=5, metadata=self._shown())
+        call = AlarmsStub(link).Zones(ZonesRequest(), timeout=5, metadata=self._metadata())
         try:
             return [zone.name for zone in (await call).zones]
         finally:

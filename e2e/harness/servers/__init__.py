@@ -1,1 +1,1 @@
-"""Real servers of the tests' own on loopback, and certificates for whoever is to be tested."""
+"""Real servers for tests on loopback, and certificates for the programs under test."""

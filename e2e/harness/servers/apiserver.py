@@ -20,25 +20,25 @@ from embereye.process.addresses import free_ports
 from harness.need import API_SERVER, OPENSSL, program
 
 TOKEN = "test-token"
-# The user that the chart's operator is, in a release named embereye in a namespace of that name.
+# The chart's operator, in a release named embereye in the namespace embereye.
 OPERATOR = "system:serviceaccount:embereye:embereye-operator"
 OPERATOR_TOKEN = "operator-token"
 
 
-def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = 60) -> Any:
-    """The first true value of `condition`; `what` is waited for, as it is told at the end where it did not come."""
+def wait_for(condition: Callable[[], Any], goal: str | Callable[[], str], seconds: float = 60) -> Any:
+    """Wait for the first true value of `condition`. Fails the test with `goal` after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            pytest.fail(f"{what if isinstance(what, str) else what()}: not within {seconds:g} s")
+            pytest.fail(f"{goal if isinstance(goal, str) else goal()}: not within {seconds:g} s")
         time.sleep(0.05)
 
 
 class ApiError(Exception):
-    """What the API server refused."""
+    """A refusal of the API server."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -56,14 +56,14 @@ AUDIT = {
 
 @dataclass
 class ApiServer:
-    """A plain HTTP client, so that tests do not see the world through the code they test."""
+    """A plain HTTP client of the API server, independent of the code under test."""
 
     url: str
-    kubeconfig: Path  # of one who may do everything
-    operator_kubeconfig: Path  # of OPERATOR, who may do what roles say
+    kubeconfig: Path  # of an administrator
+    operator_kubeconfig: Path  # of OPERATOR, limited by its roles
     context: ssl.SSLContext
     collects_garbage: bool
-    audit_log: Path  # what OPERATOR asked for
+    audit_log: Path  # requests of OPERATOR
 
     def request(
         self, method: str, path: str, body: Any = None, content: str = "application/json", token: str = TOKEN
@@ -92,7 +92,7 @@ class ApiServer:
             raise
 
     def audit(self) -> list[Any]:
-        """Every request of OPERATOR that was answered, in order."""
+        """Every answered request of OPERATOR, in order."""
         lines = self.audit_log.read_text().splitlines() if self.audit_log.exists() else []
         return [json.loads(line) for line in lines]
 
@@ -122,9 +122,9 @@ def path_of(manifest: Any, *, name: bool = True) -> str:
 
 @contextlib.contextmanager
 def run_api_server(*controllers: str, gates: str = "") -> Iterator[ApiServer]:
-    """Start the servers, and kill them by pid at the end.
+    """Start the servers, and kill them by process id at the end.
 
-    `controllers` are run beside the garbage collector; `gates` are feature gates as Kubernetes' programs take them.
+    `controllers` run in addition to the garbage collector; `gates` are feature gates in Kubernetes' form.
     """
     API_SERVER.require()
     OPENSSL.require()
@@ -174,7 +174,7 @@ def run_api_server(*controllers: str, gates: str = "") -> Iterator[ApiServer]:
             if server.poll() is not None:
                 pytest.fail(f"kube-apiserver ended: {(home / 'kube-apiserver.log').read_text()[-2000:]}")
             try:
-                # It is ready enough before readyz says so: all that is needed here is the default namespace.
+                # The default namespace is sufficient, and exists before /readyz succeeds.
                 return bool(cluster.get("/api/v1/namespaces/default"))
             except (OSError, ApiError):
                 return False

@@ -1,4 +1,4 @@
-"""Certificates as a site's own authority issues them, to servers and devices: for tests."""
+"""Certificates of a site's authority for servers and devices in tests."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ class Pair:
         return self.folder / "ca.crt"
 
     def client(self, ca: Path | None = None, *, shown: bool = True) -> ClientTls:
-        """A client that trusts `ca`, or else who issued this pair, and shows it where `shown`."""
+        """Client TLS that trusts `ca`, or else this pair's issuer, and presents the pair if `shown`."""
         certificate = (self.folder / "tls.crt", self.folder / "tls.key") if shown else (None, None)
         return ClientTls(ca or self.ca, *certificate)
 
 
 class SiteAuthority:
-    """An authority with its own name, whose certificates last a day; `above` is the one that it is proven by."""
+    """An authority whose certificates last a day. `above` is its issuer, if it is an intermediate."""
 
     def __init__(self, folder: Path, name: str = "a site's authority", above: "SiteAuthority | None" = None) -> None:
         self._folder = folder
@@ -56,7 +56,7 @@ class SiteAuthority:
         life: timedelta = DAY / 2,
         begin: timedelta = timedelta(minutes=-5),
     ) -> Pair:
-        """A certificate for `name`; `alternatives` are addresses, URIs, or names of hosts."""
+        """Issue a certificate for `name`; `alternatives` are addresses, URIs or host names."""
         key, now = ec.generate_private_key(ec.SECP256R1()), utc_now()
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         builder = self._builder(subject, key.public_key(), now + begin, now + life)

@@ -1,4 +1,4 @@
-"""Certificates for tests: who issues them is at hand, and so anybody can be anyone, or a stranger."""
+"""Certificates for tests, from an authority of the test, for any identity."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -8,7 +8,7 @@ from embereye.process.identity.names import Identity, Role
 
 
 def shard(fleet: str, name: str) -> Identity:
-    """A shard of the fleet "namespace/kind/name"."""
+    """The identity of a shard of the fleet "namespace/kind/name"."""
     return Identity(Role.SHARD, fleet.partition("/")[0], name, fleet)
 
 
@@ -24,7 +24,7 @@ class Issuer:
         self._folder = folder
 
     def folder(self, identity: Identity, life: timedelta = LIFE) -> Path:
-        """What `--identity` names for the process that is `identity`; issued anew each time."""
+        """Issue a new certificate for `identity` and return its folder, as `--identity` takes it."""
         folder = self._folder / identity.uri.removeprefix("spiffe://").replace("/", ".")
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self.authority.issue(identity, utc_now(), life).files.items():

@@ -1,4 +1,4 @@
-"""A real Mosquitto of the tests' own, on a free port of loopback; never the system's."""
+"""A real Mosquitto for tests, on a free port of loopback; never the system's."""
 
 import os
 import subprocess
@@ -13,21 +13,21 @@ PASSWORD = "a word: with/marks?"
 
 
 class Mosquitto(Program):
-    """`start` it, and `stop` or `kill` it and start it again on the same port. It forgets what it retained."""
+    """A Mosquitto that can be stopped and started again on the same port. It loses retained messages."""
 
     def __init__(
         self, folder: Path, *, users: tuple[str, ...] = (), rules: str = "", certificates: Path | None = None
     ) -> None:
-        """`users` may connect, all with PASSWORD; without any everybody may. `rules` are of an acl_file.
+        """Only `users` are allowed to connect, with PASSWORD; without users, everybody is. `rules` are an acl_file.
 
-        With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS, and clients show a certificate.
+        With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS and requires client certificates.
         """
         self.port = free_port()
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         lines = [f"listener {self.port} 127.0.0.1", f"allow_anonymous {str(not users).lower()}", "persistence false"]
         if not os.geteuid():
-            lines.insert(0, "user root")  # it would become a user that cannot read the test's folder
+            lines.insert(0, "user root")  # its default user cannot read the test's folder
         if users:
             lines.append(f"password_file {self._passwords(users)}")
         if rules:

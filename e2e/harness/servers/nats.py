@@ -1,4 +1,4 @@
-"""A real nats-server of the tests' own with JetStream, on a free port; never the system's."""
+"""A real nats-server with JetStream for tests, on a free port; never the system's."""
 
 import contextlib
 import json
@@ -18,21 +18,21 @@ PASSWORD = "a word: with/marks?"
 
 
 class Nats(Program):
-    """`start` it, and `stop` it and start it again on the same port and files."""
+    """A NATS server that can be stopped and started again on the same port and files."""
 
     def __init__(
         self, folder: Path, *, login: bool = False, certificates: Path | None = None, cluster: Sequence[int] = (),
         host: str = LOOPBACK,
     ) -> None:  # fmt: skip
-        """With `login` USER alone may connect, with PASSWORD. `cluster` has the ports of all members, its own first.
+        """With `login`, only USER with PASSWORD may connect. `cluster` has all members' ports, this one's first.
 
-        With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS, and clients show a certificate.
+        With `certificates`, a folder with ca.crt, tls.crt and tls.key, it speaks TLS and requires client certificates.
         """
         self.host, self.port = host, free_port()
         self.folder = folder
         self.secure = certificates is not None
         folder.mkdir(parents=True, exist_ok=True)
-        # Each message is on the disk before it is acknowledged, as docs/how-to/hub-database.md asks.
+        # Messages are on disk before they are acknowledged, as docs/how-to/hub-database.md requires.
         jetstream = {"store_dir": str(folder / "data"), "sync_interval": "always"}
         config: dict[str, object] = {"listen": f"{host}:{self.port}", "jetstream": jetstream}
         if cluster:
@@ -48,30 +48,30 @@ class Nats(Program):
 
     @property
     def address(self) -> str:
-        """Where it is, as the hub is told."""
+        """The server's URL, as a hub's option takes it."""
         return f"{'tls' if self.secure else 'nats'}://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Start it and wait until it is ready."""
-        began = len(self.log())
+        offset = len(self.log())
         with (self.folder / "log").open("ab") as log:
             command = [str(nats_program()), "-c", str(self.folder / "nats.json")]
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
         deadline = time.monotonic() + 20
-        while "Server is ready" not in self.log()[began:] or not self._answers():
+        while "Server is ready" not in self.log()[offset:] or not self._answers():
             assert time.monotonic() < deadline, self.log()
             assert self._process.poll() is None, self.log()
             time.sleep(0.02)
 
     def log(self) -> str:
-        """What it has said so far."""
+        """The log so far."""
         file = self.folder / "log"
         return file.read_text() if file.exists() else ""
 
 
 @contextlib.contextmanager
 def run_nats(host: str = LOOPBACK) -> Iterator[Nats]:
-    """One for as long as this is entered; skips where nats-server is missing."""
+    """Run a server inside the context. Skips the test if nats-server is missing."""
     NATS.require()
     with tempfile.TemporaryDirectory(prefix="embereye-nats-") as folder:
         server = Nats(Path(folder), host=host)

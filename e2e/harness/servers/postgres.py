@@ -1,4 +1,4 @@
-"""A real PostgreSQL of the tests' own: a fresh cluster in a folder, on a free port; never the system's."""
+"""A real PostgreSQL for tests: a new cluster in a folder, on a free port; never the system's."""
 
 import contextlib
 import os
@@ -20,19 +20,19 @@ ADDRESS_PASSWORD = "a%20word%3A%20with%2Fmarks%3F"
 
 
 class Postgres:
-    """`start` it, and `stop` or `kill` it and start it again on the same port and data."""
+    """A PostgreSQL that can be stopped, crashed or frozen, and started again on the same port and data."""
 
     def __init__(self, folder: Path, host: str = LOOPBACK) -> None:
-        """`host` is the address that it listens on; from any but loopback's its neighbours may connect as well."""
+        """`host` is its listen address. On an address other than loopback, neighbours in its subnet may connect too."""
         self.folder = folder
         self.host, self.port = host, free_port()
         self._programs = postgres_programs()
-        # PostgreSQL refuses to be root's. (Popen's own `user` forks, which a process that gRPC runs in must not.)
+        # PostgreSQL refuses to run as root. (Popen's `user` forks, which is forbidden in a process that uses gRPC.)
         self._as = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"] if not os.geteuid() else []
         self._server: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
-        """Make the cluster's files."""
+        """Create the cluster's files."""
         secret = self.folder / "password"
         secret.write_text(PASSWORD)
         if self._as:
@@ -75,17 +75,17 @@ class Postgres:
         return False
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send the server a signal; SIGQUIT ends it at once, as a crash does, and everybody's connections with it."""
+        """Send the server a signal. SIGQUIT ends it and all connections at once, as a crash does."""
         assert self._server is not None
         self._server.send_signal(number)
 
     def freeze(self, *, frozen: bool = True) -> None:
-        """Stop or continue all its processes; connections stay, and nobody answers on them."""
+        """Freeze or continue all its processes. Connections stay open without answers."""
         assert self._server is not None
         pid = self._server.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        for each in (pid, *map(int, children)):
-            os.kill(each, signal.SIGSTOP if frozen else signal.SIGCONT)
+        for process in (pid, *map(int, children)):
+            os.kill(process, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def stop(self, number: signal.Signals = signal.SIGQUIT) -> None:
         """End the server."""
@@ -99,7 +99,7 @@ class Postgres:
         return f"postgresql://{USER}:{ADDRESS_PASSWORD}@{self.host}:{self.port}/{database}"
 
     def execute(self, statement: str, database: str = "postgres") -> list[tuple[object, ...]]:
-        """Do `statement` as the cluster's owner; what it returns."""
+        """Run `statement` as the cluster's owner and return its rows."""
         import psycopg
 
         with psycopg.connect(self.address(database), autocommit=True) as connection:
@@ -107,23 +107,23 @@ class Postgres:
             return cursor.fetchall() if cursor.description else []
 
     def create_database(self, name: str) -> str:
-        """A database without anything in it; its connection string."""
+        """Create an empty database and return its connection string."""
         self.execute(f'CREATE DATABASE "{name}"')
         return self.address(name)
 
     def drop_database(self, name: str) -> None:
-        """Remove a database, whoever still uses it: recovery after a crash looks at every file there is."""
+        """Remove a database, even one in use: recovery after a crash reads every remaining file."""
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def break_connections(self, database: str) -> int:
-        """End every session in `database` as an administrator may; how many there were."""
-        found = self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
-        return len(found)
+        """End every session in `database`, as an administrator does. Returns their number."""
+        sessions = self.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{database}'")
+        return len(sessions)
 
 
 @contextlib.contextmanager
 def run_postgres(host: str = LOOPBACK) -> Iterator[Postgres]:
-    """A cluster for as long as this is entered; skips where PostgreSQL is missing."""
+    """Run a cluster inside the context. Skips the test if PostgreSQL is missing."""
     POSTGRES.require()
     with tempfile.TemporaryDirectory(prefix="embereye-pg-") as folder:
         server = Postgres(Path(folder), host)

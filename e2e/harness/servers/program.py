@@ -1,4 +1,4 @@
-"""A program of the tests' own that listens on this machine, and can be ended, crashed and frozen."""
+"""A server program for tests that can be stopped, crashed and frozen."""
 
 import signal
 import socket
@@ -8,7 +8,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Program:
-    """On `port` of `host`; whoever derives from it starts `_process`."""
+    """A server on `port` of `host`. Subclasses start `_process`."""
 
     host = LOOPBACK
     port: int
@@ -22,13 +22,13 @@ class Program:
         return True
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it; SIGKILL ends it as a crash does."""
+        """Stop the program; SIGKILL ends it as a crash does."""
         if self._process is not None:
             self._process.send_signal(number)
             self._process.wait(20)
             self._process = None
 
     def freeze(self, *, frozen: bool = True) -> None:
-        """Stop or continue it; connections stay, and nobody answers on them."""
+        """Freeze or continue the program. Connections stay open without answers."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP if frozen else signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""A real Prometheus, asked over its HTTP API: what it scrapes, and which alerts fire that did not before."""
+"""A client of a real Prometheus: its targets, and the alerts that started to fire since the baseline."""
 
 import asyncio
 import contextlib
@@ -7,21 +7,21 @@ import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.matrix.rules import Standing, labels, states
+from harness.matrix.rules import BaselineAlerts, labels, states
 
 ANSWER_SECONDS = 20.0
-SILENT = (OSError, ValueError, TimeoutError)  # what asking one that is away, or about to be there, ends with
+SILENT = (OSError, ValueError, TimeoutError)  # errors of a Prometheus that is down or starting
 
 
 class PrometheusApi:
-    """At `address`, host:port."""
+    """The HTTP API of a Prometheus at `address`, host:port."""
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self.standing = Standing()
+        self.baseline = BaselineAlerts()
 
     async def get(self, path: str, **query: str) -> Any:
-        """The data of an answer."""
+        """Query the API and return the answer's data."""
         host, _, port = self._address.partition(":")
         async with asyncio.timeout(ANSWER_SECONDS):
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -36,31 +36,31 @@ class PrometheusApi:
         return answer["data"]
 
     async def query(self, expression: str) -> list[dict[str, Any]]:
-        """What an expression comes to now."""
-        found: list[dict[str, Any]] = (await self.get("query", query=expression))["result"]
-        return found
+        """Evaluate a PromQL expression now."""
+        rows: list[dict[str, Any]] = (await self.get("query", query=expression))["result"]
+        return rows
 
     async def alerts(self) -> Mapping[str, str]:
-        """The state, "pending" or "firing", of every alert that is not inactive; none where it does not answer.
+        """The state, "pending" or "firing", of every active alert; empty if Prometheus does not answer.
 
-        Those that stood before anything began are left out.
+        Alerts of the baseline are left out.
         """
-        return self.standing.without(states(await self._alerts()))
+        return self.baseline.without(states(await self._alerts()))
 
     async def labelled(self) -> Mapping[str, Sequence[str]]:
-        """Of every alert that is not inactive, by name, the labels of each, as PromQL writes them."""
+        """Name → the labels of each active alert, in PromQL's form."""
         return labels(await self._alerts())
 
     async def _alerts(self) -> Sequence[Mapping[str, Any]]:
         with contextlib.suppress(*SILENT):
-            found: list[dict[str, Any]] = (await self.get("alerts"))["alerts"]
-            return found
+            alerts: list[dict[str, Any]] = (await self.get("alerts"))["alerts"]
+            return alerts
         return ()
 
-    async def settled(self, targets: int) -> bool:
-        """Whether it scrapes `targets` and more, none in vain, and its alerts stay as they are: those stand then.
+    async def is_stable(self, targets: int) -> bool:
+        """True if it scrapes at least `targets` targets without errors and its alerts have been stable for a while.
 
-        To be asked once a second.
+        Poll it once a second. The firing alerts become the baseline.
         """
         try:
             known = (await self.get("rules"))["groups"]
@@ -68,4 +68,4 @@ class PrometheusApi:
         except SILENT:
             return False
         up = len(scraped) >= targets and all(target["health"] == "up" for target in scraped)
-        return bool(known) and up and self.standing.settled(states(await self._alerts()))
+        return bool(known) and up and self.baseline.update(states(await self._alerts()))

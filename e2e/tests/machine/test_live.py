@@ -31,7 +31,7 @@ async def test_a_killed_shard_a_killed_hub_and_both_lose_and_double_nothing(tmp_
         assert outcome.evidence > 20
         gone = before - set(site.tree())
         assert len(gone) >= 3, "harm was done"
-        # It burns again where people have reset what it did, and each time has an alarm of its own.
+        # The same sensors burn again after a reset, and each fire has a separate alarm.
         site.put_out()
         async with asyncio.timeout(60):
             while site.burnt:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from harness.machine.disk import Disk, can_mount, own_disk
+from harness.machine.disk import Disk, can_mount, mounted_disk
 
 from embereye.process.addresses import free_ports
 from embereye.process.grpc_server import channel
@@ -28,7 +28,7 @@ async def disk(tmp_path: Path) -> AsyncIterator[Disk]:
         pytest.skip("a file system of its own takes root, unshare and nsenter")
     async with contextlib.AsyncExitStack() as stack:
         try:
-            found = await stack.enter_async_context(own_disk(tmp_path / "hub", 4))
+            found = await stack.enter_async_context(mounted_disk(tmp_path / "hub", 4))
         except RuntimeError as error:
             pytest.skip(str(error))
         yield found
