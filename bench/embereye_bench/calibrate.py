@@ -125,7 +125,7 @@ def _frames(seconds: float) -> tuple[Curve, float, float]:
             connection.sendall(calibration)
             lines.append([frame + b"!" for frame in frames.split(b"!")[:-1]])
         paced(sockets, lines, FRAME_RATES[0], 1.0)
-        server.settled(0.3)  # calibrations are worked out once
+        server.idle_counters(0.3)  # calibrations are worked out once
         points = [(rate * FRAME_SENSORS, _paced_cores(server, sockets, lines, rate, seconds)) for rate in FRAME_RATES]
         grown = server.ask()["memory_kb"] / 1024 - before_mb
         close(sockets)

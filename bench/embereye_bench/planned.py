@@ -44,7 +44,7 @@ def sensors(scale: Scale) -> Result:
                 readings = [packet for reading, frame in turns for packet in (reading, frame + b"!")]
             lines.append(readings)
         paced(sockets, lines, RATE, 1.0)
-        server.settled(0.3)
+        server.idle_counters(0.3)
         cores = []
         for _ in range(scale.rounds):
             before, began = server.cpu(), time.perf_counter()

@@ -157,7 +157,7 @@ class Sender:
     def __init__(self, kind: str, *options: str) -> None:
         command = [sys.executable, "-m", "embereye_bench.cameras.senders", kind, *options]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.told: dict[str, Any] = self._line()  # with which it introduced itself
+        self.introduction: dict[str, Any] = self._line()  # with which it introduced itself
 
     def _line(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -167,7 +167,7 @@ class Sender:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def tell(self, word: str) -> dict[str, Any]:
+    def command(self, word: str) -> dict[str, Any]:
         """Say `word` ("start", "stop" or "ask"); returns what was sent so far and what it cost."""
         assert self._process.stdin is not None
         self._process.stdin.write(word + "\n")

@@ -1,7 +1,7 @@
 """Measure the camera path: cores for a fleet, delay from arrival to analysis, memory, overload.
 
-Every number stands beside a baseline that runs in the same command, in rounds that alternate with the measured ones;
-values are medians over the rounds. The senders run on the same machine; their cores are told, and are not the shard's.
+Every number has a baseline that runs in the same command, in rounds that alternate with the measured ones. Values are
+medians over the rounds. The senders run on the same machine; their cores are reported, but not counted as the shard's.
 """
 
 from embereye_bench.cameras import combined, video
@@ -9,6 +9,6 @@ from embereye_bench.cameras import jpeg as cameras
 from embereye_bench.report import Benchmark, Scale, Suite
 
 BENCHMARKS: dict[str, Benchmark] = {**cameras.BENCHMARKS, **video.BENCHMARKS, "combined": combined.combined}
-# Rounds, and seconds of each.
+# Number of rounds, and seconds of each.
 SUITE = Suite("camera path", BENCHMARKS, full=Scale(6, 10.0), quick=Scale(2, 1.3))
 add_arguments, run = SUITE.add_arguments, SUITE.run

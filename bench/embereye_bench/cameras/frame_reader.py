@@ -1,4 +1,4 @@
-"""The end of Frigate's recipe: reads raw frames from the pipes of many ffmpegs, and looks at them as a shard does.
+"""Read raw frames from the pipes of many ffmpegs and analyse them as a shard does: the end of Frigate's recipe.
 
 `python -m embereye_bench.cameras.frame_reader WIDTH HEIGHT DESCRIPTOR…`: each descriptor is a pipe of yuv420p frames.
 """
@@ -15,7 +15,7 @@ from embereye.detect.vision.detector import Detector
 
 
 def main() -> None:
-    """Look at every frame until all pipes are closed."""
+    """Analyse every frame until all pipes are closed."""
     width, height, *descriptors = map(int, sys.argv[1:])
     size = width * height * 3 // 2
     cv2.setNumThreads(1)

@@ -1,4 +1,4 @@
-"""Benchmarks of a camera shard with JPEG: a fleet's cores and memory, reception, losses, overload, a neighbour."""
+"""Benchmark a camera shard with JPEG: a fleet's cores and memory, reception, losses, overload, a busy neighbour."""
 
 import contextlib
 import json
@@ -41,34 +41,34 @@ from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.decide.placement.assignments import build_camera_settings
 
 CAMERAS, RATE = 100, 15.0  # frames/s each
-SETTLE = 1.0  # seconds of sending before each round, not counted
+WARM_UP = 1.0  # seconds of sending before each round, not counted
 CORES = min(2, os.cpu_count() or 1)
 LOSS = 0.01  # of packets
-OVERLOAD = 10  # times the cores that there are
-OVERLOAD_SLACK = 0.95  # frames/s: of 1/s, over rounds that begin and end between frames
+OVERLOAD = 10  # times the available cores
+OVERLOAD_SLACK = 0.95  # frames/s, for a limit of 1/s: rounds start and end between frames
 DEADLINE_NS = 2_000_000_000
 OFFERED, ANALYSED = "embereye_camera_frames_offered_total", "embereye_camera_frames_analysed_total"
 SHED, REJECTED = "embereye_camera_frames_shed_total", "embereye_camera_frames_rejected_total"
 DELAY, AGE = "embereye_camera_frame_delay_seconds_bucket", "embereye_camera_frame_age_seconds_bucket"
 RATE_NAME = "embereye_camera_rate_hertz"
-BACK_MOST = 3.0  # seconds until rates are back
-TLS_MOST = 1.2  # times the cores without
+BACK_MOST = 3.0  # seconds until rates have recovered
+TLS_MOST = 1.2  # times the cores without TLS
 COST = "embereye_camera_analysis_cpu_seconds_total"
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round measured."""
+    """The measurements of one round."""
 
     rate: float  # frames analysed/s
     cores: float
     sender: float  # cores
-    dropped: int  # shed, rejected or not even sent
+    dropped: int  # shed, rejected or not sent
     buckets: dict[float, float]  # frames by upper bound of their delay in seconds, cumulative
 
 
 def assignment(sources: list[str], *, fps_min: float = 5.0, target: float = RATE) -> Assignment:
-    """A shard that owns camera-0 and so on, with the settings of a fleet but for these two."""
+    """The assignment of a shard that owns camera-0 and so on, with a fleet's settings apart from these two."""
     settings = build_camera_settings(CameraFleetSpec())
     settings.deadline_ns = DEADLINE_NS
     settings.detectors[:] = ["motion", "flame"]
@@ -85,7 +85,7 @@ def assignment(sources: list[str], *, fps_min: float = 5.0, target: float = RATE
 
 
 def quantile(buckets: dict[float, float], share: float) -> float:
-    """The value below which `share` of what is counted lies, interpolated as Prometheus does; 0 of nothing."""
+    """The value that `share` of the counts do not exceed, interpolated as in Prometheus; 0 without counts."""
     total = buckets.get(float("inf"), 0.0)
     below, under = 0.0, 0.0
     for bound, count in sorted(buckets.items()):
@@ -98,12 +98,12 @@ def quantile(buckets: dict[float, float], share: float) -> float:
 
 
 def buckets_between(before: Counters, after: Counters, name: str = DELAY) -> dict[float, float]:
-    """What was counted between two moments, by upper bound."""
-    found = {}
+    """The counts between two moments, by upper bound."""
+    counts = {}
     for key, value in after.values.items():
         if key.startswith(name):
-            found[float(key.partition('le="')[2].rstrip('"}'))] = value - before.values.get(key, 0.0)
-    return found
+            counts[float(key.partition('le="')[2].rstrip('"}'))] = value - before.values.get(key, 0.0)
+    return counts
 
 
 @dataclass
@@ -114,21 +114,21 @@ class Fleet:
     sender: Sender
 
     def round(self, seconds: float) -> Round:
-        """Send for `seconds`, and let what is on its way arrive."""
-        self.sender.tell("start")
-        time.sleep(SETTLE)
-        told, before = self.sender.tell("ask"), self.shard.counters()
-        began, spent = self.shard.used()  # what it took to ask is not the fleet's
+        """Send and measure for `seconds`, after a warm-up."""
+        self.sender.command("start")
+        time.sleep(WARM_UP)
+        earlier, before = self.sender.command("ask"), self.shard.counters()
+        began, spent = self.shard.used()  # the cost of asking is not the fleet's
         time.sleep(seconds)
-        sent, after = self.sender.tell("ask"), self.shard.counters()
-        self.sender.tell("stop")
+        sent, after = self.sender.command("ask"), self.shard.counters()
+        self.sender.command("stop")
         elapsed = after.at - before.at
         dropped = sum(after.total(name) - before.total(name) for name in (SHED, REJECTED))
         return Round(
             rate=(after.total(ANALYSED) - before.total(ANALYSED)) / elapsed,
             cores=(after.cpu - spent) / (after.at - began),
-            sender=(sent["cpu"] - told["cpu"]) / elapsed,
-            dropped=int(dropped) + sent["unsent"] - told["unsent"],
+            sender=(sent["cpu"] - earlier["cpu"]) / elapsed,
+            dropped=int(dropped) + sent["unsent"] - earlier["unsent"],
             buckets=buckets_between(before, after),
         )
 
@@ -137,9 +137,9 @@ class Fleet:
 def fleet(
     kind: str, films: Films, cameras: int = CAMERAS, rate: float = RATE, fps_min: float = 5.0, tls: Path | None = None
 ) -> Iterator[Fleet]:
-    """`cameras` that send `rate` frames/s each by `kind`, to a shard of their own that is to look at all of them.
+    """Run `cameras` that send `rate` frames/s each by `kind`, and a shard that analyses all of them.
 
-    `tls` is the folder of the certificate that those are shown that push.
+    `tls` is the folder of the certificate for cameras that push.
     """
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -148,11 +148,11 @@ def fleet(
         options = ["--hub", hub, "--films", str(folder / "films"), "--cameras", str(cameras), "--rate", str(rate)]
         if kind == "push":
             wanted = assignment(["push:"] * cameras, fps_min=fps_min, target=max(RATE, rate))
-            shown = ["--tls", str(tls)] if tls else []
-            shard = stack.enter_context(CameraShardProcess(wanted, folder, hub, *shown))
+            certificate_options = ["--tls", str(tls)] if tls else []
+            shard = stack.enter_context(CameraShardProcess(wanted, folder, hub, *certificate_options))
             shard.wait_ready(cameras)
-            trusted = ["--ca", str(tls / "ca.crt")] if tls else []
-            sender = stack.enter_context(Sender(kind, *options, "--target", shard.grpc, *trusted))
+            authority_options = ["--ca", str(tls / "ca.crt")] if tls else []
+            sender = stack.enter_context(Sender(kind, *options, "--target", shard.grpc, *authority_options))
         elif kind == "rtp":
             ports = list(map(str, free_ports(cameras, kind=socket.SOCK_DGRAM)))
             sources = [f"rtp://{HOST}:{port}" for port in ports]
@@ -161,14 +161,14 @@ def fleet(
             sender = stack.enter_context(Sender(kind, *options, "--ports", *ports))
         else:
             sender = stack.enter_context(Sender(kind, *options))
-            sources = [f"http://{HOST}:{sender.told['port']}/{number}" for number in range(cameras)]
+            sources = [f"http://{HOST}:{sender.introduction['port']}/{number}" for number in range(cameras)]
             shard = stack.enter_context(CameraShardProcess(assignment(sources), folder, hub))
             shard.wait_ready(cameras)
         yield Fleet(shard, sender)
 
 
 def decoding(films: Films, seconds: float) -> float:
-    """CPU seconds per frame of nothing but decoding, reduced as the shard does."""
+    """Measure CPU seconds per frame of decoding alone, at the shard's reduced size."""
     frames = [films.frame(camera, number) for camera in range(10) for number in range(10)]
     began, started, done = time.thread_time(), time.perf_counter(), 0
     while time.perf_counter() - started < seconds:
@@ -178,9 +178,9 @@ def decoding(films: Films, seconds: float) -> float:
 
 
 def analysing(films: Films, seconds: float) -> float:
-    """CPU seconds per frame of decoding it and looking at it, in one thread: nothing is received, handed over or woken.
+    """Measure CPU seconds per frame of decoding and analysing in one thread, without reception and hand-over.
 
-    One camera in five has somebody in it, as in a fleet; none burns.
+    One camera in five shows a person, as in a fleet; none burns.
     """
     wanted, network, clock_ns = assignment(["push:"] * 10), load_network(), SECOND
 
@@ -196,7 +196,7 @@ def analysing(films: Films, seconds: float) -> float:
     cameras = [CameraDevice(device, wanted.camera, links) for device in wanted.devices]
     began, started, number = 0.0, math.inf, 0
     while time.perf_counter() - started < seconds:
-        if number == int(RATE):  # by then they know their rooms
+        if number == int(RATE):  # by then the detectors know their rooms
             began, started = time.thread_time(), time.perf_counter()
         clock_ns += int(SECOND / RATE)
         for place, camera in enumerate(cameras, 1):
@@ -213,14 +213,21 @@ def _fleet_result(kind: str, scale: Scale) -> Result:
             baselines.append(decoding(films, 0.1 * scale.seconds))
             analysed.append(analysing(films, 0.1 * scale.seconds))
             rounds.append(running.round(scale.seconds))
-    rate, cores, baseline = median([one.rate for one in rounds]), median([one.cores for one in rounds]), 0.0
+    rate, cores, baseline = (
+        median([measured.rate for measured in rounds]),
+        median([measured.cores for measured in rounds]),
+        0.0,
+    )
     baseline = median(baselines) * CAMERAS * RATE
-    dropped = sum(one.dropped for one in rounds)
-    p99 = quantile({bound: sum(one.buckets[bound] for one in rounds) for bound in rounds[0].buckets}, 0.99) * 1e3
-    sender = median([one.sender for one in rounds])
+    dropped = sum(measured.dropped for measured in rounds)
+    p99 = (
+        quantile({bound: sum(measured.buckets[bound] for measured in rounds) for bound in rounds[0].buckets}, 0.99)
+        * 1e3
+    )
+    sender = median([measured.sender for measured in rounds])
     unit = (
         f"cores at {rate:,.0f} frames/s, {dropped} dropped, p99 {p99:.1f} ms; senders {sender:.2f} cores; decoding and"
-        f" looking in one thread take {median(analysed) * CAMERAS * RATE:.2f}"
+        f" analysing in one thread take {median(analysed) * CAMERAS * RATE:.2f}"
     )
     ok = rate >= 0.99 * CAMERAS * RATE and not dropped and p99 <= 20 and cores <= 1.5
     reach = "≤ 1.5 cores, 1,500/s, 0 dropped, p99 ≤ 20 ms; baseline: decoding alone"
@@ -228,20 +235,23 @@ def _fleet_result(kind: str, scale: Scale) -> Result:
 
 
 def fleet_push(scale: Scale) -> Result:
-    """100 cameras that push over gRPC, each on a connection of its own."""
+    """Measure 100 cameras that push over gRPC, each on a separate connection."""
     return _fleet_result("push", scale)
 
 
 def fleet_push_tls(scale: Scale) -> Result:
-    """The same over TLS. Baseline: the same without, in rounds in turn."""
+    """Measure 100 cameras that push over TLS. Baseline: the same without TLS, in alternating rounds."""
     films, secured, plain = draw(), [], []
     with certificate() as folder, fleet("push", films, tls=folder) as over_tls, fleet("push", films) as without:
         for _ in range(scale.rounds):
             plain.append(without.round(scale.seconds))
             secured.append(over_tls.round(scale.seconds))
-    rate, cores = median([one.rate for one in secured]), median([one.cores for one in secured])
-    baseline, dropped = median([one.cores for one in plain]), sum(one.dropped for one in secured)
-    p99 = quantile({bound: sum(one.buckets[bound] for one in secured) for bound in secured[0].buckets}, 0.99) * 1e3
+    rate, cores = median([measured.rate for measured in secured]), median([measured.cores for measured in secured])
+    baseline, dropped = median([measured.cores for measured in plain]), sum(measured.dropped for measured in secured)
+    p99 = (
+        quantile({bound: sum(measured.buckets[bound] for measured in secured) for bound in secured[0].buckets}, 0.99)
+        * 1e3
+    )
     unit = f"cores at {rate:,.0f} frames/s, {dropped} dropped, p99 {p99:.1f} ms"
     ok = rate >= 0.99 * CAMERAS * RATE and not dropped and cores <= TLS_MOST * baseline
     reach = f"≤ {TLS_MOST} of the same without TLS, 1,500/s, 0 dropped"
@@ -249,17 +259,17 @@ def fleet_push_tls(scale: Scale) -> Result:
 
 
 def fleet_rtp(scale: Scale) -> Result:
-    """100 cameras that send RTP/JPEG, each to a port of its own."""
+    """Measure 100 cameras that send RTP/JPEG, each to a separate port."""
     return _fleet_result("rtp", scale)
 
 
 def fleet_mjpeg(scale: Scale) -> Result:
-    """100 cameras that are pulled as MJPEG over HTTP."""
+    """Measure 100 cameras that serve MJPEG over HTTP."""
     return _fleet_result("mjpeg", scale)
 
 
 def fleet_memory(scale: Scale) -> Result:
-    """Memory of a shard that 100 cameras push to; beside it a shard without cameras."""
+    """Measure the memory of a shard that 100 cameras push to. Baseline: a shard without cameras."""
     films = draw()
     with fleet("push", films, 0) as idle:
         baseline = resident_mb(idle.shard.pid)
@@ -286,32 +296,32 @@ class Costly(Protocol):
 
 
 @dataclass
-class _Both:
-    """What two receivers of the same stream cost, round by round, in cores."""
+class _Cores:
+    """The cores used by two receivers of the same stream, by round."""
 
     ours: list[float]
     theirs: list[float]
-    sent: int  # to ours
+    sent: int  # pictures sent to ours
 
 
 def _compared(
-    ours: Callable[[str, str], Costly], theirs: list[str], films: Films, scale: Scale, settle: float
-) -> _Both:
-    """Send one 1080p30 camera to either in turn; `theirs` is GStreamer's pipeline behind the depayloader.
+    ours: Callable[[str, str], Costly], theirs: list[str], films: Films, scale: Scale, warm_up: float
+) -> _Cores:
+    """Send one 1080p30 camera to both receivers in turn; `theirs` is GStreamer's pipeline behind the depayloader.
 
-    `ours` gets the port that its camera sends to, and the hub's address. The first `settle` seconds of each turn are
-    not counted: where pictures have stopped for a while, detectors begin anew.
+    `ours` gets the port that its camera sends to, and the hub's address. The first `warm_up` seconds of each turn are
+    not counted: detectors start again after a pause.
     """
-    found = _Both([], [], 0)
+    used = _Cores([], [], 0)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         films.save(Path(name) / "films")
-        mine, other = map(str, free_ports(2, kind=socket.SOCK_DGRAM))
-        hubs = dict(zip((mine, other), (f"{HOST}:{port}" for port in free_ports(2)), strict=True))
-        receivers: dict[str, tuple[Costly, list[float]]] = {mine: (ours(mine, hubs[mine]), found.ours)}
+        our_port, their_port = map(str, free_ports(2, kind=socket.SOCK_DGRAM))
+        hubs = dict(zip((our_port, their_port), (f"{HOST}:{port}" for port in free_ports(2)), strict=True))
+        receivers: dict[str, tuple[Costly, list[float]]] = {our_port: (ours(our_port, hubs[our_port]), used.ours)}
         if shutil.which("gst-launch-1.0"):
-            peer = Measured(*_gstreamer(other, *theirs))
+            peer = Measured(*_gstreamer(their_port, *theirs))
             stack.callback(peer.stop)
-            receivers[other] = (peer, found.theirs)
+            receivers[their_port] = (peer, used.theirs)
         time.sleep(1.5)
         senders = {}
         for port in receivers:
@@ -319,15 +329,15 @@ def _compared(
             senders[port] = stack.enter_context(Sender("rtp", "--hub", hubs[port], *options))
         for _ in range(scale.rounds):
             for port, (receiver, cores) in receivers.items():
-                senders[port].tell("start")
-                time.sleep(settle)
+                senders[port].command("start")
+                time.sleep(warm_up)
                 cpu, at = receiver.cpu, time.perf_counter()
                 time.sleep(scale.seconds)
                 cores.append((receiver.cpu - cpu) / (time.perf_counter() - at))
-                senders[port].tell("stop")
-        found.sent = senders[mine].tell("ask")["sent"]
+                senders[port].command("stop")
+        used.sent = senders[our_port].command("ask")["sent"]
         time.sleep(0.2)
-    return found
+    return used
 
 
 def _hd(*options: int) -> Films:
@@ -335,7 +345,7 @@ def _hd(*options: int) -> Films:
 
 
 def rtp_receive(scale: Scale) -> Result:
-    """One 1080p30 RTP/JPEG camera, received and put together; beside GStreamer's receiver."""
+    """Receive and assemble one 1080p30 RTP/JPEG camera. Baseline: GStreamer's receiver."""
     receivers: list[Measured] = []
 
     def ours(port: str, _: str) -> Measured:
@@ -343,7 +353,7 @@ def rtp_receive(scale: Scale) -> Result:
         return receivers[0]
 
     films = _hd()
-    both = _compared(ours, [], films, scale, settle=0.3)
+    both = _compared(ours, [], films, scale, warm_up=0.3)
     memory = receivers[0].memory
     counted = json.loads(receivers[0].stop())
     lost = both.sent - int(counted["pictures"] - counted["damaged"])
@@ -352,7 +362,7 @@ def rtp_receive(scale: Scale) -> Result:
     ratio = value / baseline if baseline else 0.0
     unit = (
         f"cores, {lost} of {both.sent} frames lost, memory {grown:+.1f} MB to {memory:.0f} MB, peak"
-        f" {counted['peak_mb']:.0f} MB; {counted['blocks']:+.0f} allocations kept in all, one picture of"
+        f" {counted['peak_mb']:.0f} MB; {counted['blocks']:+.0f} allocations retained in all, one picture of"
         f" {len(films.films[0][0]) / 1e3:.0f} KB takes {_allocated(films) / 1e3:.0f} KB at most" + _unmeasured(baseline)
     )
     return Result("rtp-1080p30-receive", value, unit, baseline, ratio, "≤ 2 of GStreamer, 0 lost, memory flat",
@@ -360,7 +370,7 @@ def rtp_receive(scale: Scale) -> Result:
 
 
 def _allocated(films: Films) -> float:
-    """Bytes that are allocated at most while a picture is received."""
+    """The most bytes allocated while a picture is received."""
     sender, receiver = Packetizer(1), Depacketizer()
     packets = [sender.packetize(read_scan(frame), 3000 * number) for number, frame in enumerate(films.films[0])]
     for number, picture in enumerate(packets):
@@ -374,11 +384,11 @@ def _allocated(films: Films) -> float:
 
 
 def _unmeasured(baseline: float) -> str:
-    return "" if baseline else "; baseline not measured: there is no gst-launch-1.0"
+    return "" if baseline else "; baseline not measured: gst-launch-1.0 is missing"
 
 
 def rtp_analyse(scale: Scale) -> Result:
-    """One 1080p30 RTP/JPEG camera, decoded and looked at; beside GStreamer that only decodes it."""
+    """Decode and analyse one 1080p30 RTP/JPEG camera. Baseline: GStreamer, which only decodes it."""
     films = _hd()
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         shards: list[CameraShardProcess] = []
@@ -389,7 +399,7 @@ def rtp_analyse(scale: Scale) -> Result:
             shards[0].wait_ready(1)
             return shards[0]
 
-        both = _compared(ours, ["jpegdec", "!"], films, scale, settle=SETTLE)
+        both = _compared(ours, ["jpegdec", "!"], films, scale, warm_up=WARM_UP)
         analysed = int(shards[0].counters().total(ANALYSED))
     value, baseline = median(both.ours), median(both.theirs)
     ratio = value / baseline if baseline else 0.0
@@ -400,16 +410,16 @@ def rtp_analyse(scale: Scale) -> Result:
 
 @dataclass(frozen=True)
 class _Lossy:
-    """What came through of pictures with restart markers."""
+    """The pictures with restart markers that arrived."""
 
-    usable: float  # pictures, by pixels
-    whole: int  # pictures that missed nothing
+    usable: float  # pictures, in fractions by pixels
+    whole: int  # pictures without a loss
     count: int  # pictures
-    saved: float  # bytes a picture that dropping every damaged one would have lost
+    saved: float  # bytes per picture that would be lost if damaged pictures were dropped
 
 
 def _lossy(count: int) -> _Lossy:
-    """Send `count` pictures of 1080p with a restart marker every row, LOSS of their packets lost."""
+    """Send `count` pictures of 1080p with a restart marker in every row, and lose a share LOSS of the packets."""
     films = _hd(cv2.IMWRITE_JPEG_RST_INTERVAL, 1920 // 16)
     scans = [read_scan(frame) for frame in films.films[0]]
     dice, sender, receiver = random.Random(7), Packetizer(1), Depacketizer()
@@ -424,21 +434,21 @@ def _lossy(count: int) -> _Lossy:
             pictures += receiver.feed(memoryview(packet), now)
         pictures += receiver.poll(now + SECOND) if receiver.has_pending else []
         whole += intact
-        came = sum(1.0 - sum(w * h for _, _, w, h in one.lost) for one in pictures if one.usable)
-        usable += came
-        saved += 0.0 if intact else came * len(scans[number % len(scans)].data)
+        received = sum(1.0 - sum(w * h for _, _, w, h in picture.lost) for picture in pictures if picture.usable)
+        usable += received
+        saved += 0.0 if intact else received * len(scans[number % len(scans)].data)
     return _Lossy(usable, whole, count, saved / count)
 
 
 def rtp_loss(scale: Scale) -> Result:
-    """Usable pixels of 1080p with restart markers at 1 % packet loss; beside dropping every picture that misses one."""
-    came = _lossy(60 * scale.rounds)
-    value, baseline = 100 * came.usable / came.count, 100 * came.whole / came.count
+    """Measure the usable pixels at 1 % packet loss, with restart markers. Baseline: damaged pictures are dropped."""
+    outcome = _lossy(60 * scale.rounds)
+    value, baseline = 100 * outcome.usable / outcome.count, 100 * outcome.whole / outcome.count
     return Result("rtp-loss-1pct", value, "% of pixels", baseline, value / max(baseline, 0.1), "≥ 95", value >= 95)
 
 
 def rtp_send(scale: Scale) -> Result:
-    """Our RTP/JPEG sender of 1080p30 to a port that nobody reads; beside sending packets that were made beforehand."""
+    """Measure our RTP/JPEG sender of 1080p30 to an unread port. Baseline: sending packets that were made beforehand."""
     ours, theirs = [], []
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         _hd().save(Path(name) / "films")
@@ -450,31 +460,31 @@ def rtp_send(scale: Scale) -> Result:
         sender = Measured(sys.executable, "-m", "embereye_bench.cameras.rtp_sender", f"{name}/films", "30", ports[0])
         options = ["--films", f"{name}/films", "--cameras", "1", "--rate", "30", "--ports", ports[1]]
         bare = stack.enter_context(Sender("rtp", "--hub", f"{HOST}:{free_ports(1)[0]}", *options))
-        time.sleep(2 * SETTLE)
+        time.sleep(2 * WARM_UP)
         for _ in range(scale.rounds):
             cpu, at = sender.cpu, time.perf_counter()
             time.sleep(scale.seconds)
             ours.append(100 * (sender.cpu - cpu) / (time.perf_counter() - at))
-            before, at = bare.tell("start"), time.perf_counter()
+            before, at = bare.command("start"), time.perf_counter()
             time.sleep(scale.seconds)
-            theirs.append(100 * (bare.tell("stop")["cpu"] - before["cpu"]) / (time.perf_counter() - at))
-        told = json.loads(sender.stop())
+            theirs.append(100 * (bare.command("stop")["cpu"] - before["cpu"]) / (time.perf_counter() - at))
+        sums = json.loads(sender.stop())
     value, baseline = median(ours), median(theirs)
     unit = (
-        f"% of a core, {told['unsent']} of {told['sent']} pictures dropped, peak {told['peak_mb']:.0f} MB; at 1 % of"
+        f"% of a core, {sums['unsent']} of {sums['sent']} pictures dropped, peak {sums['peak_mb']:.0f} MB; at 1 % of"
         f" packets lost restart intervals save {_lossy(60).saved / 1e3:.0f} KB a picture"
     )
     return Result("rtp-send", value, unit, baseline, value / baseline, "≤ 2 % of a core, 0 dropped",
-                  value <= 2 and not told["unsent"])  # fmt: skip
+                  value <= 2 and not sums["unsent"])  # fmt: skip
 
 
 def overload(scale: Scale) -> Result:
-    """100 cameras whose frames cost ten times the cores that there are; beside the frames/s that those can decode."""
+    """Measure 100 cameras whose frames cost ten times the available cores. Baseline: the frames/s they can decode."""
     films = enlarge(draw(seconds=1.0), 1280, 960, 6, options=(cv2.IMWRITE_JPEG_PROGRESSIVE, 1))
     cost = decoding(films, 0.5)
     rate = OVERLOAD * CORES / (CAMERAS * cost)
     with fleet("push", films, rate=rate, fps_min=1.0) as running:
-        running.round(3 * SETTLE)
+        running.round(3 * WARM_UP)
         shard, at = running.shard, time.perf_counter()
         before, counters = shard.analysed(), shard.counters()
         sender = running.round(max(4.0, scale.seconds)).sender
@@ -486,7 +496,7 @@ def overload(scale: Scale) -> Result:
     spent = (after.total(COST) - counters.total(COST)) / max(1.0, after.total(ANALYSED) - counters.total(ANALYSED))
     unit = (
         f"cameras under fps.min 1/s; slowest {min(rates.values()):.2f}/s, {sum(rates.values()):.0f} frames/s, p99 from"
-        f" capture to analysed {age:.2f} s, {memory:.0f} MB; of {CORES} cores {OVERLOAD * CORES} are asked for,"
+        f" capture to analysed {age:.2f} s, {memory:.0f} MB; of {CORES} cores {OVERLOAD * CORES} are needed,"
         f" {CAMERAS * spent:.2f} at fps.min, {sender:.2f} for the sender"
     )
     return Result("overload-10x", under, unit, CORES / cost, under * cost / CORES, "0, age p99 ≤ 2 s",
@@ -494,34 +504,34 @@ def overload(scale: Scale) -> Result:
 
 
 @dataclass(frozen=True)
-class _Beside:
-    """What a shard did while a neighbour shared its machine, and after that."""
+class _Disturbed:
+    """A shard's results while a neighbour shared its machine, and afterwards."""
 
     analysed: float  # frames
-    possible: float  # frames that its own processor time, and what nobody used, would have done undisturbed
+    possible: float  # frames that its processor time and all idle time would have analysed undisturbed
     delays: dict[float, float]  # frames by upper bound of their delay in seconds, cumulative
-    back: float  # seconds until all rates were back
+    back: float  # seconds until all rates had recovered
 
 
 def _idle_seconds() -> float:
-    """Processor seconds that nobody has used since the machine was started."""
+    """Idle processor seconds since the machine was started."""
     idle, waiting = Path("/proc/stat").read_text().split(maxsplit=6)[4:6]
     return (int(idle) + int(waiting)) / os.sysconf("SC_CLK_TCK")
 
 
 def _rates(counters: Counters) -> float:
-    """Frames/s that all cameras together are given."""
-    return sum(of for key, of in counters.values.items() if key.startswith(RATE_NAME) and 'bound="in_force"' in key)
+    """Frames/s allotted to all cameras together."""
+    return sum(rate for key, rate in counters.values.items() if key.startswith(RATE_NAME) and 'bound="in_force"' in key)
 
 
-def _beside(running: Fleet, cost: float, niceness: int, seconds: float) -> _Beside:
-    """Let a neighbour take half a core for `seconds`; `cost` is what a frame costs without it, CPU seconds."""
+def _disturb(running: Fleet, cost: float, niceness: int, seconds: float) -> _Disturbed:
+    """Run a neighbour that takes half a core for `seconds`; `cost` is CPU seconds per frame without it."""
     command = [sys.executable, "-m", "embereye_bench.cameras.neighbour", str(seconds), str(niceness)]
     before, idle = running.shard.counters(), _idle_seconds()
     subprocess.run(command, check=True)
     after, idle = running.shard.counters(), _idle_seconds() - idle
     offered = CAMERAS * RATE * (after.at - before.at)
-    found = _Beside(
+    disturbed = _Disturbed(
         analysed=after.total(ANALYSED) - before.total(ANALYSED),
         possible=min(offered, (after.cpu - before.cpu + idle) / cost),
         delays=buckets_between(before, after),
@@ -531,37 +541,37 @@ def _beside(running: Fleet, cost: float, niceness: int, seconds: float) -> _Besi
     while _rates(now) < 0.99 * CAMERAS * RATE and now.at - after.at < BACK_MOST:
         time.sleep(0.2)
         now = running.shard.counters()
-    return replace(found, back=now.at - after.at)
+    return replace(disturbed, back=now.at - after.at)
 
 
 def neighbour(scale: Scale) -> Result:
-    """100 pushed cameras while another process takes half a core now and then; beside what the time it got can do."""
-    films, taken = draw(), min(5.0, scale.seconds)
-    found: dict[int, list[_Beside]] = {0: [], 19: []}
+    """Measure 100 pushed cameras while a process sometimes takes half a core. Baseline: what their CPU time allows."""
+    films, busy_seconds = draw(), min(5.0, scale.seconds)
+    by_niceness: dict[int, list[_Disturbed]] = {0: [], 19: []}
     costs, baselines = [], []
     with fleet("push", films) as running:
-        running.sender.tell("start")
-        time.sleep(2 * SETTLE)
+        running.sender.command("start")
+        time.sleep(2 * WARM_UP)
         for number in range(scale.rounds):
             baselines.append(decoding(films, 0.1 * scale.seconds))
             before = running.shard.counters()
             time.sleep(scale.seconds - 0.1 * scale.seconds)
             after = running.shard.counters()
             costs.append((after.cpu - before.cpu) / max(1.0, after.total(ANALYSED) - before.total(ANALYSED)))
-            niceness = list(found)[number % len(found)]
-            found[niceness].append(_beside(running, costs[-1], niceness, taken))
-        running.sender.tell("stop")
+            niceness = list(by_niceness)[number % len(by_niceness)]
+            by_niceness[niceness].append(_disturb(running, costs[-1], niceness, busy_seconds))
+        running.sender.command("stop")
     shares = {
-        niceness: 100 * sum(of.analysed for of in rounds) / max(1.0, sum(of.possible for of in rounds))
-        for niceness, rounds in found.items()
+        niceness: 100 * sum(shown.analysed for shown in rounds) / max(1.0, sum(shown.possible for shown in rounds))
+        for niceness, rounds in by_niceness.items()
     }
-    every = [of for rounds in found.values() for of in rounds]
-    back = max(of.back for of in every)
-    rate = sum(of.analysed for of in every) / len(every) / taken
-    p99 = quantile({bound: sum(of.delays[bound] for of in every) for bound in every[0].delays}, 0.99) * 1e3
+    every = [shown for rounds in by_niceness.values() for shown in rounds]
+    back = max(shown.back for shown in every)
+    rate = sum(shown.analysed for shown in every) / len(every) / busy_seconds
+    p99 = quantile({bound: sum(shown.delays[bound] for shown in every) for bound in every[0].delays}, 0.99) * 1e3
     alone, cost = median(baselines), median(costs)
     unit = (
-        f"% of what its processor time can do ({', '.join(f'nice {of}: {share:.0f}' for of, share in shares.items())}),"
+        f"% of what its CPU time allows ({', '.join(f'nice {nice}: {share:.0f}' for nice, share in shares.items())}),"
         f" {rate:,.0f} frames/s, p99 {p99:.0f} ms, rates back within {back:.1f} s; undisturbed {1e3 * cost:.2f} ms of"
         f" processor a frame, {cost / alone:.2f} of decoding alone"
     )

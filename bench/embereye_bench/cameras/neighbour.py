@@ -1,4 +1,4 @@
-"""A process that shares the machine with what is measured: it computes for half of the time, for some seconds.
+"""Share the machine with a measured process: compute half of the time, for some seconds.
 
 `python -m embereye_bench.cameras.neighbour SECONDS NICENESS`
 """
@@ -7,11 +7,11 @@ import os
 import sys
 import time
 
-SLICE = 0.01  # seconds of computing, and of rest, in turn
+SLICE = 0.01  # seconds of computing and of rest, in turn
 
 
 def main() -> None:
-    """Take half a core, as far as the kernel gives it."""
+    """Take half a core, as far as the kernel grants it."""
     seconds, niceness = float(sys.argv[1]), int(sys.argv[2])
     os.nice(niceness)
     until = time.monotonic() + seconds

@@ -1,8 +1,8 @@
-"""Nothing but decoding one video as it comes, and reducing it: the least that a shard of one camera can cost.
+"""Decode one video at its rate, and reduce it: the least cost of a shard with one camera.
 
-`python -m embereye_bench.cameras.paced_decoder FILE ENCODING RATE` decodes FILE with the shard's own decoder, RATE
-pictures a second, JOINED at a time of which the last one is reduced, as a shard does that sees nothing flicker, until
-standard input is closed. It answers each line with its pictures and CPU seconds so far.
+`python -m embereye_bench.cameras.paced_decoder FILE ENCODING RATE` decodes FILE with the shard's decoder, RATE pictures
+a second, until standard input is closed. It decodes JOINED pictures at a time and reduces the last, as a shard does
+while nothing flickers. It answers each line with its pictures and CPU seconds so far.
 """
 
 import select
@@ -18,11 +18,11 @@ from embereye.camera.decode.video import NoPictureError, VideoDecoder
 from embereye.process.heap import keep_freed_memory
 
 ORDER = DecodeOrder(1, smoothed=False)
-JOINED = 2  # pictures: at 15 a second detection looks at every other one
+JOINED = 2  # pictures; at 15 a second, detection analyses every second one
 
 
 def _units(path: str) -> Iterator[bytes]:
-    """The access units of the file, over and over."""
+    """Yield the access units of the file, again and again."""
     with av.open(path) as source:
         units = [bytes(packet) for packet in source.demux(video=0) if packet.size]
     while True:
@@ -30,7 +30,7 @@ def _units(path: str) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """Decode until nobody asks any more."""
+    """Decode until standard input is closed."""
     path, encoding, rate = sys.argv[1], sys.argv[2], float(sys.argv[3])
     keep_freed_memory()
     cv2.setNumThreads(1)

@@ -1,4 +1,4 @@
-"""Our RTP/JPEG receiver alone, as a process to measure: pictures are put together, counted and dropped."""
+"""Measure our RTP/JPEG receiver alone: pictures are assembled, counted and dropped."""
 
 import asyncio
 import contextlib
@@ -19,17 +19,17 @@ from embereye.wire.video.access_unit import AccessUnit
 from embereye_bench.process import peak_mb
 from embereye_bench.sensors.load import HOST
 
-SETTLED = 60  # pictures, after which memory is to stay what it is
+STEADY_PICTURES = 60  # pictures, after which memory should not grow
 
 
 async def receive(port: int) -> dict[str, float]:
-    """Receive until SIGINT; what was received."""
+    """Receive until SIGINT; return the counts."""
     counts = {"pictures": 0.0, "damaged": 0.0, "memory_mb": 0.0, "blocks": 0.0}
 
     def offer(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
         counts["pictures"] += 1
         counts["damaged"] += bool(lost)
-        if counts["pictures"] == SETTLED:
+        if counts["pictures"] == STEADY_PICTURES:
             counts["memory_mb"], counts["blocks"] = resident_mb(os.getpid()), sys.getallocatedblocks()
 
     source = RtpSource(parse_source(f"rtp://{HOST}:{port}"), SocketPoller())

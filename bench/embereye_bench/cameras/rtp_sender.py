@@ -1,4 +1,4 @@
-"""Our RTP/JPEG sender alone, as a process to measure: `python -m embereye_bench.cameras.rtp_sender FILMS RATE PORT`."""
+"""Measure our RTP/JPEG sender alone: `python -m embereye_bench.cameras.rtp_sender FILMS RATE PORT`."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def _place(loop: tuple[bytes, ...], rate: float, seconds: float) -> tuple[tuple[
 
 
 async def send(folder: Path, rate: float, port: int) -> dict[str, float]:
-    """Send one camera's film to `port` until SIGINT; what was sent, and at most how much memory it took."""
+    """Send one camera's film to `port` until SIGINT; return the counts and the peak memory."""
     cameras, stop = Cameras([CameraSpec("0")], started=time.monotonic()), asyncio.Event()
     cameras.films["0"] = looped_film(rate, partial(_place, load(folder).films[0], rate))
     asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)

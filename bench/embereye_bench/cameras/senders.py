@@ -1,7 +1,7 @@
-"""The sending side of the cameras' benchmarks: cheap senders of frames that were coded beforehand, at an even pace.
+"""Send frames that were coded beforehand at an even pace: the cheap sending side of the cameras' benchmarks.
 
-RTP packets leave by UDP_SEGMENT, many a call, and gRPC's messages without a library: a sender that cost as much as a
-receiver would be what is measured.
+Each system call sends many RTP packets (UDP_SEGMENT), and gRPC messages are written without a library. A sender as
+expensive as a receiver would distort the measurement.
 """
 
 import argparse
@@ -36,16 +36,16 @@ from embereye_bench.sensors.messages import Messages
 
 BURNING_CAMERAS = ("camera-0", "camera-50")
 SEND_BUFFER = 1024 * 1024  # bytes; a few frames
-UDP_SEGMENT = 103  # linux/udp.h: one buffer is sent as packets of one size
+UDP_SEGMENT = 103  # linux/udp.h: the kernel cuts one buffer into packets of this size
 SEGMENT, HEADER = struct.Struct("=H"), struct.Struct(">HII")
-SEGMENTS = 40  # packets a call: UDP takes 64 KB at most
-CLOCK = 90_000  # Hz, of RTP's timestamps
-LATE = 1.0  # seconds behind which what was missed is not caught up with
-LOOK_SECONDS = 0.002  # between looks at whose turn it is, at least: waking up takes time from what is measured
+SEGMENTS = 40  # packets in a call; UDP accepts 64 KB at most
+CLOCK = 90_000  # Hz, of RTP timestamps
+LATE = 1.0  # seconds; a sender further behind does not catch up
+WAKE_SECONDS = 0.002  # shortest time between checks of the schedule: waking up takes time from the measured process
 
 
 class SendSchedule:
-    """Which camera's turn it is: evenly spread, as cameras that know nothing of each other are."""
+    """Schedules the cameras' frames, evenly spread, because independent cameras do not send at the same time."""
 
     def __init__(self, cameras: int, rate: float) -> None:
         self._cameras = cameras
@@ -54,11 +54,11 @@ class SendSchedule:
         self.turn = 0
 
     def start(self) -> None:
-        """Begin, or go on."""
+        """Start or resume sending."""
         self.began = time.perf_counter() - self.turn * self._interval
 
     def due(self) -> Iterator[tuple[int, int]]:
-        """(camera, number of its frame) of every frame that is due by now."""
+        """Yield (camera, frame number) of every frame that is due now."""
         if not self.began:
             return
         now = time.perf_counter()
@@ -71,23 +71,23 @@ class SendSchedule:
 
     @property
     def rest(self) -> float:
-        """Seconds until the next frame is due, once it has begun."""
+        """Seconds until the next frame is due, after the start."""
         return self.began + (self.turn + 1) * self._interval - time.perf_counter()
 
 
 class Numbers:
-    """Answers every line on standard input with what was sent and what it cost."""
+    """Answers every line on standard input with the numbers of frames sent and their cost."""
 
     def __init__(self, schedule: SendSchedule) -> None:
         self.schedule = schedule
         self._sending = asyncio.Event()
         self.sent = 0
-        self.unsent = 0  # frames that a camera could not get rid of
-        self.alarms = 0  # signs of fire that cameras reported which show none
-        self.came: dict[str, tuple[float, float]] = {}  # of a device's first alarm: seconds of its sign, and of coming
+        self.unsent = 0  # frames that could not be sent
+        self.alarms = 0  # signs of fire reported for cameras that show none
+        self.came: dict[str, tuple[float, float]] = {}  # of a device's first alarm: its sign and its arrival, seconds
 
     async def serve(self, introduction: dict[str, Any], sending: "asyncio.Task[None] | None" = None) -> None:
-        """Until standard input is closed. Where `sending` has failed so does this: whoever asks next is told."""
+        """Answer until standard input is closed; raise the error of `sending` if it has failed."""
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         print(json.dumps(introduction), flush=True)
@@ -105,23 +105,23 @@ class Numbers:
             print(json.dumps(numbers), flush=True)
 
     async def send(self, frame: Callable[[int, int], bool]) -> None:
-        """Call `frame(camera, number)` for every frame that is due; it says whether the frame went out."""
+        """Call `frame(camera, number)` for every frame that is due; it returns True if the frame was sent."""
         while await self._sending.wait():
             for camera, number in self.schedule.due():
                 if frame(camera, number):
                     self.sent += 1
                 else:
                     self.unsent += 1
-            await asyncio.sleep(max(LOOK_SECONDS, self.schedule.rest))
+            await asyncio.sleep(max(WAKE_SECONDS, self.schedule.rest))
 
 
 def image_field(frame: bytes) -> bytes:
-    """The image of a PushRequest, serialised: messages are joined by joining their bytes."""
+    """Serialise the image field of a PushRequest; protobuf messages can be joined by joining their bytes."""
     return PushRequest(image=frame).SerializeToString()
 
 
 async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
-    """Every camera pushes on a connection and a stream of its own."""
+    """Push every camera's frames on a separate connection and stream."""
     images = Films(tuple(tuple(map(image_field, film)) for film in films.films))
     tls = None
     if arguments.ca:
@@ -140,10 +140,10 @@ async def push(films: Films, numbers: Numbers, arguments: argparse.Namespace) ->
 
 
 async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
-    """Serves every camera as multipart/x-mixed-replace at /NUMBER."""
+    """Serve every camera as multipart/x-mixed-replace at /NUMBER."""
     clients: dict[int, socket.socket] = {}
     head = b"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: %d\r\n\r\n"
-    parts = Films(tuple(tuple(head % len(one) + one + b"\r\n" for one in film) for film in films.films))
+    parts = Films(tuple(tuple(head % len(jpeg) + jpeg + b"\r\n" for jpeg in film) for film in films.films))
     answer = b"HTTP/1.1 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=frame\r\n\r\n"
     unsent: dict[int, memoryview] = {}
 
@@ -169,10 +169,10 @@ async def mjpeg(films: Films, numbers: Numbers, arguments: argparse.Namespace) -
                 sent = client.send(data)
             except BlockingIOError:
                 sent = 0
-            except OSError:  # it was closed at the other end, which connects again
+            except OSError:  # the peer closed it, and will connect again
                 clients.pop(camera).close()
                 return False
-            if sent < len(data):  # the next frame's turn comes once this one is out
+            if sent < len(data):  # the next frame must wait until this one is sent
                 unsent[camera] = data[sent:] if sent or data is rest else memoryview(b"")
                 return data is whole and sent > 0
         return True
@@ -189,7 +189,7 @@ def packets(frame: bytes) -> tuple[memoryview, int]:
 
 
 class RtpCamera:
-    """One sender of RTP/JPEG: numbers the packets that were made beforehand, and lets the kernel cut them apart."""
+    """An RTP/JPEG sender: numbers packets that were made beforehand; the kernel cuts them apart."""
 
     def __init__(self, number: int, port: int) -> None:
         self._ssrc = number + 1
@@ -198,7 +198,7 @@ class RtpCamera:
         self._socket.connect((HOST, port))
 
     def send(self, joined: memoryview, size: int, timestamp: int) -> bool:
-        """Send one picture; False where the kernel would not take all of it."""
+        """Send one picture; False if the kernel did not accept all of it."""
         stamped = bytearray(joined)
         for offset in range(0, len(stamped), size):
             HEADER.pack_into(stamped, offset + 2, self._sequence, timestamp & 0xFFFF_FFFF, self._ssrc)
@@ -208,13 +208,13 @@ class RtpCamera:
         try:
             for start in range(0, len(view), SEGMENTS * size):
                 self._socket.sendmsg([view[start : start + SEGMENTS * size]], [segment])
-        except OSError:  # nobody listens yet
+        except OSError:  # no receiver yet
             return False
         return True
 
 
 async def rtp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
-    """Every camera sends RTP/JPEG to a port of its own."""
+    """Send every camera's RTP/JPEG to a separate port."""
     made = {frame: packets(frame) for film in films.films for frame in film}
     cameras = [RtpCamera(number, port) for number, port in enumerate(arguments.ports)]
 
@@ -226,7 +226,7 @@ async def rtp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> 
 
 
 async def rtsp(films: Films, numbers: Numbers, arguments: argparse.Namespace) -> None:
-    """Every camera is served by RTSP, as the simulator does it, whether it is told to start or not."""
+    """Serve every camera by RTSP with the simulator, regardless of the start command."""
     specs = [CameraSpec(str(number)) for number in range(arguments.cameras)]
     cameras = Cameras(specs, started=time.monotonic())
     for number in range(arguments.cameras):
@@ -249,7 +249,7 @@ def _place(loop: Sequence[bytes], first: int, rate: float, seconds: float) -> tu
 
 
 class Hub(EvidenceServicer):
-    """Takes evidence and coverage, and answers as the real one does. Camera 0 burns, whatever others see is false."""
+    """Accepts evidence and coverage like the real hub. Camera 0 burns; signs from other cameras are false."""
 
     def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
@@ -287,9 +287,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--target", default="", help="host:port of the shard")
-    parser.add_argument("--ca", type=Path, default=None, help="speak TLS, and trust this authority (push)")
+    parser.add_argument("--ca", type=Path, default=None, help="use TLS and trust this authority (push)")
     parser.add_argument("--ports", type=int, nargs="*", default=[], help="UDP port of each camera (rtp)")
-    parser.add_argument("--hub", required=True, help="host:port to play the hub on")
+    parser.add_argument("--hub", required=True, help="host:port to listen on as the hub")
     parser.add_argument("--films", type=Path, required=True)
     parser.add_argument("--cameras", type=int, default=100)
     parser.add_argument("--rate", type=float, default=15.0)

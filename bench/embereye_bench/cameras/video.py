@@ -1,7 +1,7 @@
-"""Measure H.264 and H.265 over RTSP: cores, memory, overload and losses, beside FFmpeg's decoding alone.
+"""Measure H.264 and H.265 over RTSP: cores, memory, overload and losses. Baseline: FFmpeg's decoding alone.
 
-The baseline is `ffmpeg -threads 1 … -f null -` of the same coded pictures, and once Frigate's recipe: an ffmpeg for
-each camera that writes scaled raw frames into a pipe. Both are told as not measured where there is no ffmpeg.
+The baseline is `ffmpeg -threads 1 … -f null -` of the same coded pictures. One benchmark compares with Frigate's
+recipe: one ffmpeg per camera, which writes scaled raw frames into a pipe. Without ffmpeg, results say so.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from embereye_bench.cameras.jpeg import (
     ANALYSED,
     CORES,
     REJECTED,
-    SETTLE,
+    WARM_UP,
     Fleet,
     assignment,
     buckets_between,
@@ -39,12 +39,12 @@ from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST, end
 
 CAMERAS, RATE = 100, 10.0  # frames/s each
-DEFAULT_TARGET = 15.0  # frames/s, of a fleet: above what is sent, so that jitter is no reason to shed
+DEFAULT_TARGET = 15.0  # frames/s of a fleet; above the sent rate, so that jitter sheds no frames
 SMALL = (640, 360)
 HD, HD_RATE = (1920, 1080), 15.0
 DECODED_SECONDS = 40  # of film that FFmpeg decodes in one run
-FRIGATE_CAMERAS = 12  # processes of it: their cost is per camera
-OVERLOAD = 4  # times what the machine can decode
+FRIGATE_CAMERAS = 12  # ffmpeg processes; their cost is per camera
+OVERLOAD = 4  # times the machine's decoding capacity
 MEMORY_CAMERAS = {SMALL: 40, HD: 8}
 FORMATS: dict[str, NalFormat] = {"H264": H264Format(), "H265": H265Format()}
 
@@ -57,16 +57,16 @@ def small_films() -> Films:
 
 @cache
 def hd_films(width: int = HD[0], height: int = HD[1]) -> Films:
-    """A room of 1080p, somebody walking through it."""
+    """A room in 1080p with a person walking through it."""
     return enlarge(draw(seconds=2.0), width, height, 15)
 
 
 @cache
 def coded_file(films: Films, encoding: str, rate: float, film: int, folder: Path) -> Path:
-    """A file of one of the `films`, over and over for DECODED_SECONDS, coded as the simulated cameras do."""
+    """A file of one of the `films`, repeated for DECODED_SECONDS, coded like the simulated cameras'."""
     path = folder / f"{id(films)}-{film}-{rate:g}.{encoding.lower()}"
     pictures = encode_loop(films.films[film], encoding, rate)
-    data = b"".join(START_CODE + part.data for one in pictures for part in _nals(encoding, one.payloads))
+    data = b"".join(START_CODE + part.data for picture in pictures for part in _nals(encoding, picture.payloads))
     path.write_bytes(data * max(1, round(DECODED_SECONDS * rate / len(pictures))))
     return path
 
@@ -86,7 +86,7 @@ class _Nal:
 
 
 def ffmpeg_seconds(path: Path, frames: int) -> float:
-    """CPU seconds for each of `frames` that FFmpeg decodes of `path`; 0: there is no ffmpeg."""
+    """CPU seconds that FFmpeg takes to decode each of the `frames` in `path`; 0 if ffmpeg is missing."""
     if shutil.which("ffmpeg") is None:
         return 0.0
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -98,7 +98,7 @@ def ffmpeg_seconds(path: Path, frames: int) -> float:
 
 @dataclass
 class Served:
-    """Simulated cameras over RTSP, and what FFmpeg's decoding of the same pictures costs."""
+    """Simulated cameras over RTSP, and the cost of decoding the same pictures with FFmpeg."""
 
     sender: Sender
     films: Films
@@ -108,12 +108,12 @@ class Served:
     folder: Path
 
     def urls(self, query: str = "") -> list[str]:
-        """The address of every camera."""
-        port = self.sender.told["port"]
+        """The addresses of all cameras."""
+        port = self.sender.introduction["port"]
         return [f"rtsp://{HOST}:{port}/{number}{query}" for number in range(self.cameras)]
 
     def decoding(self) -> float:
-        """Cores that FFmpeg needs to decode all cameras; 0: there is no ffmpeg."""
+        """Cores that FFmpeg needs to decode all cameras; 0 if ffmpeg is missing."""
         shown = [self.films.film_of(camera) for camera in range(self.cameras)]
         costs = {}
         for film in set(shown):
@@ -127,7 +127,7 @@ class Served:
 def served(
     films: Films, cameras: int, rate: float, encoding: str = "H264", loss: float = 0.0
 ) -> Iterator[tuple[Served, str]]:
-    """Simulated `cameras` that serve `films`, and the address of the hub that their process plays."""
+    """Run simulated `cameras` that serve `films`; yield them, and the address of the hub in their process."""
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         films.save(folder / "films")
@@ -143,7 +143,7 @@ def video_fleet(
     films: Films, cameras: int, rate: float, encoding: str = "H264", *, fps_min: float = 2.0, query: str = "",
     loss: float = 0.0,
 ) -> Iterator[tuple[Served, Fleet]]:  # fmt: skip
-    """Simulated cameras and a shard of their own that is to look at all of their pictures."""
+    """Run simulated cameras, and a shard that analyses all of their pictures."""
     with served(films, cameras, rate, encoding, loss) as (sending, hub), contextlib.ExitStack() as stack:
         wanted = assignment(sending.urls(query), fps_min=fps_min, target=max(DEFAULT_TARGET, rate))
         shard = stack.enter_context(CameraShardProcess(wanted, sending.folder, hub))
@@ -156,25 +156,28 @@ def _wait_streaming(shard: CameraShardProcess, cameras: int, seconds: float = 30
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and sum(count > 0 for count in shard.analysed().values()) < cameras:
         time.sleep(0.1)
-    time.sleep(SETTLE)
+    time.sleep(WARM_UP)
 
 
 def _note(baseline: float) -> str:
-    return "" if baseline else "; baseline not measured: there is no ffmpeg"
+    return "" if baseline else "; baseline not measured: ffmpeg is missing"
 
 
 def h264_fleet(scale: Scale) -> Result:
-    """100 cameras of 640x360 that are pulled by RTSP; beside FFmpeg that only decodes the same pictures."""
+    """Measure 100 cameras of 640x360 pulled by RTSP. Baseline: FFmpeg, which only decodes the same pictures."""
     rounds, baselines = [], []
     with video_fleet(small_films(), CAMERAS, RATE) as (sending, running):
         for _ in range(scale.rounds):
             baselines.append(sending.decoding())
             rounds.append(running.round(scale.seconds))
-    cores, baseline = median([one.cores for one in rounds]), median(baselines)
-    rate = median([one.rate for one in rounds])
-    dropped = sum(one.dropped for one in rounds)
-    p99 = quantile({bound: sum(one.buckets[bound] for one in rounds) for bound in rounds[0].buckets}, 0.99) * 1e3
-    sender = median([one.sender for one in rounds])
+    cores, baseline = median([measured.cores for measured in rounds]), median(baselines)
+    rate = median([measured.rate for measured in rounds])
+    dropped = sum(measured.dropped for measured in rounds)
+    p99 = (
+        quantile({bound: sum(measured.buckets[bound] for measured in rounds) for bound in rounds[0].buckets}, 0.99)
+        * 1e3
+    )
+    sender = median([measured.sender for measured in rounds])
     ratio = cores / baseline if baseline else 0.0
     unit = f"cores at {rate:,.0f} frames/s, {dropped} dropped, p99 {p99:.1f} ms; senders {sender:.2f} cores"
     ok = rate >= 0.99 * CAMERAS * RATE and not dropped and p99 <= 100 and 0 < ratio <= 1.3
@@ -183,7 +186,7 @@ def h264_fleet(scale: Scale) -> Result:
 
 
 def h264_frigate(scale: Scale) -> Result:
-    """100 cameras, what each costs; beside the same work by Frigate's recipe, for as many as are enough to know."""
+    """Measure the cost per camera of 100 cameras. Baseline: Frigate's recipe with fewer cameras."""
     theirs, theirs_mb = [0.0], 0.0
     with video_fleet(small_films(), CAMERAS, RATE) as (_, running):
         ours = [running.round(scale.seconds) for _ in range(scale.rounds)]
@@ -193,20 +196,20 @@ def h264_frigate(scale: Scale) -> Result:
             recipe = _Recipe(sending.urls(), stack)
             theirs = [recipe.cores(scale.seconds) for _ in range(scale.rounds)]
             theirs_mb = recipe.memory_mb / FRIGATE_CAMERAS
-    value, baseline = median([one.cores for one in ours]) / CAMERAS, median(theirs) / FRIGATE_CAMERAS
+    value, baseline = median([measured.cores for measured in ours]) / CAMERAS, median(theirs) / FRIGATE_CAMERAS
     ratio, memory = (value / baseline, ours_mb / theirs_mb) if baseline else (0.0, 0.0)
-    rate = median([one.rate for one in ours])
+    rate = median([measured.rate for measured in ours])
     unit = (
         f"cores a camera at {rate:,.0f} frames/s of all, {ours_mb:.1f} MB a camera with all of the shard; the recipe,"
-        f" which looks at its frames with our detector in one process, {theirs_mb:.1f} MB"
+        f" which analyses its frames with our detector in one process, {theirs_mb:.1f} MB"
     )
     ok = 0 < ratio <= 0.7 and memory <= 0.3 and rate >= 0.99 * CAMERAS * RATE
-    reach = "≤ 0.7 of its cores, ≤ 0.3 of its memory, no frame left out"
+    reach = "≤ 0.7 of its cores, ≤ 0.3 of its memory, no frame skipped"
     return Result("h264-frigate", value, unit + _note(baseline), baseline, ratio, reach, ok)
 
 
 class _Recipe:
-    """Frigate's way of reading cameras: an ffmpeg for each, and somebody who looks at what comes by their pipes."""
+    """Frigate's way of reading cameras: an ffmpeg for each, and one process that analyses frames from their pipes."""
 
     def __init__(self, urls: Sequence[str], stack: contextlib.ExitStack) -> None:
         self._pids: list[int] = []
@@ -219,28 +222,28 @@ class _Recipe:
             )
             assert process.stdout
             pipes.append(process.stdout)
-            self._started(process, stack)
+            self._register(process, stack)
         descriptors = [pipe.fileno() for pipe in pipes]
         command = [sys.executable, "-m", "embereye_bench.cameras.frame_reader", "160", "90", *map(str, descriptors)]
-        self._started(subprocess.Popen(command, pass_fds=descriptors), stack)
+        self._register(subprocess.Popen(command, pass_fds=descriptors), stack)
         for pipe in pipes:
             pipe.close()
-        time.sleep(5 * SETTLE)
+        time.sleep(5 * WARM_UP)
 
-    def _started(self, process: "subprocess.Popen[bytes]", stack: contextlib.ExitStack) -> None:
+    def _register(self, process: "subprocess.Popen[bytes]", stack: contextlib.ExitStack) -> None:
         stack.callback(process.wait)
         stack.callback(process.kill)
         self._pids.append(process.pid)
 
     def cores(self, seconds: float) -> float:
-        """Cores that all of them use."""
+        """Measure the cores that all processes use."""
         before, at = sum(map(_cpu, self._pids)), time.perf_counter()
         time.sleep(seconds)
         return (sum(map(_cpu, self._pids)) - before) / (time.perf_counter() - at)
 
     @property
     def memory_mb(self) -> float:
-        """What all of them have in memory, each page that they share counted once among them."""
+        """Memory of all processes together, in which shared pages count once."""
         total = 0
         for pid in self._pids:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -254,14 +257,14 @@ def _cpu(pid: int) -> float:
 
 
 class _Paced:
-    """A process that decodes what one camera sends, as it comes, reduces what is looked at, and does nothing else."""
+    """A process that only decodes one camera's pictures at their rate, and reduces those to be analysed."""
 
     def __init__(self, path: Path, encoding: str, rate: float) -> None:
         command = [sys.executable, "-m", "embereye_bench.cameras.paced_decoder", str(path), encoding, str(rate)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._rate = rate
 
-    def told(self) -> tuple[int, float]:
+    def totals(self) -> tuple[int, float]:
         """Pictures and CPU seconds so far."""
         assert self._process.stdin
         assert self._process.stdout
@@ -271,14 +274,14 @@ class _Paced:
         return int(pictures), float(seconds)
 
     def cores(self, seconds: float) -> float:
-        """Cores that it needs for its rate."""
-        pictures, spent = self.told()
+        """Measure the cores that it needs for its rate."""
+        pictures, spent = self.totals()
         time.sleep(seconds)
-        after, now = self.told()
+        after, now = self.totals()
         return self._rate * (now - spent) / max(1, after - pictures)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         end(self._process)
 
 
@@ -292,32 +295,32 @@ def _hd_result(name: str, encoding: str, scale: Scale) -> Result:
             rates.append(measured.rate)
         path = coded_file(hd_films(), encoding, HD_RATE, hd_films().film_of(0), sending.folder)
         with contextlib.closing(_Paced(path, encoding, HD_RATE)) as paced:
-            paced.cores(SETTLE)
+            paced.cores(WARM_UP)
             floors += [paced.cores(scale.seconds) for _ in range(scale.rounds)]
     value, baseline, floor = median(cores), median(baselines), median(floors)
     ratio = value / baseline if baseline else 0.0
     least = f" ({floor / baseline:.2f})" if baseline else ""
     unit = (
-        f"cores at {median(rates):.1f} frames/s; decoding them two by two as they come, reducing every other one, and"
-        f" nothing else, takes {floor:.4f}{least}"
+        f"cores at {median(rates):.1f} frames/s; only decoding them in pairs at their rate, and reducing every second,"
+        f" takes {floor:.4f}{least}"
     )
     ok = 0 < ratio <= 1.15 and median(rates) >= 0.97 * HD_RATE
     return Result(name, value, unit + _note(baseline), baseline, ratio, "≤ 1.15 of FFmpeg's decoding alone", ok)
 
 
 def h264_hd(scale: Scale) -> Result:
-    """One H.264 camera of 1080p at 15 frames/s; beside FFmpeg that only decodes it."""
+    """Measure one H.264 camera of 1080p at 15 frames/s. Baseline: FFmpeg, which only decodes it."""
     return _hd_result("h264-1080p", "H264", scale)
 
 
 def h265_hd(scale: Scale) -> Result:
-    """One H.265 camera of 1080p at 15 frames/s; beside FFmpeg that only decodes it."""
+    """Measure one H.265 camera of 1080p at 15 frames/s. Baseline: FFmpeg, which only decodes it."""
     return _hd_result("h265-1080p", "H265", scale)
 
 
 def h264_memory(scale: Scale) -> Result:
-    """Memory of a camera beyond the shard's own, of 640x360 and 1080p."""
-    found = {}
+    """Measure the memory of each camera beyond the shard's, for 640x360 and 1080p."""
+    by_size = {}
     for size, films, rate in ((SMALL, small_films(), RATE), (HD, hd_films(), 2.0)):
         many = MEMORY_CAMERAS[size]
         used = []
@@ -325,14 +328,14 @@ def h264_memory(scale: Scale) -> Result:
             with video_fleet(films, count, rate) as (_, running):
                 time.sleep(max(3.0, scale.seconds))
                 used.append(resident_mb(running.shard.pid))
-        found[size] = (used[1] - used[0]) / (many - 1)
-    small, large = found[SMALL], found[HD]
+        by_size[size] = (used[1] - used[0]) / (many - 1)
+    small, large = by_size[SMALL], by_size[HD]
     unit = f"MB a camera of 640x360, {large:.1f} MB a camera of 1080p"
     return Result("h264-memory", small, unit, 8.0, small / 8.0, "≤ 8 and ≤ 25 MB", small <= 8 and large <= 25)
 
 
 def h264_overload(scale: Scale) -> Result:
-    """Cameras whose pictures cost four times what the machine can decode: none is below its floor unnamed."""
+    """Overload the machine four times: every camera below its minimum rate must be reported with a reason."""
     films, fps_min, cameras = hd_films(1280, 720), 1.0, 60
     with tempfile.TemporaryDirectory() as name:
         cost = ffmpeg_seconds(coded_file(films, "H264", HD_RATE, 1, Path(name)), _frames(films)) or 0.004
@@ -346,7 +349,7 @@ def h264_overload(scale: Scale) -> Result:
         named = shard.reasons()
         counts = {camera: count - before.get(camera, 0) for camera, count in shard.analysed().items()}
         rates = {camera: count / elapsed for camera, count in counts.items()}
-    # The time measured begins and ends between two frames.
+    # The measured time starts and ends between two frames.
     unnamed = sum(count + 1 < fps_min * elapsed and not named.get(camera) for camera, count in counts.items())
     age = quantile(buckets_between(counters, after, AGE), 0.99)
     unit = (
@@ -363,15 +366,15 @@ def _frames(films: Films) -> int:
 
 
 def h264_loss(scale: Scale) -> Result:
-    """Ten cameras over UDP that lose 1 % of their packets, and take requests for a key frame."""
+    """Measure ten cameras over UDP that lose 1 % of their packets and support key frame requests."""
     cameras = 10
     with video_fleet(small_films(), cameras, RATE, query="?transport=udp", loss=0.01) as (sending, running):
         counters, at = running.shard.counters(), time.perf_counter()
-        told = sending.sender.tell("ask")
+        earlier = sending.sender.command("ask")
         time.sleep(max(8.0, scale.rounds * scale.seconds))
         after = running.shard.counters()
         elapsed = time.perf_counter() - at
-        alarms = sending.sender.tell("ask")["alarms"] - told["alarms"]
+        alarms = sending.sender.command("ask")["alarms"] - earlier["alarms"]
     analysed = (after.total(ANALYSED) - counters.total(ANALYSED)) / (cameras * RATE * elapsed)
     damaged = after.total(REJECTED) - counters.total(REJECTED)
     unit = f"% of frames analysed, {damaged:.0f} damaged, {alarms} false alarms"

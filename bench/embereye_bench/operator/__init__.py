@@ -1,1 +1,1 @@
-"""`embereye bench operator`: the operator against a real API server, and its scaling law over a simulated day."""
+"""`embereye bench operator`: measures the operator against a real API server, and its scaling on a simulated day."""

@@ -1,4 +1,4 @@
-"""`embereye bench operator`: the operator's numbers against a real kube-apiserver and etcd."""
+"""`embereye bench operator`: measure the operator against a real kube-apiserver and etcd."""
 
 import argparse
 import asyncio
@@ -25,26 +25,26 @@ from embereye_operator.decide.cluster import watch_lag
 from embereye_operator.decide.placement.placement import LIMIT, place, shard_loads, spread
 from embereye_operator.runtime.kubernetes.client.resources import CHILDREN, FLEETS
 
-STABILIZATION = 30  # seconds; short, so that the row is affordable
+STABILIZATION = 30  # seconds; short, to keep this benchmark affordable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("--json", action="store_true", help="a list of {name, value, unit, baseline, ratio, reach, ok}")
-    parser.add_argument("--only", default="", metavar="NAME,…", help=f"of {', '.join(BENCHES)}")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the fleets, a few seconds each")
-    parser.add_argument("--kubeconfig", type=Path, help="an API server to fill and empty; default: one of our own")
+    parser.add_argument("--only", default="", metavar="NAME,…", help=f"only these: {', '.join(BENCHES)}")
+    parser.add_argument("--quick", action="store_true", help="with a tenth of the fleets, for a few seconds each")
+    parser.add_argument("--kubeconfig", type=Path, help="API server; its fleets are deleted. Default: a temporary one")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure; returns 0 where every number is within its reach."""
+    """Measure; return 0 if every number is within its limit."""
     names = [name for name in arguments.only.split(",") if name] or list(BENCHES)
     if unknown := [name for name in names if name not in BENCHES]:
-        raise UserError(f"--only {unknown[0]}: there are {', '.join(BENCHES)}")
+        raise UserError(f'--only "{unknown[0]}" is not one of {", ".join(BENCHES)}')
     numbers: list[Number] = []
 
-    def show(found: Sequence[Number]) -> None:
-        for entry in found:
+    def show(results: Sequence[Number]) -> None:
+        for entry in results:
             numbers.append(entry)
             if not arguments.json:
                 print(line_of(entry), flush=True)
@@ -60,15 +60,15 @@ def run(arguments: argparse.Namespace) -> int:
             curves = Curves(site, quick=arguments.quick, show=show)
             for name in on_server:
                 if name in CURVES:
-                    told = curves.measure(name)
+                    report = curves.measure(name)
                     if not arguments.json:
-                        print(told, flush=True)
+                        print(report, flush=True)
     if arguments.json:
         print(json.dumps([asdict(entry) for entry in numbers], indent=1))
     return int(not all(entry.ok for entry in numbers))
 
 
-# --- pure -----------------------------------------------------------------------------------------------------------
+# --- without a server ----------------------------------------------------------------------------------------------
 
 
 def _placement(name: str, count: int, reach: float) -> list[Number]:
@@ -138,7 +138,7 @@ BENCHES = (*PURE, *ON_SERVER)
 
 
 class _Session:
-    """Fleets on a server, and operators that look after them."""
+    """Fleets on a server, and operators that reconcile them."""
 
     def __init__(self, site: Site, *, quick: bool, show: Callable[[Sequence[Number]], None]) -> None:
         self._site = site
@@ -147,7 +147,7 @@ class _Session:
         self._show = show
 
     def run(self, names: Sequence[str]) -> None:
-        """Measure in an order in which each finds what it needs."""
+        """Measure in an order in which each benchmark finds the fleets that it needs."""
         if set(MANY) & set(names):
             asyncio.run(self._site.create([fleet_manifest(f"f{index:04}") for index in range(self._fleets)]))
             with self._site.operator() as operator:
@@ -157,7 +157,7 @@ class _Session:
                 if "rest-1000" in names:
                     self._rest(operator)
                 if "change-p99" in names:
-                    self._covered(operator)
+                    self._wait_covered(operator)
                     self._show([asyncio.run(self._changes())])
                 if "idle-shrinks-1000" in names:
                     self._idle(operator)
@@ -176,19 +176,19 @@ class _Session:
         seconds = self._site.wait(observed, 600, f"{self._fleets} fleets observed")
         if shown:
             name = "cold-start-empty" if first else "cold-start"
-            what = "children are made" if first else "children exist"
-            self._show([number(name, seconds, "s", 600 if first else 60, fleets=self._fleets, what=what)])
+            stage = "children are made" if first else "children exist"
+            self._show([number(name, seconds, "s", 600 if first else 60, fleets=self._fleets, stage=stage)])
 
-    def _covered(self, operator: Operator) -> float:
-        return self._site.wait(lambda: operator.covers(self._fleets), 300, "all fleets covered")
+    def _wait_covered(self, operator: Operator) -> float:
+        return self._site.wait(lambda: operator.is_covering(self._fleets), 300, "all fleets covered")
 
     def _idle(self, operator: Operator) -> None:
-        """One fleet among all those at rest has work for two shards, rests, and then has next to none."""
+        """Let one fleet, among many idle ones, have work for two shards, become idle, and then have almost none."""
         limits: dict[str, Any] = {"minShards": 1, "maxShards": 3, "targetUtilization": 0.2}
         limits["scaleDown"] = {"stabilization": f"{STABILIZATION}s"}
         self._site.work.write_text("idle 0.3")
         asyncio.run(self._site.create([fleet_manifest("idle", shards=2, autoscaling=limits)]))
-        self._covered(operator)
+        self._wait_covered(operator)
         time.sleep(rest_period(self._fleets) + 10)
         ok = asyncio.run(self._shards("idle")) == 2
         self._site.work.write_text("idle 0.001")
@@ -202,12 +202,12 @@ class _Session:
 
     async def _shards(self, name: str) -> int:
         client = self._site.client()
-        found: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)
+        fleet: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)
         await client.close()
-        return int(found["spec"]["shards"])
+        return int(fleet["spec"]["shards"])
 
     def _rollout(self) -> None:
-        """An operator that brings another image rolls every fleet, while it lists everything again and again."""
+        """Start an operator with another image, which rolls out every fleet, while it lists everything repeatedly."""
         with self._site.operator("--image=another", EMBEREYE_RESYNC_SECONDS="20") as operator:
             answers, ill = 0, 0
 
@@ -223,8 +223,8 @@ class _Session:
                 return asyncio.run(self._images("another")) >= self._fleets
 
             seconds = self._site.wait(rolled, 900, "every fleet rolled")
-            seconds += self._covered(operator)
-            for _ in range(int(watch_lag.LIMIT) + 30):  # until a watch that is taken for dead would be told of
+            seconds += self._wait_covered(operator)
+            for _ in range(int(watch_lag.LIMIT) + 30):  # until a dead watch would be reported
                 count_answer()
             ok = operator.process.poll() is None and not ill
             writes = operator.value('embereye_operator_writes_total{changed="true"')
@@ -237,19 +237,19 @@ class _Session:
             )  # fmt: skip
 
     async def _images(self, image: str) -> int:
-        client, found = self._site.client(), 0
+        client, rolled = self._site.client(), 0
         listed: Any = client.list(CHILDREN["Deployment"], namespace=NAMESPACE, chunk_size=500)
         async for manifest in listed:
-            found += manifest["spec"]["template"]["spec"]["containers"][0]["image"] == image
+            rolled += manifest["spec"]["template"]["spec"]["containers"][0]["image"] == image
         await client.close()
-        return found
+        return rolled
 
     def _rest(self, operator: Operator) -> None:
-        self._covered(operator)
+        self._wait_covered(operator)
         time.sleep(self._seconds / 2)
         before = asyncio.run(self._versions())
         started, cpu = time.monotonic(), operator.cpu()
-        # Every fleet is looked at once in this time, however many there are.
+        # Every fleet is reconciled once in this time, for any number of fleets.
         time.sleep(rest_period(self._fleets))
         seconds = time.monotonic() - started
         share = (operator.cpu() - cpu) / seconds * 100
@@ -264,19 +264,19 @@ class _Session:
         )
 
     async def _versions(self) -> dict[Any, str]:
-        client, found = self._site.client(), {}
+        client, versions = self._site.client(), {}
         for kind in (FLEETS["SensorFleet"], *(CHILDREN[name] for name in ("Deployment", "Service", "ConfigMap"))):
             listed: Any = client.list(kind, namespace=NAMESPACE, chunk_size=500)
             async for manifest in listed:
-                found[kind.__name__, manifest["metadata"]["name"]] = manifest["metadata"]["resourceVersion"]
+                versions[kind.__name__, manifest["metadata"]["name"]] = manifest["metadata"]["resourceVersion"]
         await client.close()
-        return found
+        return versions
 
     async def _changes(self) -> Number:
-        """Change deadlines at 20 a second; a change is applied when the placement has it."""
+        """Change deadlines at 20 a second; a change is applied once the placement contains it."""
         client, rate = self._site.client(), 20
         kind, maps = FLEETS["SensorFleet"], CHILDREN["ConfigMap"]
-        asked: dict[tuple[str, str], float] = {}
+        requested: dict[tuple[str, str], float] = {}
         delays: list[float] = []
         listed: Any = client.list(maps, namespace=NAMESPACE, chunk_size=500)
         _ = [manifest async for manifest in listed]
@@ -285,10 +285,10 @@ class _Session:
             events: Any = client.watch(maps, namespace=NAMESPACE, resource_version=listed.resourceVersion)
             async for _, manifest in events:
                 name = manifest["metadata"]["name"].removesuffix("-sensors-placement")
-                for (fleet, deadline), when in list(asked.items()):
+                for (fleet, deadline), when in list(requested.items()):
                     if fleet == name and f'"deadlineNs":"{deadline}"' in "".join((manifest.get("data") or {}).values()):
                         delays.append(time.monotonic() - when)
-                        del asked[fleet, deadline]
+                        del requested[fleet, deadline]
 
         async with beside(follow(), name="bench-follow"):
             await asyncio.sleep(0.5)
@@ -297,25 +297,25 @@ class _Session:
             for index in range(total):
                 await asyncio.sleep(max(0.0, started + index / rate - time.monotonic()))
                 fleet, milliseconds = f"f{index % self._fleets:04}", 6000 + index
-                asked[fleet, str(milliseconds * 1_000_000)] = time.monotonic()
+                requested[fleet, str(milliseconds * 1_000_000)] = time.monotonic()
                 patch = {"spec": {"deadline": f"{milliseconds}ms"}}
                 await client.patch(kind, fleet, patch, namespace=NAMESPACE, patch_type=PatchType.MERGE)
             for _ in range(100):
-                if not asked:
+                if not requested:
                     break
                 await asyncio.sleep(0.1)
         await client.close()
         delays.sort()
         p99 = delays[int(len(delays) * 0.99)] if delays else float("inf")
-        return number("change-p99", p99, "s", 1, ok=not asked, changes=total, lost=len(asked),
+        return number("change-p99", p99, "s", 1, ok=not requested, changes=total, lost=len(requested),
                       p50=round(delays[len(delays) // 2], 3) if delays else None)  # fmt: skip
 
     def _record(self, name: str) -> dict[str, str]:
         async def read() -> dict[str, str]:
             client = self._site.client()
             try:
-                found: Any = await client.get(CHILDREN["ConfigMap"], f"{name}-sensors-placement", namespace=NAMESPACE)
-                devices: dict[str, str] = json.loads(found["data"]["placement.json"])["devices"]
+                record: Any = await client.get(CHILDREN["ConfigMap"], f"{name}-sensors-placement", namespace=NAMESPACE)
+                devices: dict[str, str] = json.loads(record["data"]["placement.json"])["devices"]
             except ApiError:
                 return {}
             else:
@@ -327,8 +327,8 @@ class _Session:
 
     def _takeover(self) -> None:
         asyncio.run(self._site.create([fleet_manifest("takeover", shards=3, devices=60)]))
-        with self._site.operator("--lease=bench") as one, self._site.operator("--lease=bench") as other:
-            both = {one.port: one, other.port: other}
+        with self._site.operator("--lease=bench") as first, self._site.operator("--lease=bench") as second:
+            both = {first.port: first, second.port: second}
 
             def leaders() -> list[Operator]:
                 return [entry for entry in both.values() if entry.value("embereye_operator_leading") == 1]

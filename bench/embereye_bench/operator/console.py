@@ -1,4 +1,4 @@
-"""What a hub and its console cost with many devices and fleets: a real hub, told of them by simulated shards."""
+"""Measure the cost of a hub and its console with many devices and fleets, reported by simulated shards."""
 
 import asyncio
 import time
@@ -26,9 +26,8 @@ from embereye_operator.controller import rest_period
 
 REPORT_SECONDS = 1.0  # between two reports of a shard
 STREAMS = 100  # on one connection
-ASKED = 5  # times, of each page
-# What a browser asks for every second or two: on each page, on that of devices far down in the list, and on that of
-# fleets.
+REQUESTS = 5  # requests of each page
+# A browser's requests every second or two, on each page: devices, devices far down in the list, and fleets.
 PAGES = (
     "/v1/zones",
     "/v1/devices?order=urgent&limit=20",
@@ -40,38 +39,38 @@ PAGES = (
 
 @dataclass(frozen=True)
 class Shown:
-    """What it cost."""
+    """The measured costs."""
 
-    cores: float  # of the hub, with nobody who looks
+    cores: float  # of the hub, without a browser
     memory: float  # MB of the hub
-    page: float  # seconds that the slowest of a console's requests took, as the median of some
-    slowest: str  # which that is
-    page_kb: float  # that it answered, unpacked
+    page: float  # median seconds of the slowest of a console's requests
+    slowest: str  # path of that request
+    page_kb: float  # size of its answer, uncompressed
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What a shard watches."""
+    """The devices of one shard."""
 
     fleet: str  # "namespace/kind/name"
     shard: str
     devices: Sequence[Device]
 
 
-def watches(name: str, devices: int, shards: int) -> list[Watch]:
-    """A fleet of `devices`, ten in a zone, shared evenly by its shards."""
+def declare_watches(name: str, devices: int, shards: int) -> list[Watch]:
+    """The shards of a fleet of `devices`, ten in a zone, shared evenly."""
     declared = [Device(id=f"s-{index:05}", zone=f"{name}-{index // 10}") for index in range(devices)]
     return [Watch(f"default/sensors/{name}", f"{name}-{shard}", declared[shard::shards]) for shard in range(shards)]
 
 
 async def show(watched: Sequence[Watch], seconds: float) -> Shown:
-    """What a hub costs that watches all that, over `seconds`."""
+    """Measure the cost of a hub that watches all of `watched`, over `seconds`."""
     devices = sum(len(watch.devices) for watch in watched)
     with disk_hub() as hub:
         await hub.start()
         async with _reporting(hub, watched):
             async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {hub.token}"}) as session:
-                await _covered(session, hub, devices)
+                await _wait_covered(session, hub, devices)
                 before = cpu_seconds(hub.pid)
                 await asyncio.sleep(seconds)
                 cores = (cpu_seconds(hub.pid) - before) / seconds
@@ -84,23 +83,23 @@ async def show(watched: Sequence[Watch], seconds: float) -> Shown:
 
 @asynccontextmanager
 async def _reporting(hub: HubProcess, watched: Sequence[Watch]) -> AsyncIterator[None]:
-    """Inside it the hub knows what is to be watched, and every shard reports."""
+    """Set the rosters at the hub and let every shard report, during the block."""
     async with AsyncExitStack() as stack:
         rosters = [
             FleetRoster(
                 fleet=fleet,
                 epoch=1,
                 deadline_ns=5 * SECOND,
-                devices=[device for one in shards for device in one.devices],
+                devices=[device for watch in shards for device in watch.devices],
             )
             for fleet, shards in groupby(watched, lambda watch: watch.fleet)
         ]
         link = await stack.enter_async_context(channel(hub.control))
         for roster in rosters:
             await RosterStub(link).Set(roster, timeout=30)
-        await stack.enter_async_context(beside(_tell(link, rosters), name="operator"))
+        await stack.enter_async_context(beside(_set_rosters(link, rosters), name="operator"))
         for first in range(0, len(watched), STREAMS):
-            # Channels that are alike share a connection otherwise.
+            # Channels with equal options would share a connection otherwise.
             link = await stack.enter_async_context(channel(hub.control, [("grpc.use_local_subchannel_pool", 1)]))
             for number, watch in enumerate(watched[first : first + STREAMS], first):
                 late = number / len(watched) * REPORT_SECONDS
@@ -108,8 +107,8 @@ async def _reporting(hub: HubProcess, watched: Sequence[Watch]) -> AsyncIterator
         yield
 
 
-async def _tell(link: grpc.aio.Channel, rosters: Sequence[FleetRoster]) -> None:
-    """Tell all rosters again and again, as the operator does with each pass over a fleet at rest, until cancelled."""
+async def _set_rosters(link: grpc.aio.Channel, rosters: Sequence[FleetRoster]) -> None:
+    """Set all rosters repeatedly, as the operator does with each pass over an idle fleet, until cancelled."""
     while True:
         for roster in rosters:
             await asyncio.sleep(rest_period(len(rosters)) / len(rosters))
@@ -141,8 +140,8 @@ async def _report(link: grpc.aio.Channel, watch: Watch, late: float) -> None:
         call.cancel()
 
 
-async def _covered(session: aiohttp.ClientSession, hub: HubProcess, devices: int) -> None:
-    """Wait until the hub has heard of all of them."""
+async def _wait_covered(session: aiohttp.ClientSession, hub: HubProcess, devices: int) -> None:
+    """Wait until the hub has received reports about all devices."""
     async with asyncio.timeout(60):
         while True:
             async with session.get(f"http://{HOST}:{hub.http}/v1/zones") as response:
@@ -152,13 +151,13 @@ async def _covered(session: aiohttp.ClientSession, hub: HubProcess, devices: int
 
 
 async def _page(session: aiohttp.ClientSession, hub: HubProcess, path: str) -> tuple[float, float]:
-    """Seconds until it is answered, and kB of the answer."""
-    took, size = [], 0
-    for _ in range(ASKED):
+    """Median seconds until the answer, and its size in kB."""
+    durations, size = [], 0
+    for _ in range(REQUESTS):
         began = time.perf_counter()
         async with session.get(f"http://{HOST}:{hub.http}{path}") as response:
             response.raise_for_status()
             size = len(await response.read())
-        took.append(time.perf_counter() - began)
+        durations.append(time.perf_counter() - began)
         await asyncio.sleep(0.3)
-    return median(took), size / 1000
+    return median(durations), size / 1000

@@ -1,4 +1,4 @@
-"""What more devices, shards and fleets cost: of each curve one number grows, and the largest of all stand together.
+"""Measure the cost of more devices, shards and fleets: one number grows per curve, and all are largest together.
 
 Each place is a table's row and, for its curve, a point of a plot. The tables are in docs/evidence/limits.md, the plots
 in docs/evidence/performance.md.
@@ -9,23 +9,23 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from embereye_bench.operator.console import Shown, show, watches
+from embereye_bench.operator.console import Shown, declare_watches, show
 from embereye_bench.operator.numbers import Number, number
 from embereye_bench.operator.site import Site, fleet_manifest
 from embereye_bench.plot import plot
 from embereye_operator.controller import rest_period
 
-PLACEMENT_KB = 1_048  # that etcd and the operator take, 1 MiB
+PLACEMENT_KB = 1_048  # limit of etcd and the operator, 1 MiB
 STATUS_KB = 16
 PLUGIN_SECONDS = 10.0
 PAGE_SECONDS = 1.0
-COVERED_SECONDS, MANY_COVERED_SECONDS = 60.0, 600.0  # at most; the latter of hundreds of fleets
-MANY = 4  # devices of each fleet where there are many
+COVERED_SECONDS, MANY_COVERED_SECONDS = 60.0, 600.0  # at most; the latter for hundreds of fleets
+MANY = 4  # devices of each fleet, if there are many fleets
 
 
 @dataclass(frozen=True)
 class Place:
-    """How much there is: `fleets` of MANY devices and a shard each, and one of `devices` and `shards`."""
+    """A size to measure: `fleets` of MANY devices and one shard each, and one fleet of `devices` and `shards`."""
 
     fleets: int = 0
     devices: int = 0
@@ -33,29 +33,29 @@ class Place:
 
     @property
     def all_fleets(self) -> int:
-        """How many fleets there are."""
+        """The number of fleets."""
         return self.fleets + bool(self.devices)
 
     @property
     def all_devices(self) -> int:
-        """How many devices all fleets have."""
+        """The number of devices of all fleets."""
         return MANY * self.fleets + self.devices
 
     @property
     def all_shards(self) -> int:
-        """How many shards all fleets have."""
+        """The number of shards of all fleets."""
         return self.fleets + self.shards
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Places of which one number grows."""
+    """Places at which one number grows."""
 
-    across: str  # what grows
+    across: str  # the number that grows
     places: Sequence[Place]
 
     def at(self, place: Place) -> int:
-        """How much of it there is."""
+        """The growing number at `place`."""
         return {"devices": place.devices, "shards": place.shards}.get(self.across, place.all_fleets)
 
 
@@ -67,24 +67,24 @@ CURVES = {
     "curve-fleets": Curve("fleets", [Place(fleets=count) for count in (1, 10, 100, 1_000)]),
     "largest": Curve("fleets", [Place(fleets=999, devices=10_000, shards=40)]),
 }
-LARGE = "large"  # the name of the one fleet
+LARGE = "large"  # name of the single fleet
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a place costs."""
+    """The costs at one place."""
 
     place: Place
-    covered: float  # seconds from the operator's start, with fleets declared and nothing made, until all is covered
-    cores: float  # of the operator at rest
+    covered: float  # seconds from the operator's start, with fleets but no children, until all is covered
+    cores: float  # of the idle operator
     memory: float  # MB of the operator
     placement: float  # kB, of the largest fleet
-    status: float  # kB, of the same
-    plugin: float  # seconds that `kubectl embereye status`, or `devices` of the largest fleet, takes
+    status: float  # kB, of the largest fleet
+    plugin: float  # seconds of `kubectl embereye status`, or `devices` of the largest fleet
     shown: Shown
 
     def number(self, name: str) -> Number:
-        """As the command tells it."""
+        """Convert to a result of the command."""
         usable = (
             self.placement <= PLACEMENT_KB
             and self.status <= STATUS_KB
@@ -102,7 +102,7 @@ class Cost:
         )  # fmt: skip
 
     def row(self) -> Sequence[str]:
-        """As docs/evidence/limits.md has it."""
+        """The row in docs/evidence/limits.md."""
         return (
             f"{self.place.all_fleets:,}", f"{self.place.all_devices:,}", f"{self.place.all_shards:,}",
             f"{self.covered:.0f} s", f"{self.memory:.0f} MB",
@@ -124,7 +124,7 @@ class Curves:
         self._show = show
 
     def measure(self, name: str) -> str:
-        """Measure a curve; its table and its plots."""
+        """Measure a curve; return its table and its plots."""
         curve = CURVES[name]
         costs = []
         for place in curve.places[:2] if self._quick else curve.places:
@@ -141,29 +141,29 @@ class Curves:
         largest = LARGE if place.devices else "f0000"
         rest = rest_period(place.all_fleets)
         with self._site.operator() as operator:
-            covered = self._site.wait(lambda: operator.covers(place.all_fleets), 900, f"{place} is covered")
+            covered = self._site.wait(lambda: operator.is_covering(place.all_fleets), 900, f"{place} is covered")
             time.sleep(5 + rest)
             before, seconds = operator.cpu(), max(5.0 if self._quick else 15.0, rest)
             time.sleep(seconds)
             cores = (operator.cpu() - before) / seconds
-            plugin = max(self._site.plugin(*asked)[1] for asked in (("status",), ("devices", largest)))
+            plugin = max(self._site.plugin(*arguments)[1] for arguments in (("status",), ("devices", largest)))
             placement, status = asyncio.run(self._site.stored_kb(largest))
             memory = operator.resident()
         asyncio.run(self._site.delete())
-        watched = watches(LARGE, place.devices, place.shards)
-        watched += [watch for index in range(place.fleets) for watch in watches(f"f{index:04}", MANY, 1)]
+        watched = declare_watches(LARGE, place.devices, place.shards)
+        watched += [watch for index in range(place.fleets) for watch in declare_watches(f"f{index:04}", MANY, 1)]
         shown = asyncio.run(show(watched, 3.0 if self._quick else 10.0))
         return Cost(place, covered, cores, memory, placement, status, plugin, shown)
 
 
 def table(costs: Sequence[Cost]) -> str:
-    """In Markdown."""
+    """The costs as a Markdown table."""
     rows = [HEADER, ["---"] * len(HEADER), *(cost.row() for cost in costs)]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def plots(curve: Curve, costs: Sequence[Cost]) -> str:
-    """What it costs at rest, and how long things take; '' where there is no more than one place."""
+    """Plots of idle costs and of durations; '' if there is only one place."""
     if len(costs) < 2:
         return ""
     places = [curve.at(cost.place) for cost in costs]

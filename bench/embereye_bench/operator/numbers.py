@@ -1,4 +1,4 @@
-"""What `embereye bench operator` tells: numbers, each with what it must not exceed."""
+"""The results of `embereye bench operator`: numbers with their limits."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +11,9 @@ class Number:
     name: str
     value: float
     unit: str
-    baseline: float | None  # what it is compared with
+    baseline: float | None  # the value that it is compared with
     ratio: float | None  # value / baseline
-    reach: float  # what it must not exceed
+    reach: float  # its limit
     ok: bool
     detail: dict[str, Any]
 
@@ -21,13 +21,13 @@ class Number:
 def number(
     name: str, value: float, unit: str, reach: float, *, baseline: float | None = None, ok: bool = True, **detail: Any
 ) -> Number:
-    """A number that must not exceed `reach`; `ok` adds a condition."""
+    """Make a number that must not exceed `reach`; `ok` adds a condition."""
     ratio = round(value / baseline, 4) if baseline else None
     return Number(name, round(value, 4), unit, baseline, ratio, reach, ok and value <= reach, detail)
 
 
 def line_of(entry: Number) -> str:
-    """A number as people read it."""
+    """A line about a number, for people."""
     against = f", {entry.ratio:g} of {entry.baseline:g}" if entry.baseline else ""
     detail = ", ".join(f"{key} {value}" for key, value in entry.detail.items() if not isinstance(value, dict | list))
     verdict = "ok  " if entry.ok else "MISS"

@@ -1,4 +1,4 @@
-"""A day of load on a simulated fleet: the embedded scaler against an HPA on queue depth and against KEDA's defaults."""
+"""Simulate a day of load on a fleet: the embedded scaler against an HPA on queue depth and KEDA's defaults."""
 
 import math
 import random
@@ -14,7 +14,7 @@ from embereye_operator.decide.scaling.law import Measured, Observed, Scaler
 START = 1_800_000_000 * SECOND
 DAY = 86_400  # seconds
 COST = 0.002  # CPU seconds per item: a camera's frame
-LEAD = 10  # seconds until a new shard works
+LEAD = 10  # seconds until a new shard is ready
 WINDOW = 10  # seconds over which shards measure
 DEADLINE = 2.0  # seconds; a camera fleet's
 Trace = Sequence[float]  # items/s, per second
@@ -22,7 +22,7 @@ Trace = Sequence[float]  # items/s, per second
 
 @dataclass(frozen=True)
 class Case:
-    """A load, and when its measurements are lost."""
+    """A load, and the times at which its measurements are lost."""
 
     name: str
     arrivals: Trace
@@ -31,7 +31,7 @@ class Case:
 
 @dataclass
 class Result:
-    """How a policy did."""
+    """The results of a policy."""
 
     delays: list[tuple[float, float]] = field(default_factory=list)  # seconds, items
     pod_seconds: int = 0
@@ -50,7 +50,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Sight:
-    """What a policy can see at one moment."""
+    """The information that a policy has at one moment."""
 
     second: int
     shards: int
@@ -58,21 +58,21 @@ class Sight:
     backlog: float  # items
     oldest: float  # seconds
     utilization: float
-    known: bool  # whether measurements are to be had
+    known: bool  # False if measurements are lost
 
 
 class Policy(Protocol):
-    """Says how many shards there are to be."""
+    """Decides the number of shards."""
 
-    period: int  # seconds between looks
+    period: int  # seconds between decisions
 
     def decide(self, sight: Sight) -> int:
-        """How many."""
+        """The number of shards to run."""
         ...
 
 
 class Embedded:
-    """Ours: the same code that runs in the operator."""
+    """Our scaler: the same code as in the operator."""
 
     period = 2
 
@@ -81,7 +81,7 @@ class Embedded:
         self._scaler = Scaler()
 
     def decide(self, sight: Sight) -> int:
-        """See Policy."""
+        """Decide as `Policy` says."""
         measured = Measured(sight.arrival_rate, COST, int(sight.backlog), sight.oldest, sight.utilization)
         observed = Observed(START + sight.second * SECOND, sight.shards, measured if sight.known else None, lead=LEAD)
         return self._scaler.decide(self._limits, observed, DEADLINE).shards
@@ -93,14 +93,14 @@ class Hpa:
     period = 15
 
     def __init__(self, limits: Autoscaling, target: float, *, lost_is_zero: bool = False) -> None:
-        """`target` items per pod; `lost_is_zero` is what KEDA's Prometheus scaler makes of an empty answer."""
+        """Aim at `target` items per pod. `lost_is_zero`: read a lost answer as 0, like KEDA's scaler."""
         self._limits = limits
         self._target = target
         self._lost_is_zero = lost_is_zero
         self._recommended: deque[tuple[int, int]] = deque()
 
     def decide(self, sight: Sight) -> int:
-        """See Policy."""
+        """Decide as `Policy` says."""
         if not sight.known and not self._lost_is_zero:
             return sight.shards
         depth = sight.backlog if sight.known else 0.0
@@ -116,7 +116,7 @@ class Hpa:
 
 
 def simulate(case: Case, policy: Policy, limits: Autoscaling) -> Result:
-    """Run `policy` through `case`, second by second. Work is fluid and shared evenly; a new shard works after LEAD."""
+    """Run `policy` through `case`, second by second. Work is divided evenly; a new shard works after LEAD."""
     result = Result()
     shards, queue, seen = limits.min_shards, 0.0, deque[float](maxlen=WINDOW)
     coming: deque[int] = deque()  # seconds at which shards become ready
@@ -129,7 +129,7 @@ def simulate(case: Case, policy: Policy, limits: Autoscaling) -> Result:
         seen.append(arriving)
         done = min(queue + arriving, ready * rate)
         busy = done / (ready * rate)
-        # Items that arrive now wait for all that is before them.
+        # Items that arrive now wait for all earlier ones.
         delay = COST + (queue + max(0.0, arriving - ready * rate) / 2) / (ready * rate)
         queue += arriving - done
         result.delays.append((delay, arriving))
@@ -149,7 +149,7 @@ def simulate(case: Case, policy: Policy, limits: Autoscaling) -> Result:
     return result
 
 
-HOURS = 4 * 3600  # seconds of every case but the day
+HOURS = 4 * 3600  # duration of every case except the day, in seconds
 
 
 def _draw(seconds: range, load: Callable[[int], float]) -> Trace:
@@ -178,35 +178,35 @@ def _whole(at: int) -> float:
 
 
 def day(*, quick: bool = False) -> Case:
-    """Tide, steps, bursts, flapping; measurements are lost twice, once on a high plateau. `quick`: three hours."""
+    """A day with a tide, steps, bursts and flapping. Measurements are lost twice. `quick`: three hours."""
     seconds = range(25_200, 36_000) if quick else range(DAY)
     lost = {at - seconds.start for at in (*range(31_000, 33_400), *range(70_000, 71_200)) if at in seconds}
     return Case("day", _draw(seconds, _whole), frozenset(lost))
 
 
 def parts() -> list[Case]:
-    """What a day is made of, each alone; the last ones suit queue depth better. In items/s; one shard does 500."""
+    """The parts of a day, one by one; the last ones suit queue depth better. In items/s; one shard does 500."""
     hours = range(HOURS)
     return [
         Case("steps", _draw(hours, lambda at: 300 + _steps(at))),
         Case("flapping", _draw(hours, lambda at: 300 + _flapping(at))),
         Case("lost-metrics", _draw(hours, lambda _: 1700), frozenset(range(6000, 8400))),
         Case("bursts", _draw(hours, lambda at: 300 + _bursts(at))),
-        # A little more every few minutes than one shard does, and gone again: a queue within its limit takes it in.
+        # Short peaks, a little more than one shard can do: a queue within its limit absorbs them.
         Case("short-peaks", _draw(hours, lambda at: 300 + (600 if at % 600 < 20 else 0))),
         Case("steady", _draw(hours, lambda _: 300)),
     ]
 
 
 LIMITS = Autoscaling(min_shards=1, max_shards=16)
-TARGETS = (100.0, 1000.0)  # items per pod that an HPA on queue depth may be set to
+TARGETS = (100.0, 1000.0)  # items per pod that an HPA on queue depth may aim at
 
 
 def policies() -> dict[str, Policy]:
-    """Every policy, by name, with nothing behind it yet."""
-    found: dict[str, Policy] = {"embedded": Embedded(LIMITS)}
+    """Every policy in its initial state, by name."""
+    policies_by_name: dict[str, Policy] = {"embedded": Embedded(LIMITS)}
     for target in TARGETS:
-        found[f"hpa-{target:g}"] = Hpa(LIMITS, target)
-    # Its activation and cooldown only matter at 0 shards; in between it is an HPA fed by its scaler.
-    found["keda"] = Hpa(LIMITS, TARGETS[0], lost_is_zero=True)
-    return found
+        policies_by_name[f"hpa-{target:g}"] = Hpa(LIMITS, target)
+    # KEDA's activation and cooldown matter only at 0 shards; otherwise it is an HPA fed by KEDA's scaler.
+    policies_by_name["keda"] = Hpa(LIMITS, TARGETS[0], lost_is_zero=True)
+    return policies_by_name

@@ -1,4 +1,4 @@
-"""An operator whose shards are simulated in its own process, for benchmarks where there are no nodes."""
+"""Run an operator whose shards are simulated in its process, for benchmarks without nodes."""
 
 import argparse
 import os
@@ -20,12 +20,12 @@ from embereye_operator.decide.ownership.holding import TAKE_OVER
 from embereye_operator.process import OperatorOptions, serve
 from embereye_operator.runtime.kubernetes.runtime import KubernetesRuntime
 
-START_SECONDS = 1.0  # from a Deployment to an answer
+START_SECONDS = 1.0  # from a Deployment to its first answer
 DAY = 86_400  # seconds
 
 
 class SimulatedRuntime(KubernetesRuntime):
-    """Every Deployment is a shard that covers what it is assigned; those in the file of the dead do not answer."""
+    """Simulates a covering shard for every Deployment. Shards listed in the file of dead shards do not answer."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -33,14 +33,14 @@ class SimulatedRuntime(KubernetesRuntime):
         self._made: dict[str, float] = {}
         self._file = Path(os.environ.get("EMBEREYE_DEAD_SHARDS", "/nonexistent"))
         self._dead: frozenset[str] = frozenset()
-        self._looked = 0.0
+        self._dead_read_at = 0.0
         self._began = time.monotonic()
         self._work = Path(os.environ.get("EMBEREYE_SIMULATED_CORES", "/nonexistent"))
 
-    def _answers(self, fleet: Fleet, shard: str) -> bool:
+    def _is_answering(self, fleet: Fleet, shard: str) -> bool:
         now = time.monotonic()
-        if now - self._looked > 0.2:
-            self._looked = now
+        if now - self._dead_read_at > 0.2:
+            self._dead_read_at = now
             self._dead = frozenset(self._file.read_text().split()) if self._file.exists() else frozenset()
         if ("Deployment", fleet.namespace, shard) not in self.cache.objects:
             self._made.pop(shard, None)
@@ -48,16 +48,16 @@ class SimulatedRuntime(KubernetesRuntime):
         return now - self._made.setdefault(shard, now) >= START_SECONDS and shard not in self._dead
 
     async def children(self, fleet: Fleet) -> Sequence[Manifest]:
-        """With what a cluster says of a Deployment whose pod runs: there is nobody here who would."""
-        found = await super().children(fleet)
-        for child in found:
-            if child["kind"] == "Deployment" and self._answers(fleet, child["metadata"]["name"]):
+        """Add the status that a cluster would report for a Deployment whose pod runs."""
+        manifests = await super().children(fleet)
+        for child in manifests:
+            if child["kind"] == "Deployment" and self._is_answering(fleet, child["metadata"]["name"]):
                 child["status"] = {"availableReplicas": 1, "updatedReplicas": 1}
-        return found
+        return manifests
 
     async def shard_status(self, fleet: Fleet, shard: str) -> ShardStatus | None:
-        """As a shard would say it."""
-        if not self._answers(fleet, shard):
+        """Answer like a shard."""
+        if not self._is_answering(fleet, shard):
             return None
         assignment = self._simulated.get(shard, Assignment())
         return ShardStatus(
@@ -70,14 +70,14 @@ class SimulatedRuntime(KubernetesRuntime):
         )
 
     def _load(self, fleet: Fleet) -> Load:
-        """Next to nothing, or this shard's share of the cores of work that a file says there are."""
+        """Almost no load, or this shard's share of the cores of work in a file."""
         if (cores := self._cores(fleet)) is None:
             return Load(arrival_rate=40, cost_seconds=0.0001, utilization=0.02)
         share = cores / max(1, fleet.spec.shards)
         return Load(arrival_rate=share * 1000, cost_seconds=0.001, utilization=min(1.0, share))
 
     def _cores(self, fleet: Fleet) -> float | None:
-        """One number is for every fleet; otherwise a line has a fleet's name and its number."""
+        """The cores of work in the file: one number for every fleet, or lines of a fleet's name and its number."""
         words = self._work.read_text().split() if self._work.exists() else []
         if len(words) == 1:
             return float(words[0])
@@ -86,24 +86,24 @@ class SimulatedRuntime(KubernetesRuntime):
         )
 
     async def assign(self, fleet: Fleet, shard: str, assignment: Assignment) -> AssignResponse | None:
-        """Taken at once."""
+        """Accept the assignment at once."""
         self._fence()
-        if not self._answers(fleet, shard):
+        if not self._is_answering(fleet, shard):
             return None
         self._simulated[shard] = assignment
         return AssignResponse(accepted=True, epoch=assignment.epoch)
 
     async def set_roster(self, roster: FleetRoster, hub: str) -> FleetLedger | None:
-        """As a hub would say it of devices that have been sending for a day, and go on."""
+        """Answer like a hub whose devices have been sending for a day."""
         sent = int(len(roster.devices) * 10 * (DAY + time.monotonic() - self._began))
         return FleetLedger(offered=sent, analysed=sent, time_ns=time.time_ns())
 
     async def retain(self, fleets: Any) -> None:
-        """There is no hub."""
+        """Do nothing, because there is no hub."""
 
 
 def main() -> int:
-    """Run it with the options of `embereye operator` that benchmarks and tests need; returns the exit code."""
+    """Run it with the options of `embereye operator` that benchmarks and tests need; return the exit code."""
     configure_logging()
     if period := os.environ.get("EMBEREYE_RESYNC_SECONDS"):
         controller.RESYNC_PERIOD, controller.OBJECT_SECONDS = float(period), 0.0

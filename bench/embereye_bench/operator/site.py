@@ -1,4 +1,4 @@
-"""Fleets on a real kube-apiserver and etcd, and operators with simulated shards that look after them."""
+"""Run fleets on a real kube-apiserver and etcd, and operators with simulated shards."""
 
 import contextlib
 import json
@@ -31,14 +31,14 @@ COVERED = 'embereye_fleet_condition{condition="Covered"'
 
 @contextlib.contextmanager
 def api_server(kubeconfig: Path | None) -> Iterator[Path]:
-    """An API server of our own that knows fleets, or the one that somebody named; its kubeconfig."""
+    """Start a temporary API server with the fleets' CRDs, or use the named one; yield its kubeconfig."""
     if kubeconfig is not None:
         yield kubeconfig
         return
     try:
         from harness.servers.apiserver import install_crds, run_api_server
     except ImportError as error:
-        raise UserError("there is no source tree here to start an API server from: give --kubeconfig") from error
+        raise UserError("no source tree to start an API server from. Set --kubeconfig.") from error
     with run_api_server() as server:
         install_crds(server, [build_crd(fleet) for fleet in FLEET_TYPES.values()])
         yield server.kubeconfig
@@ -53,7 +53,7 @@ class Operator:
     dead: Path  # a file with the names of shards that do not answer
 
     def metrics(self) -> str:
-        """Everything that it measures; '' where it does not answer."""
+        """All of its metrics; '' if it does not answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as response:
                 return str(response.read().decode())
@@ -61,7 +61,7 @@ class Operator:
             return ""
 
     def is_well(self) -> bool:
-        """What the liveness probe asks."""
+        """True if its liveness probe succeeds."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=3):
                 return True
@@ -69,16 +69,16 @@ class Operator:
             return False
 
     def value(self, name: str) -> float:
-        """The sum of the series whose line begins so."""
+        """The sum of the series whose lines start with `name`."""
         return sum(float(line.rsplit(" ", 1)[1]) for line in self.metrics().splitlines() if line.startswith(name))
 
-    def covers(self, fleets: int) -> bool:
-        """Whether it tells of so many fleets, and of all of them that they are covered."""
+    def is_covering(self, fleets: int) -> bool:
+        """True if it reports `fleets` fleets or more, and all of them as covered."""
         lines = [line for line in self.metrics().splitlines() if line.startswith(COVERED)]
         return len(lines) >= fleets and all(line.endswith(" 1.0") for line in lines)
 
     def cpu(self) -> float:
-        """CPU seconds that it has used."""
+        """CPU seconds used so far."""
         return cpu_seconds(self.process.pid)
 
     def resident(self) -> float:
@@ -89,7 +89,7 @@ class Operator:
 def fleet_manifest(
     name: str, shards: int = 1, devices: int = 4, autoscaling: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A SensorFleet."""
+    """A SensorFleet's manifest."""
     return {
         "apiVersion": API_VERSION,
         "kind": "SensorFleet",
@@ -103,16 +103,16 @@ def fleet_manifest(
 
 
 class Site:
-    """What is on one API server, in one namespace, and the operators there."""
+    """The fleets on one API server, in one namespace, and the operators there."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._kubeconfig = kubeconfig
         self._folder = Path(tempfile.mkdtemp(prefix="embereye-bench-"))
-        self.work = self._folder / "cores"  # of work that fleets have, where it is not next to nothing
+        self.work = self._folder / "cores"  # of work that fleets have, if it is not almost none
 
     @contextlib.contextmanager
     def operator(self, *options: str, **variables: str) -> Iterator[Operator]:
-        """An operator for as long as this is entered."""
+        """Run an operator during the block."""
         port = free_port()
         dead = self._folder / f"dead-{port}"
         dead.touch()
@@ -133,30 +133,30 @@ class Site:
             process.kill()
             process.wait()
 
-    def wait(self, done: Callable[[], bool], limit: float, what: str) -> float:
-        """Seconds until `done`; UserError where that is not within `limit`."""
+    def wait(self, done: Callable[[], bool], limit: float, subject: str) -> float:
+        """Wait until `done`, and return the seconds it took; UserError if it takes more than `limit`."""
         started = time.monotonic()
         while not done():
             if time.monotonic() - started > limit:
-                raise UserError(f"{what}: not within {limit:g} s; logs are in {self._folder}")
+                raise UserError(f"{subject}: not within {limit:g} s. See the logs in {self._folder}.")
             time.sleep(0.1)
         return time.monotonic() - started
 
     def plugin(self, *arguments: str) -> tuple[str, float]:
-        """What `kubectl embereye` answers, and after how many seconds."""
+        """Run `kubectl embereye`; return its output, and its duration in seconds."""
         started = time.monotonic()
-        asked = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "embereye_cli.plugin", *arguments, "--namespace", NAMESPACE],
             env={**os.environ, "KUBECONFIG": str(self._kubeconfig)}, capture_output=True, text=True, check=True,
         )  # fmt: skip
-        return asked.stdout, time.monotonic() - started
+        return completed.stdout, time.monotonic() - started
 
     def client(self) -> AsyncClient:
-        """To be closed by whoever asks for it."""
+        """A new client; the caller closes it."""
         return AsyncClient(config=KubeConfig.from_file(str(self._kubeconfig)).get())
 
     async def create(self, fleets: Sequence[dict[str, Any]]) -> None:
-        """Declare fleets."""
+        """Declare `fleets`."""
         client = self.client()
         kind: Any = FLEETS["SensorFleet"]
         for fleet in fleets:
@@ -180,7 +180,7 @@ class Site:
         await self.create([fleet])
 
     async def delete(self) -> None:
-        """Remove all fleets and what was made for them: nobody collects garbage here."""
+        """Delete all fleets and their children: there is no garbage collector here."""
         client = self.client()
         for kind in (FLEETS["SensorFleet"], *(CHILDREN[name] for name in ("Deployment", "Service", "ConfigMap"))):
             with contextlib.suppress(ApiError):
@@ -192,7 +192,7 @@ class Site:
         await client.close()
 
     async def stored_kb(self, name: str) -> tuple[float, float]:
-        """What a fleet's placement and its status take, in kB."""
+        """The sizes of a fleet's placement and of its status, in kB."""
         client = self.client()
         placement: Any = await client.get(CHILDREN["ConfigMap"], f"{name}-sensors-placement", namespace=NAMESPACE)
         fleet: Any = await client.get(FLEETS["SensorFleet"], name, namespace=NAMESPACE)

@@ -1,7 +1,7 @@
 """Measure the sensor path: CPU per packet, frames and readings per second, latency, memory, hand-over.
 
-Every number stands beside a baseline that runs in the same command, in rounds that alternate with the measured ones;
-values are medians over the rounds. CPU is that of the measured process alone, whatever else the machine does.
+Every number has a baseline that runs in the same command, in rounds that alternate with the measured ones. Values are
+medians over the rounds. CPU is that of the measured process only.
 """
 
 import asyncio
@@ -45,12 +45,12 @@ from embereye_bench.sensors.load import (
 )
 from embereye_bench.sensors.relay import relay_cost, relay_delay
 
-TLS_MORE_KB = 12  # of a connection that speaks TLS, beside what ssl and the event loop take for it
+TLS_MORE_KB = 12  # of a TLS connection, beyond the memory that ssl and the event loop need
 IDENTITY = (lambda message: message, lambda message: message)
 
 
 def _text_paced(name: str, connections: int, scale: Scale, *more: str) -> dict[str, tuple[float, float]]:
-    """Of the shard, of the baseline and of each of `more`: CPU µs per packet, and % of a core."""
+    """CPU µs per packet and % of a core, of the shard, of the baseline and of each of `more`."""
     dice = random.Random(name)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(connections)]
     costs: dict[str, list[float]] = {kind: [] for kind in ("shard", "count", *more)}
@@ -58,7 +58,7 @@ def _text_paced(name: str, connections: int, scale: Scale, *more: str) -> dict[s
     with contextlib.ExitStack() as stack:
         servers = {kind: stack.enter_context(Server(kind, connections)) for kind in costs}
         sockets = {kind: connect(server.ports["tcp"], connections) for kind, server in servers.items()}
-        stack.callback(lambda: close([one for group in sockets.values() for one in group]))
+        stack.callback(lambda: close([connection for group in sockets.values() for connection in group]))
         for kind, server in servers.items():
             paced(sockets[kind], lines, 10, 0.5)
             server.ask()
@@ -74,16 +74,16 @@ def _text_paced(name: str, connections: int, scale: Scale, *more: str) -> dict[s
 
 
 def text_1000(scale: Scale) -> Result:
-    """1,000 connections at 10 Hz; told besides: the least that Python can do for a reading."""
-    found = {kind: cost for kind, (cost, _) in _text_paced("text-1000x10hz", 1000, scale, "floor").items()}
-    value, baseline, floor = found["shard"], found["count"], found["floor"]
-    unit = f"µs CPU/packet; the least in Python takes {floor:.2f}, {floor / baseline:.2f} of the baseline"
+    """Measure 1,000 connections at 10 Hz; also report the least that Python can do for a reading."""
+    costs = {kind: cost for kind, (cost, _) in _text_paced("text-1000x10hz", 1000, scale, "floor").items()}
+    value, baseline, floor = costs["shard"], costs["count"], costs["floor"]
+    unit = f"µs CPU/packet; the least possible in Python takes {floor:.2f}, {floor / baseline:.2f} of the baseline"
     ratio = value / baseline
     return Result("text-1000x10hz", value, unit, baseline, ratio, "≤ 1.5 of the baseline", ratio <= 1.5)
 
 
 def text_pinned(scale: Scale) -> Result:
-    """The same with the shard on one processor alone, as `--cpus` has it; beside a shard that runs anywhere."""
+    """Measure 1,000 connections on a single processor, as with `--cpus`. Baseline: a shard on any processor."""
     dice = random.Random("pinned")
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(1000)]
     costs: dict[bool, list[float]] = {True: [], False: []}
@@ -91,7 +91,7 @@ def text_pinned(scale: Scale) -> Result:
         servers = {pinned: stack.enter_context(Server("shard", 1000)) for pinned in costs}
         servers[True].pin(max(os.sched_getaffinity(0)))
         sockets = {pinned: connect(server.ports["tcp"], 1000) for pinned, server in servers.items()}
-        stack.callback(lambda: close([one for group in sockets.values() for one in group]))
+        stack.callback(lambda: close([connection for group in sockets.values() for connection in group]))
         for group in sockets.values():
             paced(group, lines, 10, 0.5)
         for _ in range(scale.rounds):
@@ -101,30 +101,30 @@ def text_pinned(scale: Scale) -> Result:
                 time.sleep(0.1)
                 costs[pinned].append((server.cpu() - before) / sent * 1e6)
     value, baseline = median(costs[True]), median(costs[False])
-    return Result("text-1000-pinned", value, "µs CPU/packet", baseline, value / baseline, "told, not judged", True)
+    return Result("text-1000-pinned", value, "µs CPU/packet", baseline, value / baseline, "reported, not judged", True)
 
 
 def text_100(scale: Scale) -> Result:
-    """100 sensors at 10 Hz."""
-    found = _text_paced("text-100x10hz", 100, scale)
-    value, baseline = found["shard"][1], found["count"][1]
+    """Measure 100 sensors at 10 Hz."""
+    measured = _text_paced("text-100x10hz", 100, scale)
+    value, baseline = measured["shard"][1], measured["count"][1]
     return Result("text-100x10hz", value, "% of a core", baseline, value / baseline, "≤ 4", value <= 4)
 
 
 def _flood(kind: str, payloads: list[bytes], first: list[bytes], scale: Scale, count: str) -> Iterator[float]:
-    """Items per CPU second, round by round; `count` is the counter that tells how many items were done."""
+    """Yield the items per CPU second of each round; `count` is the counter of items done."""
     per_item = len(payloads[0]) / payloads[0].count(b"!")
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(Server(kind, len(payloads)))
         sockets = connect(server.ports["tcp"], len(payloads))
         stack.callback(lambda: close(sockets))
-        for one, line in zip(sockets, first, strict=True):
-            one.sendall(line)
+        for connection, line in zip(sockets, first, strict=True):
+            connection.sendall(line)
         flood(sockets, payloads, 0.3)
         while True:
-            before = server.settled()
+            before = server.idle_counters()
             flood(sockets, payloads, scale.seconds)
-            after = server.settled()
+            after = server.idle_counters()
             done = after[count] - before[count]
             yield done / (1 if kind == "shard" else per_item) / (after["cpu"] - before["cpu"])
 
@@ -137,11 +137,11 @@ def _flooded(payloads: list[bytes], first: list[bytes], scale: Scale) -> tuple[f
     values = [(next(measured), next(baseline)) for _ in range(scale.rounds)]
     measured.close()  # type: ignore[attr-defined]
     baseline.close()  # type: ignore[attr-defined]
-    return median([value for value, _ in values]), median([other for _, other in values])
+    return median([value for value, _ in values]), median([reference for _, reference in values])
 
 
 def text_flood(scale: Scale) -> Result:
-    """A flood of readings."""
+    """Measure a flood of readings."""
     dice = random.Random(1)
     payloads = [b"".join(reading_line(f"device-{number}", dice) for _ in range(2000)) for number in range(8)]
     value, baseline = _flooded(payloads, [b""] * 8, scale)
@@ -149,7 +149,7 @@ def text_flood(scale: Scale) -> Result:
 
 
 def thermal_flood(scale: Scale) -> Result:
-    """A flood of calibrated thermal frames."""
+    """Measure a flood of calibrated thermal frames."""
     lines = [frame_lines(number) for number in range(8)]
     value, baseline = _flooded([frames for _, frames in lines], [first for first, _ in lines], scale)
     return Result("thermal-flood", value, "frames/CPU s", baseline, value / baseline, "≥ 25,000", value >= 25_000)
@@ -157,7 +157,7 @@ def thermal_flood(scale: Scale) -> Result:
 
 def _requests(packed: bool, epoch: int, count: int, size: int = 500) -> list[bytes]:
     dice = random.Random(epoch)
-    found = []
+    requests = []
     for number in range(count):
         first = number * size + 1
         now = time.time_ns()
@@ -186,12 +186,12 @@ def _requests(packed: bool, epoch: int, count: int, size: int = 500) -> list[byt
                         flame_detected=False,
                     )
                 )
-        found.append(IngestRequest(devices=[batch]).SerializeToString())
-    return found
+        requests.append(IngestRequest(devices=[batch]).SerializeToString())
+    return requests
 
 
 async def _stream(port: int, requests: list[bytes], last: int, tls: ClientTls | None = None) -> None:
-    """Send everything, and wait until it is acknowledged."""
+    """Send all requests, and wait until they are acknowledged."""
     async with dial(f"{HOST}:{port}", tls) as link:
         call = link.stream_stream(
             "/embereye.v1.Ingest/Stream",
@@ -223,19 +223,19 @@ def _grpc(name: str, packed: bool, reach: float, scale: Scale) -> Result:
                 before = server.cpu()
                 asyncio.run(_stream(server.ports["grpc"], requests, size * len(requests) if kind == "shard" else 0))
                 spent = server.cpu() - before
-                if epoch > 1:  # the first warms up
+                if epoch > 1:  # the first round warms up
                     values[kind].append(size * len(requests) / spent)
     value, baseline = median(values["shard"]), median(values["ack"])
     return Result(name, value, "readings/CPU s", baseline, value / baseline, f"≥ {reach:,.0f}", value >= reach)
 
 
 def grpc_packed(scale: Scale) -> Result:
-    """Packed columns of 500, acknowledged."""
+    """Measure packed columns of 500 readings, acknowledged."""
     return _grpc("grpc-packed", True, 5e6, scale)
 
 
 def grpc_packed_tls(scale: Scale) -> Result:
-    """Packed columns of 500 over TLS, acknowledged. Baseline: the same without."""
+    """Measure packed columns of 500 readings over TLS, acknowledged. Baseline: without TLS."""
     size, count = 500, int(scale.seconds * 1500)
     values: dict[str, list[float]] = {"tls": [], "plain": []}
     with certificate() as folder, Server("shard", 1, tls=folder) as secured, Server("shard", 1) as plain:
@@ -246,19 +246,19 @@ def grpc_packed_tls(scale: Scale) -> Result:
                 before = server.cpu()
                 asyncio.run(_stream(server.ports["grpc"], requests, size * len(requests), tls))
                 spent = server.cpu() - before
-                if epoch > 1:  # the first warms up
+                if epoch > 1:  # the first round warms up
                     values[kind].append(size * len(requests) / spent)
     value, baseline = median(values["tls"]), median(values["plain"])
     return Result("grpc-packed-tls", value, "readings/CPU s", baseline, value / baseline, "≥ 4,000,000", value >= 4e6)
 
 
 def grpc_repeated(scale: Scale) -> Result:
-    """Repeated readings of 500, acknowledged."""
+    """Measure repeated readings in requests of 500, acknowledged."""
     return _grpc("grpc-repeated", False, 1.5e6, scale)
 
 
 async def _crossings(samples: int) -> tuple[list[float], list[float]]:
-    """Seconds from the send of a crossing to its evidence at the hub, and of a line to its echo."""
+    """Seconds from sending a crossing to its evidence at the hub, and from sending a line to its echo."""
     hub = EvidenceHub()
     server = GrpcServer([Service(add_EvidenceServicer_to_server, hub, "embereye.v1.Evidence")], control=True)
     port = server.listen(f"{HOST}:0")
@@ -273,7 +273,7 @@ async def _crossings(samples: int) -> tuple[list[float], list[float]]:
             "shard": connect(shard.ports["tcp"], 100 + samples),
             "echo": connect(echo.ports["tcp"], 101),
         }
-        stack.callback(lambda: close([one for group in sockets.values() for one in group]))
+        stack.callback(lambda: close([connection for group in sockets.values() for connection in group]))
         for number in range(100, 100 + samples):
             sockets["shard"][number].sendall(reading_line(f"device-{number}", dice))
         await asyncio.sleep(0.5)
@@ -285,7 +285,7 @@ async def _crossings(samples: int) -> tuple[list[float], list[float]]:
         probe = sockets["echo"][100]
         probe.setblocking(False)
         for sample in range(samples):
-            # 1,000 packets/s to each of the two, one crossing and one echo every 20 ms.
+            # 1,000 packets/s to both servers; one crossing and one echo every 20 ms.
             for _ in range(4):
                 due = int((time.perf_counter() - started) * 1000)
                 while sent < due:
@@ -312,20 +312,20 @@ async def _crossings(samples: int) -> tuple[list[float], list[float]]:
 
 
 def crossing(scale: Scale) -> Result:
-    """A threshold crossing on the wire to its evidence at the hub, over a shard that takes 1,000 packets/s."""
+    """Measure from a threshold crossing to its evidence at the hub, in a shard that receives 1,000 packets/s."""
     latencies, echoes = asyncio.run(_crossings(int(100 * scale.rounds * scale.seconds)))
     value, baseline = (sorted(values)[int(len(values) * 0.99)] * 1e3 for values in (latencies, echoes))
     return Result("crossing-p99", value, "ms", baseline, value / baseline, "≤ 5", value <= 5)
 
 
 def idle_memory(scale: Scale, connections: int = 10_000) -> Result:
-    """Memory of 10,000 idle connections."""
+    """Measure the memory of 10,000 idle connections."""
     grown = []
     for kind in ("shard", "count"):
         with Server(kind, 100) as server, contextlib.ExitStack() as stack:
-            # A few come and go first: what a first connection makes the process load is no connection's memory.
-            for one in connect(server.ports["tcp"], 50):
-                one.close()
+            # The memory that a process loads at its first connections does not count.
+            for connection in connect(server.ports["tcp"], 50):
+                connection.close()
             time.sleep(0.3)
             before = server.ask()["memory_kb"]
             sockets = [
@@ -339,7 +339,7 @@ def idle_memory(scale: Scale, connections: int = 10_000) -> Result:
 
 
 def idle_tls_memory(scale: Scale, connections: int = 10_000) -> Result:
-    """Memory of 10,000 idle connections that speak TLS. Baseline: the same in front of nothing but a count of bytes."""
+    """Measure the memory of 10,000 idle TLS connections. Baseline: a server that only counts bytes."""
     grown = []
     for kind in ("shard", "count"):
         with (
@@ -351,9 +351,9 @@ def idle_tls_memory(scale: Scale, connections: int = 10_000) -> Result:
             port = server.ports["tls"]
 
             def connect_one(context: ssl.SSLContext = context, port: int = port) -> ssl.SSLSocket:
-                one = context.wrap_socket(socket.create_connection((HOST, port)), server_hostname=HOST)
-                one.sendall(b"#serialno:x!")  # who says nothing is sent away
-                return one
+                connection = context.wrap_socket(socket.create_connection((HOST, port)), server_hostname=HOST)
+                connection.sendall(b"#serialno:x!")  # silent connections are closed
+                return connection
 
             for _ in range(50):
                 connect_one().close()
@@ -372,7 +372,7 @@ def idle_tls_memory(scale: Scale, connections: int = 10_000) -> Result:
 
 
 class _Core(Collector):
-    """A shard's own families, as its process registers them."""
+    """The metrics of a shard, as its process registers them."""
 
     def __init__(self, shard: SensorShard) -> None:
         self._shard = shard
@@ -385,7 +385,7 @@ class _Core(Collector):
 
 
 def _scrape(devices: int, rounds: int) -> tuple[float, float]:
-    """Median CPU of a scrape of so many devices that were all heard, in ms: by our writer, by the library's."""
+    """Median CPU ms of a scrape of `devices` active devices: by our writer, by the library's."""
     shard = SensorShard()
     declared = [Device(id=f"device-{number}", zone=f"zone-{number % 20}") for number in range(devices)]
     shard.apply(Assignment(fleet="bench/sensors/hall", epoch=1, devices=declared))
@@ -393,23 +393,23 @@ def _scrape(devices: int, rounds: int) -> tuple[float, float]:
     registry.register(_Core(shard))
     for device in shard._devices.values():
         shard.batcher.analyse_rows(device, np.array([[10.0, 10.0, 10.0, 0.0]]), time.time_ns())
-    took: dict[str, list[float]] = {"ours": [], "library": []}
+    durations: dict[str, list[float]] = {"ours": [], "library": []}
     for _ in range(rounds):
         for kind, write in (("ours", exposition), ("library", generate_latest)):
             started = time.thread_time()
             write(registry)
-            took[kind].append((time.thread_time() - started) * 1e3)
-    return median(took["ours"]), median(took["library"])
+            durations[kind].append((time.thread_time() - started) * 1e3)
+    return median(durations["ours"]), median(durations["library"])
 
 
 def scrape_1000(scale: Scale) -> Result:
-    """A scrape of 1,000 devices that were all heard: how long the event loop stands still. Baseline: the library's."""
+    """Measure how long a scrape of 1,000 active devices blocks the event loop. Baseline: the library's writer."""
     value, baseline = _scrape(1000, scale.rounds * 10)
     return Result("scrape-1000", value, "ms CPU/scrape", baseline, value / baseline, "≤ 10", value <= 10)
 
 
 def scrape_none(scale: Scale) -> Result:
-    """The same of a shard without devices: what has no series for each device."""
+    """Measure a scrape of a shard without devices: only metrics without a series per device."""
     value, baseline = _scrape(0, scale.rounds * 100)
     return Result("scrape-0", value, "ms CPU/scrape", baseline, value / baseline, "≤ 0.1", value <= 0.1)
 

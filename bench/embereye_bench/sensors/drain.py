@@ -1,4 +1,4 @@
-"""Measure a hand-over: from a shard's SIGTERM until each of its senders has an acknowledgement of another shard."""
+"""Measure a hand-over: from a shard's SIGTERM until another shard has acknowledged each of its senders."""
 
 import asyncio
 import contextlib
@@ -29,16 +29,16 @@ from embereye_bench.sensors.load import HOST, Server
 from embereye_bench.sensors.server import assignment
 
 STREAMS = 100
-RATE = 2.0  # readings a second on each
-DRAINS = 5  # at least, of a run
+RATE = 2.0  # readings a second on each stream
+DRAINS = 5  # in a run, at least
 STEADY_SECONDS = 1.0  # of readings before a drain
-HANDOVER_SECONDS = 20.0  # for every sender to be taken over, before the measurement is given up
-SETTLE_SECONDS = 5.0  # for what a sender has sent to be acknowledged
+HANDOVER_SECONDS = 20.0  # for all senders to be handed over, before the measurement fails
+ACKNOWLEDGE_SECONDS = 5.0  # for sent readings to be acknowledged
 
 
 @dataclass
 class Shard:
-    """A sensor shard in a process of its own."""
+    """A sensor shard in a separate process."""
 
     process: subprocess.Popen[bytes]
     grpc: str
@@ -47,7 +47,7 @@ class Shard:
 
 
 async def start_shard(folder: Path, task: Assignment, hub: str = f"{HOST}:1") -> Shard:
-    """A shard that works under `task`, once it is ready."""
+    """Start a shard that works under `task`; return it once it is ready."""
     ports, name = free_ports(4), task.shard
     path = folder / f"{name}.json"
     path.write_text(json_format.MessageToJson(task))
@@ -65,32 +65,32 @@ async def start_shard(folder: Path, task: Assignment, hub: str = f"{HOST}:1") ->
                 if (await ShardStub(link).Status(StatusRequest())).ready:
                     return shard
             await asyncio.sleep(0.05)
-    raise RuntimeError(f"shard {name} ended early; another program may have taken one of its ports {ports}")
+    raise RuntimeError(f"shard {name} ended early. Another program may use one of its ports {ports}.")
 
 
 @dataclass
 class Sender:
-    """One device with a stream of its own: sends to the first shard until that says DRAIN, then to the second."""
+    """A device with a separate stream: sends to the first shard until it says DRAIN, then to the second."""
 
     device: str
     sequence: int = 0
     acknowledged: list[int] = field(default_factory=lambda: [0, 0])  # by the first shard, by the second
-    told_at: float = 0.0
-    over_at: float = 0.0
-    _first: Any = None  # its stream to the first shard, which it closes once it is over
-    _call: Any = None  # on which it sends; None while it changes shards
+    drained_at: float = 0.0
+    taken_over_at: float = 0.0
+    _first: Any = None  # stream to the first shard, closed after the hand-over
+    _call: Any = None  # stream that it sends on; None between two shards
 
     async def run(self, stubs: Sequence[Any]) -> None:
-        """Keep a stream to the first of `stubs`, and after it to the second; RuntimeError where one falls silent."""
+        """Stream to the first of `stubs`, then to the second; RuntimeError if one stops answering."""
         self._first = self._call = stubs[0].Stream()
         calls = [self._first]
         try:
-            await self._hear(self._first, 0)
+            await self._follow(self._first, 0)
             calls.append(second := stubs[1].Stream())
             unacknowledged = range(self.acknowledged[0] + 1, self.sequence + 1)
             await self._write(second, unacknowledged or [self._next()])
             self._call = second
-            await self._hear(second, 1)
+            await self._follow(second, 1)
         finally:
             for call in calls:
                 await _end(call)
@@ -98,12 +98,12 @@ class Sender:
     async def send(self) -> None:
         """Send a reading, unless the sender is between two shards."""
         if (call := self._call) is not None:
-            # A stream that has ended is the reading side's to notice.
+            # The reading side notices that a stream has ended.
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
                 await self._write(call, [self._next()])
 
-    def settled(self) -> bool:
-        """Whether the second shard has acknowledged everything."""
+    def is_acknowledged(self) -> bool:
+        """True if the second shard has acknowledged everything."""
         return self.acknowledged[1] == self.sequence
 
     def _next(self) -> int:
@@ -111,79 +111,79 @@ class Sender:
         return self.sequence
 
     async def _write(self, call: Any, sequences: Sequence[int]) -> None:
-        readings = [Reading(sequence=one, smoke_adc=283, flame_adc=1305) for one in sequences]
+        readings = [Reading(sequence=sequence, smoke_adc=283, flame_adc=1305) for sequence in sequences]
         await call.write(IngestRequest(devices=[DeviceBatch(device=self.device, epoch=1, readings=readings)]))
 
-    async def _hear(self, call: Any, number: int) -> None:
-        """Take what shard `number` says: of the first, until it said DRAIN and has acknowledged all, or is gone."""
+    async def _follow(self, call: Any, number: int) -> None:
+        """Read the answers of shard `number`: of the first, until it drains and has acknowledged all, or ends."""
         cause: Exception | None = None
         try:
             async with asyncio.timeout(None) as limit:
                 async for response in call:
                     self._receive_response(response, number)
-                    if self.told_at and not number:
+                    if self.drained_at and not number:
                         if self.acknowledged[0] == self.sequence:
                             return
-                        limit.reschedule(asyncio.get_running_loop().time() + SETTLE_SECONDS)
+                        limit.reschedule(asyncio.get_running_loop().time() + ACKNOWLEDGE_SECONDS)
         except (grpc.aio.AioRpcError, TimeoutError) as error:
             cause = error
         self._call = None
         silent = isinstance(cause, TimeoutError)
         if number or silent:
             known = f"acknowledged up to {self.acknowledged[number]} of {self.sequence}"
-            why = f"nothing more came in {SETTLE_SECONDS:g} s" if silent else "its stream is over"
+            why = f"no answer in {ACKNOWLEDGE_SECONDS:g} s" if silent else "its stream ended"
             raise RuntimeError(f"{self.device}: shard {number} {known}, and {why}") from cause
 
     def _receive_response(self, response: IngestResponse, number: int) -> None:
         if response.HasField("drain"):
-            self.told_at = self.told_at or time.perf_counter()
+            self.drained_at = self.drained_at or time.perf_counter()
             if not number:
                 self._call = None
         for mark in response.ack.watermarks:
             self.acknowledged[number] = mark.sequence
-            if number and not self.over_at:
-                self.over_at = time.perf_counter()
+            if number and not self.taken_over_at:
+                self.taken_over_at = time.perf_counter()
                 self._first.cancel()
 
 
 @dataclass(frozen=True)
 class Handover:
-    """One drain: milliseconds from SIGTERM, and readings."""
+    """One drain: milliseconds since SIGTERM, and readings."""
 
-    told: float  # until the last sender had read DRAIN
-    over: float  # until the last one had its first acknowledgement of the second shard
+    drained: float  # until the last sender had received DRAIN
+    taken_over: float  # until the last sender had its first acknowledgement from the second shard
     lost: int
     doubled: int
 
 
 async def drain_once(streams: int) -> Handover:
-    """Start two shards and `streams` senders, and end the first shard."""
+    """Start two shards and `streams` senders, and terminate the first shard."""
     with tempfile.TemporaryDirectory() as name:
-        tasked = [assignment(streams, f"bench-{number}") for number in range(2)]
-        shards = await asyncio.gather(*(start_shard(Path(name), task) for task in tasked))
+        assignments = [assignment(streams, f"bench-{number}") for number in range(2)]
+        shards = await asyncio.gather(*(start_shard(Path(name), task) for task in assignments))
         links = [channel(shard.grpc) for shard in shards]
         senders = [Sender(f"device-{number}") for number in range(streams)]
         tasks: list[asyncio.Task[None]] = []
-        enough = asyncio.Event()
+        stopping = asyncio.Event()
         try:
             await asyncio.gather(*(link.channel_ready() for link in links))
             stubs = [IngestStub(link) for link in links]
             tasks += [start_task(sender.run(stubs), name=sender.device) for sender in senders]
             with _no_garbage_collection():
-                tasks.append(ticker := start_task(_tick(senders, enough), name="tick"))
+                tasks.append(ticker := start_task(_tick(senders, stopping), name="tick"))
                 await asyncio.sleep(STEADY_SECONDS)
                 at = time.perf_counter()
                 shards[0].process.send_signal(signal.SIGTERM)
-                await until(lambda sender: bool(sender.over_at), senders, tasks, HANDOVER_SECONDS)
+                await until(lambda sender: bool(sender.taken_over_at), senders, tasks, HANDOVER_SECONDS)
             await asyncio.sleep(0.2)
-            enough.set()
+            stopping.set()
             await ticker
-            await until(Sender.settled, senders, tasks, SETTLE_SECONDS)
+            await until(Sender.is_acknowledged, senders, tasks, ACKNOWLEDGE_SECONDS)
             async with channel(shards[1].control) as control:
                 lost, doubled = await _compare(senders, control)
-            told = max(sender.told_at for sender in senders) - at
-            over = max(sender.over_at for sender in senders) - at
-            return Handover(told * 1e3, over * 1e3, lost, doubled)
+            drained = max(sender.drained_at for sender in senders) - at
+            taken_over = max(sender.taken_over_at for sender in senders) - at
+            return Handover(drained * 1e3, taken_over * 1e3, lost, doubled)
         finally:
             for task in tasks:
                 task.cancel()
@@ -198,7 +198,7 @@ async def drain_once(streams: int) -> Handover:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    # The collector would stop the senders, which are measured as little as the machine they share with the shards.
+    # The collector would pause the senders, and they must disturb the measurement as little as possible.
     gc.collect()
     gc.disable()
     try:
@@ -207,15 +207,15 @@ def _no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-async def _tick(senders: Sequence[Sender], enough: asyncio.Event) -> None:
-    """One sender after the other sends a reading, `RATE` a second each."""
+async def _tick(senders: Sequence[Sender], stopping: asyncio.Event) -> None:
+    """Let the senders send readings in turn, `RATE` a second each."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     for sender in itertools.cycle(senders):
         await sender.send()
         due += 1 / RATE / len(senders)
         await asyncio.sleep(due - loop.time())
-        if enough.is_set():
+        if stopping.is_set():
             return
 
 
@@ -225,7 +225,7 @@ async def until(
     tasks: Sequence[asyncio.Future[None]],
     seconds: float,
 ) -> None:
-    """Wait until `condition` holds for every sender; raises what one of `tasks` died of."""
+    """Wait until `condition` is true for every sender; raise the error of a failed task."""
     try:
         async with asyncio.timeout(seconds):
             while not all(condition(sender) for sender in senders):
@@ -236,20 +236,20 @@ async def until(
     except TimeoutError:
         left = [sender.device for sender in senders if not condition(sender)]
         raise RuntimeError(
-            f"{len(left)} senders, {left[0]} among them, had no acknowledgement of the second shard after {seconds:g} s"
+            f"{len(left)} senders, for example {left[0]}: no acknowledgement from the second shard after {seconds:g} s"
         ) from None
 
 
 async def _compare(senders: Sequence[Sender], link: grpc.aio.Channel) -> tuple[int, int]:
-    """Readings lost and doubled: what the first shard acknowledged it has analysed, the second must have the rest."""
+    """Readings lost and doubled: the first shard has analysed what it acknowledged; the second must have the rest."""
     status = await ShardStub(link).Status(StatusRequest(devices=True))
     analysed = {device.id: device.ledger.analysed for device in status.devices}
-    differences = [analysed[one.device] - (one.sequence - one.acknowledged[0]) for one in senders]
-    return sum(max(0, -difference) for difference in differences), sum(max(0, one) for one in differences)
+    differences = [analysed[sender.device] - (sender.sequence - sender.acknowledged[0]) for sender in senders]
+    return sum(max(0, -difference) for difference in differences), sum(max(0, difference) for difference in differences)
 
 
 async def open_once(target: str, streams: int) -> float:
-    """Milliseconds until each of `streams` streams that are opened at once has its first acknowledgement."""
+    """Open `streams` streams at once; return the milliseconds until each has its first acknowledgement."""
     async with channel(target) as link:
         await link.channel_ready()
         stub = IngestStub(link)
@@ -271,7 +271,7 @@ async def open_once(target: str, streams: int) -> float:
 
 
 async def _end(call: Any) -> None:
-    # grpc tells the event loop of it, which is to be there still.
+    # grpc notifies the event loop of the end, so wait for it.
     call.cancel()
     await call.code()
 
@@ -286,10 +286,10 @@ async def _alternate(rounds: int) -> tuple[list[Handover], list[float]]:
 
 
 def drain(scale: Scale) -> Result:
-    """SIGTERM of a shard with 100 live streams, against the opening of 100 streams on a server that only answers."""
+    """Measure SIGTERM of a shard with 100 live streams. Baseline: opening 100 streams on a server that only answers."""
     drains, openings = asyncio.run(_alternate(max(DRAINS, scale.rounds)))
-    value, baseline = median([one.over for one in drains]), median(openings)
-    lost, doubled = sum(one.lost for one in drains), sum(one.doubled for one in drains)
+    value, baseline = median([handover.taken_over for handover in drains]), median(openings)
+    lost, doubled = sum(handover.lost for handover in drains), sum(handover.doubled for handover in drains)
     ok = value <= 100 and not lost and not doubled
     return Result(f"drain-{STREAMS}", value, f"ms, {lost} lost, {doubled} doubled", baseline, value / baseline,
                   "≤ 100, 0 lost, 0 doubled", ok)  # fmt: skip

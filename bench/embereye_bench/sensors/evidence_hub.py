@@ -1,4 +1,4 @@
-"""A hub as far as a shard's evidence goes: takes everything, and remembers when it came."""
+"""Simulate the hub for a shard's evidence: accept everything, and record the time of arrival."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
 
 class EvidenceHub(EvidenceServicer):
-    """Takes evidence and notes when it came."""
+    """Accepts evidence and records when it arrived."""
 
     def __init__(self) -> None:
         self.seen: dict[str, float] = {}

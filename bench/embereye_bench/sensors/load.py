@@ -1,4 +1,4 @@
-"""The sending side of a benchmark: what devices send, and sockets that send it at a pace or as fast as they can."""
+"""Send as devices do in a benchmark: lines of readings and frames, paced or as fast as possible."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ CHUNK = 128 * 1024  # bytes per send of a flood
 
 
 def end(process: "subprocess.Popen[str]") -> None:
-    """Close what `process` reads, at which it ends; one that does not is killed."""
+    """Close the standard input of `process`, which ends it; kill it if it does not end."""
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
@@ -36,12 +36,12 @@ def end(process: "subprocess.Popen[str]") -> None:
 
 
 class Server:
-    """A process of `embereye_bench.sensors.server`; its CPU seconds and counters on request."""
+    """A process of `embereye_bench.sensors.server`; reports CPU seconds and counters on request."""
 
     def __init__(
         self, kind: str, devices: int = 100, hub: str = "", grpc_port: int = 0, tls: Path | None = None
     ) -> None:
-        """`tls` is the folder of the certificate that a shard or "count" shows; None: it speaks no TLS."""
+        """`tls` is the folder of the certificate of a shard or "count"; None: no TLS."""
         command = [sys.executable, "-m", "embereye_bench.sensors.server", kind, "--devices", str(devices), "--hub", hub]
         command += ["--grpc-port", str(grpc_port), *(("--tls", str(tls)) if tls else ())]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -51,19 +51,19 @@ class Server:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("the measured process ended early; its last words are above")
-        found: dict[str, Any] = json.loads(line)
-        return found
+            raise RuntimeError("the measured process ended early. Its output is above.")
+        numbers: dict[str, Any] = json.loads(line)
+        return numbers
 
-    def ask(self, what: str = "all") -> dict[str, Any]:
-        """CPU seconds ("cpu"), with "all" also the counters and the memory."""
+    def ask(self, scope: str = "all") -> dict[str, Any]:
+        """CPU seconds ("cpu"); with "all" also the counters and the memory."""
         assert self._process.stdin is not None
-        self._process.stdin.write(what + "\n")
+        self._process.stdin.write(scope + "\n")
         self._process.stdin.flush()
         return self._line()
 
-    def settled(self, pause: float = 0.1) -> dict[str, Any]:
-        """The counters once they have not moved for `pause` seconds."""
+    def idle_counters(self, pause: float = 0.1) -> dict[str, Any]:
+        """The counters, once they have not changed for `pause` seconds."""
         known = self.ask()
         while True:
             time.sleep(pause)
@@ -73,11 +73,11 @@ class Server:
             known = now
 
     def pin(self, cpu: int) -> None:
-        """Let it run on one processor alone."""
+        """Run it on one processor only."""
         os.sched_setaffinity(self._process.pid, {cpu})
 
     def kill(self) -> None:
-        """End it as a machine that fails does."""
+        """End it like a failing machine."""
         self._process.kill()
         self._process.wait()
 
@@ -93,28 +93,28 @@ class Server:
 
 
 def reading_line(device: str, dice: random.Random) -> bytes:
-    """A reading of a device at rest."""
+    """A reading of an idle device."""
     smoke, flame, gas = dice.randint(270, 300), dice.randint(1295, 1315), dice.randint(380, 420)
     return b"#Sensor%s:ADC1=%d,ADC2=%d,ADC3=%d,DIO=0!\r\n" % (device.encode(), smoke, flame, gas)
 
 
 def alarming_line(device: str) -> bytes:
-    """A reading full of smoke."""
+    """A reading with much smoke."""
     return b"#Sensor%s:ADC1=4000,ADC2=1305,ADC3=400,DIO=0!\r\n" % device.encode()
 
 
 def connect(port: int, devices: int, start: int = 0) -> list[socket.socket]:
-    """One connection for each device, introduced."""
-    found = []
+    """Open one connection for each device, and send its serial number."""
+    connections = []
     for number in range(start, start + devices):
         connection = socket.create_connection((HOST, port))
         connection.sendall(b"#serialno:device-%d!\r\n" % number)
-        found.append(connection)
-    return found
+        connections.append(connection)
+    return connections
 
 
 def paced(sockets: Sequence[socket.socket], lines: Sequence[Sequence[bytes]], rate: float, seconds: float) -> int:
-    """Send lines in turn on each socket, `rate` a second and socket, spread evenly; returns how many."""
+    """Send lines on each socket in turn, `rate` a second and socket, evenly spread; return their number."""
     total = int(len(sockets) * rate * seconds)
     interval = 1 / (len(sockets) * rate)
     started = time.perf_counter()
@@ -137,15 +137,15 @@ class _Flooding:
 
 
 def close(sockets: Sequence[socket.socket]) -> None:
-    """Close all of them."""
+    """Close all sockets."""
     for connection in sockets:
         connection.close()
 
 
 def flood(sockets: Sequence[socket.socket], payloads: Sequence[bytes], seconds: float) -> list[int]:
-    """Send each socket's payload over and over as fast as it is taken; returns how often each was sent.
+    """Send each socket's payload repeatedly as fast as it is accepted; return the number of times for each.
 
-    Every payload is sent whole, however often: no line is left unfinished.
+    Payloads are always sent completely, so no line is left unfinished.
     """
     poll = select.poll()
     by_number = {}

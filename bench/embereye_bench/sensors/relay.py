@@ -1,6 +1,6 @@
-"""Measure what it costs that a text device dials another shard than its owner: delay, and CPU of both shards.
+"""Measure the cost of text devices that dial another shard than their owner: delay, and CPU of both shards.
 
-The same devices' twins dial the owner itself, in rounds that alternate with the others'.
+Equal devices dial the owner itself, in rounds that alternate with the others'.
 """
 
 import asyncio
@@ -23,30 +23,30 @@ from embereye_bench.sensors.evidence_hub import EvidenceHub
 from embereye_bench.sensors.load import HOST, alarming_line, close, connect, paced, reading_line
 from embereye_bench.sensors.server import assignment
 
-PACED = 200  # devices of each way, at RATE
-RATE = 10.0  # readings/s of each
+PACED = 200  # devices on each way, at RATE
+RATE = 10.0  # readings/s of each device
 WAYS = ("direct", "relayed")
 
 
 @dataclass
 class Pair:
-    """Two shards of a fleet, one of which owns every device, and the hub that it reports to."""
+    """Two shards of a fleet, of which one owns every device, and their hub."""
 
     owner: Shard
-    other: Shard
+    relay: Shard
     hub: EvidenceHub
 
     def tcp(self, way: str) -> int:
-        """The port that devices of `way` dial."""
-        return int((self.owner if way == "direct" else self.other).tcp.rpartition(":")[2])
+        """The port that devices on `way` dial."""
+        return int((self.owner if way == "direct" else self.relay).tcp.rpartition(":")[2])
 
     def cpu(self) -> float:
-        """CPU seconds that both have used."""
-        return sum(_cpu(shard.process.pid) for shard in (self.owner, self.other))
+        """CPU seconds used by both shards."""
+        return sum(_cpu(shard.process.pid) for shard in (self.owner, self.relay))
 
 
 def _cpu(pid: int) -> float:
-    """CPU seconds of a process: those of /proc/PID/stat are rounded to 10 ms."""
+    """CPU seconds of a process; those of /proc/PID/stat are rounded to 10 ms."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(path.read_text().split()[0]) for path in threads) / 1e9
 
@@ -65,8 +65,8 @@ async def _pair(devices: int) -> AsyncIterator[Pair]:
             empty = assignment(0, "bench-1")
             empty.peers.append(Peer(shard="bench-0", grpc=owner.grpc, control=owner.control))
             empty.elsewhere.update({device.id: "bench-0" for device in owned.devices})
-            shards.append(other := await start_shard(Path(name), empty, address))
-            yield Pair(owner, other, hub)
+            shards.append(relay := await start_shard(Path(name), empty, address))
+            yield Pair(owner, relay, hub)
         finally:
             for shard in shards:
                 shard.process.terminate()
@@ -76,7 +76,7 @@ async def _pair(devices: int) -> AsyncIterator[Pair]:
 
 
 async def _costs(scale: Scale) -> dict[str, float]:
-    """CPU µs of both shards for each packet, by way."""
+    """CPU µs of both shards per packet, by way."""
     dice = random.Random(5)
     lines = {
         way: [[reading_line(f"device-{number + PACED * turn}", dice) for _ in range(8)] for number in range(PACED)]
@@ -90,16 +90,16 @@ async def _costs(scale: Scale) -> dict[str, float]:
                 for way in WAYS:
                     before = pair.cpu()
                     sent = await asyncio.to_thread(paced, sockets[way], lines[way], RATE, scale.seconds)
-                    await asyncio.sleep(0.2)  # for what is still on its way
+                    await asyncio.sleep(0.2)  # for packets in transit
                     if measured:
                         costs[way].append((pair.cpu() - before) / sent * 1e6)
         finally:
-            close([one for group in sockets.values() for one in group])
-    return {way: median(found) for way, found in costs.items()}
+            close([connection for group in sockets.values() for connection in group])
+    return {way: median(values) for way, values in costs.items()}
 
 
 def relay_cost(scale: Scale) -> Result:
-    """200 devices at 10 Hz that dial a shard that is not their owner, against as many that dial it."""
+    """Measure 200 devices at 10 Hz that dial another shard. Baseline: as many devices that dial their owner."""
     costs = asyncio.run(_costs(scale))
     value, baseline = costs["relayed"], costs["direct"]
     ratio = value / baseline
@@ -107,7 +107,7 @@ def relay_cost(scale: Scale) -> Result:
 
 
 async def _delays(samples: int) -> dict[str, list[float]]:
-    """Seconds from the send of a crossing to its evidence at the hub, by way; each has 1,000 readings/s beside."""
+    """Seconds from sending a crossing to its evidence at the hub, by way, next to 1,000 readings/s on each way."""
     dice = random.Random(6)
     quiet, first = 100, 2 * PACED
     async with _pair(first + 2 * samples) as pair:
@@ -118,20 +118,20 @@ async def _delays(samples: int) -> dict[str, list[float]]:
                 for number, probe in enumerate(probes[way]):
                     probe.sendall(reading_line(f"device-{first + samples * turn + number}", dice))
             await asyncio.sleep(1.0)
-            taken: dict[str, list[float]] = {way: [] for way in WAYS}
-            async with beside(_keep_busy(sockets, dice), name="load"):
+            delays: dict[str, list[float]] = {way: [] for way in WAYS}
+            async with beside(_send_load(sockets, dice), name="load"):
                 for number in range(samples):
                     for turn, way in enumerate(WAYS):
                         device = f"device-{first + samples * turn + number}"
-                        taken[way].append(await _crossing(pair.hub, probes[way][number], device))
+                        delays[way].append(await _crossing(pair.hub, probes[way][number], device))
                         await asyncio.sleep(0.01)
         finally:
-            close([one for groups in (sockets, probes) for group in groups.values() for one in group])
-    return taken
+            close([connection for groups in (sockets, probes) for group in groups.values() for connection in group])
+    return delays
 
 
-async def _keep_busy(sockets: dict[str, list[socket.socket]], dice: random.Random) -> None:
-    """Send 1,000 readings/s by each way, until cancelled."""
+async def _send_load(sockets: dict[str, list[socket.socket]], dice: random.Random) -> None:
+    """Send 1,000 readings/s on each way, until cancelled."""
     lines = {
         way: [reading_line(f"device-{len(group) * turn + number}", dice) for number in range(len(group))]
         for turn, (way, group) in enumerate(sockets.items())
@@ -147,7 +147,7 @@ async def _keep_busy(sockets: dict[str, list[socket.socket]], dice: random.Rando
 
 
 async def _crossing(hub: EvidenceHub, probe: socket.socket, device: str) -> float:
-    """Seconds until the evidence of a line full of smoke is at the hub; five where it does not come."""
+    """Seconds until the evidence of a line with much smoke is at the hub; five if it does not arrive."""
     at = time.perf_counter()
     probe.send(alarming_line(device))
     with contextlib.suppress(TimeoutError):
@@ -163,7 +163,7 @@ def _p99(values: Sequence[float]) -> float:
 
 
 def relay_delay(scale: Scale) -> Result:
-    """A threshold crossing of a device that dials another shard, against one that dials its owner."""
-    taken = asyncio.run(_delays(int(60 * scale.rounds * scale.seconds)))
-    value, baseline = (_p99(taken[way]) for way in ("relayed", "direct"))
+    """Measure a threshold crossing of a device that dials another shard. Baseline: one that dials its owner."""
+    delays = asyncio.run(_delays(int(60 * scale.rounds * scale.seconds)))
+    value, baseline = (_p99(delays[way]) for way in ("relayed", "direct"))
     return Result("relay-p99", value, "ms", baseline, value / baseline, "≤ 5 more", value - baseline <= 5)

@@ -1,4 +1,4 @@
-"""The measured side of a benchmark: a shard or a baseline in a process of its own, asked for its numbers on a pipe."""
+"""Run the measured side of a benchmark, a shard or a baseline, in a process that reports its numbers on a pipe."""
 
 import argparse
 import asyncio
@@ -48,9 +48,9 @@ class _Counter(asyncio.Protocol):
 
 
 class _Floor(asyncio.Protocol):
-    """The least that Python can do for a reading: know that it is one whole line within its bands, and when it came.
+    """The least that Python can do for a reading: check that it is one whole line within its bands, and note the time.
 
-    One search by a compiled pattern, one look at the clock, two numbers kept. No levels, no ledger, no statistics.
+    One search by a compiled pattern, one clock reading, two numbers stored. No levels, no ledger, no statistics.
     """
 
     _quiet = re.compile(rb"#Sensor[^:]{1,40}:ADC1=2\d\d,ADC2=1[23]\d\d,ADC3=[34]\d\d,DIO=0!\r\n").fullmatch
@@ -66,7 +66,7 @@ class _Floor(asyncio.Protocol):
 
 
 class _Echo(_Counter):
-    """The baseline of a latency: answers each read that asks for it with one byte."""
+    """The baseline of a latency: answers each read that contains an alarm with one byte."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -91,7 +91,7 @@ class _Acknowledger(IngestServicer):
 
 
 def memory_kb() -> int:
-    """Resident memory of this process."""
+    """Resident memory of this process, kB."""
     gc.collect()
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
@@ -100,7 +100,7 @@ def memory_kb() -> int:
 
 
 def assignment(devices: int, shard: str = "bench-0", epoch: int = 1) -> Assignment:
-    """A shard that owns device-0 and so on, under the default thresholds."""
+    """The assignment of a shard that owns device-0 and so on, with the default thresholds."""
     settings = build_sensor_settings(SensorFleetSpec())
     settings.deadline_ns = DEADLINE_NS
     return Assignment(
@@ -113,7 +113,7 @@ def assignment(devices: int, shard: str = "bench-0", epoch: int = 1) -> Assignme
 
 
 def sums(shard: SensorShard) -> dict[str, int]:
-    """The ledgers of all devices together."""
+    """The sums of all devices' ledgers."""
     ledgers = [status.ledger for status in shard.devices(time.time_ns())]
     return {
         "offered": sum(ledger.offered for ledger in ledgers),
@@ -175,7 +175,7 @@ async def _serve(kind: str, devices: int, hub: str, grpc_port: int, tls: Path | 
 async def _answer(
     loop: asyncio.AbstractEventLoop, ports: dict[str, int], numbers: Callable[[], dict[str, Any]]
 ) -> None:
-    """Tell the ports, then answer every line on standard input with the numbers, until it is closed."""
+    """Print the ports, then answer every line on standard input with the numbers, until it is closed."""
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     print(json.dumps(ports), flush=True)

@@ -60,24 +60,24 @@ async def send(first, second, *, until):
 
 async def test_what_a_shard_that_went_had_not_acknowledged_is_sent_to_the_second():
     first, second = Shard(drain=True, ends=1), Shard()
-    sender = await send(first, second, until=lambda sender: sender.over_at)
+    sender = await send(first, second, until=lambda sender: sender.taken_over_at)
     assert first.sequences == [1]
     assert second.sequences == list(range(1, sender.sequence + 1))
 
 
 async def test_a_second_shard_that_ends_its_stream_unacknowledged_is_an_error():
-    with pytest.raises(RuntimeError, match=r"shard 1 acknowledged up to 0 of \d+, and its stream is over"):
+    with pytest.raises(RuntimeError, match=r"shard 1 acknowledged up to 0 of \d+, and its stream ended"):
         await send(Shard(drain=True, ends=1), Shard(drain=True, ends=2), until=lambda sender: False)
 
 
 async def test_a_shard_that_neither_acknowledges_nor_ends_its_stream_is_an_error(monkeypatch):
-    monkeypatch.setattr(drain, "SETTLE_SECONDS", 0.1)
-    with pytest.raises(RuntimeError, match=r"shard 0 acknowledged up to 0 of \d+, and nothing more came in 0\.1 s"):
+    monkeypatch.setattr(drain, "ACKNOWLEDGE_SECONDS", 0.1)
+    with pytest.raises(RuntimeError, match=r"shard 0 acknowledged up to 0 of \d+, and no answer in 0\.1 s"):
         await send(Shard(drain=True), Shard(), until=lambda sender: False)
 
 
 async def until_over(task, seconds):
-    await drain.until(lambda sender: bool(sender.over_at), [drain.Sender("device-7")], [task], seconds)
+    await drain.until(lambda sender: bool(sender.taken_over_at), [drain.Sender("device-7")], [task], seconds)
 
 
 async def test_senders_that_are_never_taken_over_are_named():
@@ -89,7 +89,7 @@ async def test_senders_that_are_never_taken_over_are_named():
 
 async def test_why_a_sender_failed_is_told_at_once():
     async def fail():
-        raise RuntimeError("device-7: its stream is over")
+        raise RuntimeError("device-7: its stream ended")
 
-    with pytest.raises(RuntimeError, match="device-7: its stream is over"):
+    with pytest.raises(RuntimeError, match="device-7: its stream ended"):
         await until_over(asyncio.ensure_future(fail()), 20)

@@ -43,7 +43,7 @@ async def overload(seconds: float) -> None:
             await asyncio.sleep(seconds / 40)
             memory.append((await asyncio.to_thread(server.ask))["memory_kb"])
         await asyncio.to_thread(flooding.join)
-        numbers = await asyncio.to_thread(server.settled, 0.2)
+        numbers = await asyncio.to_thread(server.idle_counters, 0.2)
         async with asyncio.timeout(30):
             while len(hub.seen) < quiet - 12:
                 await asyncio.sleep(0.05)
@@ -98,7 +98,7 @@ async def test_a_flood_over_grpc_starves_no_text_device_and_is_accounted_for() -
                     await asyncio.sleep(0.01)
             call.cancel()
             await asyncio.gather(reading, return_exceptions=True)
-        numbers = await asyncio.to_thread(server.settled, 0.2)
+        numbers = await asyncio.to_thread(server.idle_counters, 0.2)
         steady.close()
         assert numbers["offered"] == numbers["analysed"] == sent + rounds
     finally:

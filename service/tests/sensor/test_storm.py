@@ -51,15 +51,15 @@ def test_a_thousand_devices_that_reconnect_again_and_again_starve_nobody_and_lea
             memory.append(server.ask()["memory_kb"])
         over.set()
         thread.join()
-        numbers = server.settled(0.2)
+        numbers = server.idle_counters(0.2)
         assert sent
         assert numbers["analysed"] == numbers["offered"] == 3 * DEVICES + sent
         assert numbers["waiting"] == 0
         storm(port, lines, reset=True)  # what was on its way when the connection was reset is anybody's guess
-        memory.append(server.settled(0.2)["memory_kb"])
+        memory.append(server.idle_counters(0.2)["memory_kb"])
         [late] = connect(port, 1, 0)
         late.sendall(lines[0])
-        offered = server.settled(0.2)["offered"]
+        offered = server.idle_counters(0.2)["offered"]
         assert offered > numbers["offered"]
         close([steady, late])
     assert max(memory[1:]) < memory[0] * 1.1 + 4096
