@@ -456,9 +456,9 @@ class Controller:
         return [key for key, stored in objects.items() if key[0] in FLEET_TYPES and not stored.deleting]
 
     @property
-    def writes(self) -> Mapping[tuple[str, bool], int]:
+    def write_counts(self) -> Mapping[tuple[str, bool], int]:
         """The number of patches, by kind and whether they changed anything."""
-        return self._runtime.writes
+        return self._runtime.write_counts
 
     @property
     def tolerance(self) -> bool:

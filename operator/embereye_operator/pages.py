@@ -56,7 +56,7 @@ class WriteMetrics(Collector):
             "Patches of objects, by kind and whether they changed the object.",
             labels=["kind", "changed"],
         )
-        for (kind, changed), count in self._controller.writes.items():
+        for (kind, changed), count in self._controller.write_counts.items():
             writes.add_metric([kind, str(changed).lower()], count)
         yield writes
 

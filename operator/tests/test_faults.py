@@ -27,7 +27,7 @@ class Failing(FakeRuntime):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.writes = 0
+        self.write_counts = 0
         self.at = 0
         self.after = False
         self.error: Callable[[], Exception] = ServerError
@@ -38,14 +38,14 @@ class Failing(FakeRuntime):
     async def _write(self, write: Callable[[], Awaitable[Any]]) -> Any:
         if self.down:
             raise ServerError("connection refused")
-        self.writes += 1
-        if self.writes == self.at and not self.after:
+        self.write_counts += 1
+        if self.write_counts == self.at and not self.after:
             raise self.error()
         answer = await write()
         if self.watching:
             covered = {d.id for shard in self.shards.values() for d in shard.status().devices if d.covered}
             self.dark |= {f"s-{number:02}" for number in range(COUNT)} - covered
-        if self.writes == self.at:
+        if self.write_counts == self.at:
             raise self.error()
         return answer
 
@@ -64,11 +64,11 @@ class Failing(FakeRuntime):
 
     async def assign(self, fleet: Any, shard: str, assignment: Assignment) -> AssignResponse | None:
         # A call to a shard does not raise: it is not answered.
-        self.writes += 1
-        if self.writes == self.at and not self.after:
+        self.write_counts += 1
+        if self.write_counts == self.at and not self.after:
             return None
         answer = await super().assign(fleet, shard, assignment)
-        return None if self.writes == self.at else answer
+        return None if self.write_counts == self.at else answer
 
     async def write_status(self, fleet: Any, status: Any) -> None:
         await self._write(lambda: super(Failing, self).write_status(fleet, status))
@@ -129,9 +129,9 @@ async def test_each_write_fails_once_and_the_end_is_the_same(
     await start.survive()
     change(start.manifest)
     clean = start.twin()
-    first = clean.runtime.writes
+    first = clean.runtime.write_counts
     await clean.survive()
-    total = clean.runtime.writes - first
+    total = clean.runtime.write_counts - first
     assert total >= 3
     for number in range(1, total + 1):
         world = start.twin()

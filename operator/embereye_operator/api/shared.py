@@ -154,7 +154,7 @@ class ClientCertificates(Resource):
 RESERVED = ("embereye.internal", ".svc", ".cluster.local")  # endings of names that only our authority may certify
 
 
-def _ends(end: str) -> str:
+def _name_ends_with(end: str) -> str:
     return f"name.endsWith('{end}')"
 
 
@@ -164,7 +164,7 @@ class DeviceTls(Resource):
 
     RULES = (
         Rule(
-            f"!has(self.names) || self.names.all(name, !({' || '.join(_ends(end) for end in RESERVED)}))",
+            f"!has(self.names) || self.names.all(name, !({' || '.join(_name_ends_with(end) for end in RESERVED)}))",
             "must not end with embereye.internal, .svc or .cluster.local: the fleet's Service is always included",
             lambda value, _: not any(name.endswith(RESERVED) for name in value.get("names", ())),
             ".names",

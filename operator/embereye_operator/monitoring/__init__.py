@@ -1,1 +1,1 @@
-"""What is told about a running system: its metrics, the alerts and dashboards on them, and their pages."""
+"""The monitoring of a running system: its metrics, the alerts and dashboards on them, and their pages."""

@@ -1,4 +1,4 @@
-"""The files that are made from what stands in this package; run as a module it writes them."""
+"""The files that are generated from this package; run the module to write them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,12 +7,12 @@ from embereye_operator.monitoring import metrics, rules
 from embereye_operator.monitoring.panels import DASHBOARDS
 
 HEADING = "Made by `make monitoring` from operator/embereye_operator/monitoring/alerts.py."
-ROOT = Path(__file__).parents[3]  # of a checkout: these files are committed
+ROOT = Path(__file__).parents[3]  # the checkout: these files are committed
 
 
 def generated() -> Mapping[Path, str]:
-    """Every file by its path in the checkout."""
-    # The SDK is there for development; alerts and metrics do without it.
+    """Return the content of every file by its path in the checkout."""
+    # The SDK is installed for development only; alerts and metrics do not need it.
     from embereye_operator.monitoring.grafana import render
 
     chart = Path("charts/embereye/files")

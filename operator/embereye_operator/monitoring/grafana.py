@@ -1,4 +1,4 @@
-"""Dashboards as Grafana reads them, built with its own typed SDK, which is installed for development alone."""
+"""Dashboards in Grafana's format, built with its typed SDK, which is installed for development only."""
 
 import itertools
 import json
@@ -33,15 +33,15 @@ VARIABLES = {
 
 
 def uid(source: Dashboard) -> str:
-    """Stable, so that links to it go on working."""
+    """Return a stable id, so that links to the dashboard stay valid."""
     return f"embereye-{source.name}"
 
 
 def render(source: Dashboard) -> str:
-    """The dashboard's JSON."""
+    """Return the dashboard's JSON."""
     built = json.loads(json.dumps(_dashboard(source).build(), cls=JSONEncoder))
     for variable in built["templating"]["list"]:
-        # The SDK writes of every variable what only those of intervals have.
+        # The SDK writes fields of interval variables for every variable.
         for name in ("auto", "auto_count", "auto_min"):
             del variable[name]
     return json.dumps(built, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -89,7 +89,7 @@ def _variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
         .sort(VariableSort.ALPHABETICAL_ASC)
         .multi(True)
         .include_all(True)
-        # Series that lack the label are shown, too.
+        # Series without the label are shown, too.
         .all_value(".*")
     )
 
@@ -129,7 +129,7 @@ def _panel(panel: Panel) -> Any:
 
 def _thresholds(panel: Panel) -> list[Threshold]:
     warning, critical = panel.warning, panel.critical
-    if warning is not None and critical is not None and critical < warning:  # the less, the worse
+    if warning is not None and critical is not None and critical < warning:  # lower values are worse
         return [
             Threshold(value=None, color="red"),
             Threshold(value=critical, color="orange"),

@@ -7,26 +7,26 @@ from typing import Literal
 OPERATOR, SENSOR, CAMERA, HUB = "operator", "sensor shard", "camera shard", "hub"
 SHARDS = (SENSOR, CAMERA)
 EVERYBODY = (OPERATOR, *SHARDS, HUB)
-FLEET = ("namespace", "kind", "fleet")  # of what the operator says about a fleet; kind is sensors or cameras
-SHARD = (*FLEET, "shard")  # put on every series of a shard where it is scraped
-TARGET = ("job", "instance")  # of every series, by Prometheus itself
+FLEET = ("namespace", "kind", "fleet")  # labels of the operator's metrics about a fleet; kind is sensors or cameras
+SHARD = (*FLEET, "shard")  # added to every series of a shard during scraping
+TARGET = ("job", "instance")  # added to every series by Prometheus
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One family. A counter's name ends in _total; a histogram's or summary's series add _bucket, _sum, _count."""
+    """A metric family. A counter's name ends in _total; a histogram's or summary's series add _bucket, _sum, _count."""
 
     name: str
     type: Literal["counter", "gauge", "histogram", "summary"]
-    unit: str  # empty: a number of things, or 0 and 1
-    labels: tuple[str, ...]  # by the process itself
+    unit: str  # empty: a count, or 0 and 1
+    labels: tuple[str, ...]  # set by the process
     help: str
     exporters: tuple[str, ...]
-    only_where: str = ""  # what must be asked for, where it is not always there
+    only_where: str = ""  # the condition under which it exists, if it does not always
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names of its series."""
+        """Return the names of its series."""
         suffixes = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}.get(self.type, ("",))
         return tuple(f"{self.name}{suffix}" for suffix in suffixes)
 
@@ -37,7 +37,7 @@ METRICS = (
         "gauge",
         "",
         FLEET,
-        "1 where alerts of the fleet are wanted (spec.alerts.enabled).",
+        "1 if the fleet's alerts are enabled (spec.alerts.enabled).",
         (OPERATOR,),
     ),
     Metric(
@@ -45,12 +45,10 @@ METRICS = (
         "gauge",
         "1/s",
         FLEET,
-        "Items that arrive at all shards, as scaling sees it.",
+        "Items arriving at all shards, as used for scaling.",
         (OPERATOR,),
     ),
-    Metric(
-        "embereye_fleet_condition", "gauge", "", (*FLEET, "condition"), "1 where the condition is true.", (OPERATOR,)
-    ),
+    Metric("embereye_fleet_condition", "gauge", "", (*FLEET, "condition"), "1 if the condition is true.", (OPERATOR,)),
     Metric("embereye_fleet_devices", "gauge", "", FLEET, "Devices declared.", (OPERATOR,)),
     Metric("embereye_fleet_devices_covered", "gauge", "", FLEET, "Devices covered.", (OPERATOR,)),
     Metric(
@@ -58,7 +56,7 @@ METRICS = (
         "gauge",
         "CPU seconds",
         FLEET,
-        "CPU time per item, as scaling sees it.",
+        "CPU time per item, as used for scaling.",
         (OPERATOR,),
     ),
     Metric(
@@ -66,17 +64,17 @@ METRICS = (
         "gauge",
         "seconds",
         FLEET,
-        "Time until a new shard is ready, as scaling sees it.",
+        "Time until a new shard is ready, as used for scaling.",
         (OPERATOR,),
     ),
-    Metric("embereye_fleet_max_shards", "gauge", "", FLEET, "Most shards that scaling makes.", (OPERATOR,)),
-    Metric("embereye_fleet_min_shards", "gauge", "", FLEET, "Fewest shards that scaling leaves.", (OPERATOR,)),
+    Metric("embereye_fleet_max_shards", "gauge", "", FLEET, "Largest number of shards for scaling.", (OPERATOR,)),
+    Metric("embereye_fleet_min_shards", "gauge", "", FLEET, "Smallest number of shards for scaling.", (OPERATOR,)),
     Metric(
         "embereye_fleet_oldest_item_seconds",
         "gauge",
         "seconds",
         FLEET,
-        "How long the longest waiting item has been waiting, as scaling sees it.",
+        "Age of the oldest waiting item, as used for scaling.",
         (OPERATOR,),
     ),
     Metric(
@@ -84,31 +82,27 @@ METRICS = (
         "gauge",
         "seconds",
         FLEET,
-        "Since the latest reconcile pass that succeeded.",
+        "Time since the latest successful pass.",
         (OPERATOR,),
     ),
-    Metric(
-        "embereye_fleet_paused", "gauge", "", FLEET, "1 where the fleet is left as it is (spec.paused).", (OPERATOR,)
-    ),
+    Metric("embereye_fleet_paused", "gauge", "", FLEET, "1 if the fleet is paused (spec.paused).", (OPERATOR,)),
     Metric("embereye_fleet_placement_epoch", "gauge", "", FLEET, "Epoch of the placement.", (OPERATOR,)),
     Metric(
         "embereye_fleet_queue_depth",
         "gauge",
         "",
         FLEET,
-        "Items waiting in all shards, as scaling sees it.",
+        "Items waiting in all shards, as used for scaling.",
         (OPERATOR,),
     ),
-    Metric(
-        "embereye_fleet_ready_shards", "gauge", "", FLEET, "Shards that work under the current placement.", (OPERATOR,)
-    ),
-    Metric("embereye_fleet_required_shards", "gauge", "", FLEET, "Shards that the scaling law asks for.", (OPERATOR,)),
+    Metric("embereye_fleet_ready_shards", "gauge", "", FLEET, "Shards that follow the current placement.", (OPERATOR,)),
+    Metric("embereye_fleet_required_shards", "gauge", "", FLEET, "Shards that the scaling law requires.", (OPERATOR,)),
     Metric(
         "embereye_fleet_scaled_timestamp_seconds",
         "gauge",
         "seconds since 1970",
         FLEET,
-        "When the number of shards was changed last.",
+        "Time of the latest change of the number of shards.",
         (OPERATOR,),
     ),
     Metric(
@@ -116,7 +110,7 @@ METRICS = (
         "gauge",
         "cores",
         FLEET,
-        "Cores that one shard can use, as scaling sees it.",
+        "Cores that one shard can use, as used for scaling.",
         (OPERATOR,),
     ),
     Metric("embereye_fleet_shards", "gauge", "", FLEET, "Shards that exist.", (OPERATOR,)),
@@ -125,7 +119,7 @@ METRICS = (
         "gauge",
         "ratio",
         FLEET,
-        "Share of what a shard can use that scaling aims at.",
+        "Target of scaling, as a share of a shard's capacity.",
         (OPERATOR,),
     ),
     Metric(
@@ -137,7 +131,7 @@ METRICS = (
         (OPERATOR,),
     ),
     Metric("embereye_operator_failures_total", "counter", "", FLEET, "Passes that failed.", (OPERATOR,)),
-    Metric("embereye_operator_leading", "gauge", "", (), "1 where this operator acts.", (OPERATOR,)),
+    Metric("embereye_operator_leading", "gauge", "", (), "1 if this replica leads and acts.", (OPERATOR,)),
     Metric("embereye_operator_pass_seconds_total", "counter", "seconds", FLEET, "Time spent in passes.", (OPERATOR,)),
     Metric("embereye_operator_passes_total", "counter", "", FLEET, "Reconcile passes.", (OPERATOR,)),
     Metric(
@@ -145,9 +139,9 @@ METRICS = (
         "counter",
         "",
         ("kind", "changed"),
-        "Patches of objects, and whether they changed any.",
+        "Patches of objects, by kind and whether they changed the object.",
         (OPERATOR,),
-        "a cluster's API server is written to",
+        "the operator writes to a cluster's API server",
     ),
     Metric(
         "embereye_canary_interval_seconds",
@@ -726,8 +720,8 @@ METRICS = (
         ("ports",),
         "When the certificate expires that the process proves itself with.",
         EVERYBODY,
-        "control: where processes prove who they are, always but without --identity; of operators the one that acts; "
-        "open: where devices or people speak TLS",
+        "control: of processes with --identity; of operators only the leader; open: of processes that serve TLS for "
+        "devices or people",
     ),
     Metric(
         "embereye_event_loop_lag_seconds",
@@ -762,45 +756,45 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 BY_SERIES = {series: metric for metric in METRICS for series in metric.series}
 
 LABELS = {
-    "namespace": "of the fleet",
-    "kind": "`sensors` or `cameras`; of `embereye_operator_writes_total`: the object's",
+    "namespace": "the fleet's",
+    "kind": "`sensors` or `cameras`; for `embereye_operator_writes_total`: the object's kind",
     "changed": "`true`, `false`",
-    "fleet": "its name; of `embereye_hub_packets_total`: NAMESPACE/KIND/NAME",
+    "fleet": "its name; for `embereye_hub_packets_total`: NAMESPACE/KIND/NAME",
     "shard": "its name",
     "condition": "`Ready`, `Progressing`, `Degraded`, `Covered`, `ScalingActive`, `MetricsAvailable`",
     "device": "its id, as declared",
     "camera": "its id, as declared",
     "zone": "as declared",
-    "ports": "`control`, `open`: those for our own processes, and those for devices or people",
-    "reason": "a few words, a fixed set",
-    "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; of the archive: `written`, `dropped`; of a "
+    "ports": "`control`: ports for EmberEye's processes; `open`: ports for devices or people",
+    "reason": "a few words from a fixed set",
+    "outcome": "`offered`, `analysed`, `duplicate`, `shed`, `rejected`; for the archive: `written`, `dropped`; for a "
     "webhook: `delivered`, `failed`",
     "webhook": "its name, as declared",
     "stage": "`wait`, `analyse`",
-    "state": "of a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; of a source: `streaming`, `connecting`, …",
+    "state": "for a zone: `normal`, `pre_alarm`, `alarm`, `acknowledged`, …; for a source: `streaming`, …",
     "type": "`state`, `fault`, `fault_cleared`, `test`, `evidence`",
     "bound": "`in_force`, `target`, `least`",
-    "version": "of EmberEye",
+    "version": "EmberEye's version",
 }
 
 
 INTRODUCTION = """\
 # Metrics
 
-Made by `make monitoring` from the registry that alerts and dashboards are held against. The operator, the hub and every
-shard serve these at `/metrics`; [grafana.md](../how-to/grafana.md) says how they get into Prometheus.
+The operator, the hub and every shard serve these metrics at `/metrics`. [grafana.md](../how-to/grafana.md) describes
+how Prometheus gets them. `make monitoring` writes this page from the registry that alerts and dashboards use.
 
-Units are base units. A name that ends in `_total` only ever grows, until its process starts again. Of a histogram there
-are `_bucket`, `_sum` and `_count`, of a summary `_sum` and `_count`.
+Units are base units. A name that ends in `_total` is a counter: it only grows, until its process restarts. A histogram
+has `_bucket`, `_sum` and `_count`, a summary `_sum` and `_count`.
 
-A shard does not name itself: where it is scraped its series get `namespace`, `kind`, `fleet` and `shard`, so that they
-can be compared with what the operator says about the fleet. Series with a `device` or `camera` label are kept for the
-first 1,000 devices of a shard; `embereye_shard_devices_without_series` counts the others.
+A shard's series have no name of the shard. Scraping adds `namespace`, `kind`, `fleet` and `shard`, so that they can be
+compared with the operator's series about the fleet. Only the first 1,000 devices of a shard have series with a `device`
+or `camera` label; `embereye_shard_devices_without_series` counts the others.
 """
 
 
 def page() -> str:
-    """docs/reference/metrics.md."""
+    """Return the content of docs/reference/metrics.md."""
     return "\n".join(_lines()) + "\n"
 
 
@@ -816,7 +810,7 @@ def _lines() -> Iterator[str]:
     ):
         yield ""
         yield f"## {title}"
-        yield "| metric | type | unit | labels | what it is |"
+        yield "| metric | type | unit | labels | meaning |"
         yield "| --- | --- | --- | --- | --- |"
         yield from _rows([metric for metric in METRICS if metric.exporters == exporters])
     yield ""

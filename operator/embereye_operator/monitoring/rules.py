@@ -1,4 +1,4 @@
-"""Alerts as Prometheus rule files, which the chart's PrometheusRule takes over, and as rules that Grafana evaluates."""
+"""Alerts as Prometheus rule files, which the chart's PrometheusRule uses, and as rules for Grafana."""
 
 import re
 from typing import Any
@@ -12,12 +12,12 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def runbook(alert: Alert, base: str = RUNBOOKS) -> str:
-    """The address of the alert's page."""
+    """Return the address of the alert's page."""
     return f"{base.rstrip('/')}/{alert.name}"
 
 
 def prometheus_rules() -> dict[str, Any]:
-    """A rule file, which is also the spec of a PrometheusRule."""
+    """Return a rule file, which is also the spec of a PrometheusRule."""
     recordings = [{"record": rule.name, "expr": rule.expression} for rule in RECORDINGS]
     scopes = {"fleet": "fleets", "shard": "processes", "release": "release"}
     groups = [{"name": "embereye.recordings", "interval": INTERVAL, "rules": recordings}]
@@ -42,7 +42,7 @@ def _prometheus_rule(alert: Alert) -> dict[str, Any]:
 
 
 def grafana_rules(folder: str = "EmberEye", datasource: str = "prometheus") -> dict[str, Any]:
-    """A provisioning file for Grafana's own alerting: the same expressions, asked of the data source with that uid."""
+    """Return a provisioning file for Grafana's alerting: the same expressions on the data source with that uid."""
     return {
         "apiVersion": 1,
         "groups": [
@@ -63,7 +63,7 @@ def _grafana_rule(alert: Alert, datasource: str) -> dict[str, Any]:
         "title": alert.name,
         "condition": "firing",
         "for": alert.wait,
-        # The expression says where its own series are missing; no series means that nothing is wrong.
+        # The expression reports its own missing series; otherwise no series means that nothing is wrong.
         "noDataState": "OK",
         "execErrState": "Error",
         "labels": {"severity": alert.severity},
@@ -85,7 +85,7 @@ def _grafana_rule(alert: Alert, datasource: str) -> dict[str, Any]:
                 "model": {
                     "refId": "firing",
                     "type": "math",
-                    # Whatever the expression returns fires, a 0 as well.
+                    # Every value that the expression returns fires, even 0.
                     "expression": "is_number($value) || is_nan($value) || is_inf($value)",
                 },
             },
@@ -94,7 +94,7 @@ def _grafana_rule(alert: Alert, datasource: str) -> dict[str, Any]:
 
 
 def grafana_expression(alert: Alert) -> str:
-    """The same as Prometheus evaluates, but for recorded series, which are spelt out: Grafana records nothing."""
+    """Return Prometheus' expression with recorded series replaced by their definitions: Grafana records nothing."""
     text = expression(alert)
     for rule in RECORDINGS:
         text = re.sub(rf"{rule.name}\[(\w+)\]", rf"({rule.expression})[\1:1m]", text)
@@ -106,10 +106,10 @@ def _for_grafana(text: str) -> str:
 
 
 def document(value: Any, heading: str) -> str:
-    """YAML under a comment."""
+    """Return YAML below a comment."""
     return f"# {heading}\n{yaml.safe_dump(value, sort_keys=False, width=1000, allow_unicode=True)}"
 
 
 def seconds(duration: str) -> int:
-    """Prometheus' "90s", "5m" in seconds."""
+    """Convert Prometheus' "90s" or "5m" to seconds."""
     return int(duration[:-1]) * SECONDS[duration[-1]]

@@ -1,1 +1,1 @@
-"""What a decision is applied to: a Kubernetes API server, or processes on this machine."""
+"""The runtimes to which decisions are applied: a Kubernetes API server, or processes on this machine."""

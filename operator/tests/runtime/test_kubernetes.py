@@ -225,14 +225,14 @@ async def test_a_change_is_announced_by_an_event(bench: Bench, namespace: str) -
 
 async def test_patches_that_change_nothing_are_counted_apart(bench: Bench) -> None:
     await settle(bench)
-    assert bench.runtime.writes["ConfigMap", True] > 0
-    assert not any(count for (_, changed), count in bench.runtime.writes.items() if not changed)
+    assert bench.runtime.write_counts["ConfigMap", True] > 0
+    assert not any(count for (_, changed), count in bench.runtime.write_counts.items() if not changed)
     fleet = parse_fleet(await asyncio.to_thread(bench.cluster.get, bench.fleet_path))
     (record,) = [child for child in await bench.runtime.children(fleet) if child["kind"] == "ConfigMap"]
     ours = ("name", "namespace", "labels", "annotations", "ownerReferences")
     kept = {key: record["metadata"][key] for key in ours if key in record["metadata"]}
     await bench.runtime.apply({**record, "metadata": kept})
-    assert bench.runtime.writes["ConfigMap", False] == 1
+    assert bench.runtime.write_counts["ConfigMap", False] == 1
 
 
 async def test_our_own_processes_find_each_other_without_asking_for_names(bench: Bench, namespace: str) -> None:

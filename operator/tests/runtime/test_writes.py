@@ -57,9 +57,9 @@ async def test_a_patch_whose_watch_is_faster_than_its_answer_counts_as_the_chang
     server.runtime = runtime = KubernetesRuntime(client, hub="127.0.0.1:9")
     await runtime.apply({**RECORD, "data": {"a": "1"}})
     await runtime.apply({**RECORD, "data": {"a": "2"}})
-    assert runtime.writes == {("ConfigMap", True): 2}
+    assert runtime.write_counts == {("ConfigMap", True): 2}
     await runtime.apply({**RECORD, "data": {"a": "2"}})
-    assert runtime.writes["ConfigMap", False] == 1
+    assert runtime.write_counts["ConfigMap", False] == 1
 
 
 class Policy:

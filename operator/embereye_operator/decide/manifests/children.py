@@ -41,9 +41,9 @@ def build_children(  # noqa: PLR0913 -- all inputs of the children
     """Build all children, the placement ConfigMap first: assignments must exist before the shards that read them.
 
     `assignments` may contain more than `shards`: leaving shards still need to know where devices are. `record` is for a
-    new leader. `is_offered` tells which optional kinds the cluster has. `replaces` has, by shard, the uid of the pod
-    that its current one replaced; `hosts` the address that it listens on, so that a new default does not replace it.
-    `evictable`: the operator cannot read nodes, so that evictions must be allowed. `budget_owner`: see
+    new leader. `is_offered` is true for optional kinds that the cluster has. `replaces` has, by shard, the uid of the
+    pod that its current one replaced; `hosts` the address that it listens on, so that a new default does not replace
+    it. `evictable`: the operator cannot read nodes, so that evictions must be allowed. `budget_owner`: see
     `build_disruption_budget`.
     """
     named = {device.credentials for a in assignments.values() for device in a.devices if device.credentials}

@@ -89,7 +89,8 @@ class KubernetesRuntime:
         those in addition to `hub`, which is the release's default hub.
         """
         self.cache = Cache()
-        self.writes: Counter[tuple[str, bool]] = Counter()  # kind, whether it changed anything → number of patches
+        # Kind, whether it changed anything → number of patches.
+        self.write_counts: Counter[tuple[str, bool]] = Counter()
         self.lag = WatchLag()
         self._client = client
         self._namespaces = [namespace] if isinstance(namespace, str) else list(namespace)
@@ -444,7 +445,7 @@ class KubernetesRuntime:
     def _count_write(self, stored: Manifest, before: int) -> None:
         # The server gives unchanged objects no new version. `before` is the version before the request, because a watch
         # may report the new one earlier than the answer does.
-        self.writes[stored["kind"], version_of(stored) != before] += 1
+        self.write_counts[stored["kind"], version_of(stored) != before] += 1
 
     async def delete(self, manifest: Manifest) -> None:
         """See Runtime."""

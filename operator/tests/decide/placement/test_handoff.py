@@ -31,19 +31,19 @@ class Crashing(FakeRuntime):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.writes = 0
+        self.write_counts = 0
         self.at = 0  # 0: never
         self.after = False
         self.dark: set[str] = set()  # devices that no shard watched after some write
         self.watching = False
 
     async def _write(self, write: Callable[[], Awaitable[Any]]) -> Any:
-        self.writes += 1
-        if self.writes == self.at and not self.after:
+        self.write_counts += 1
+        if self.write_counts == self.at and not self.after:
             raise CrashError
         answer = await write()
         self.look()
-        if self.writes == self.at:
+        if self.write_counts == self.at:
             raise CrashError
         return answer
 
@@ -116,9 +116,9 @@ async def test_a_crash_at_any_write_ends_in_the_same_state_and_darkens_nothing(c
     start = await settled(before)
     start.manifest = fleet_of(COUNT, shards=shards)
     clean = start.twin()
-    first = start.runtime.writes
+    first = start.runtime.write_counts
     await clean.survive()
-    total = clean.runtime.writes - first
+    total = clean.runtime.write_counts - first
     assert total >= 5
     assert clean.runtime.dark == set()
     for number in range(1, total + 1):
