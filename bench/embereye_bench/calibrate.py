@@ -185,7 +185,7 @@ def _hub(seconds: float) -> tuple[float, float, float, float]:
                 process = subprocess.Popen([sys.executable, "-m", "embereye_cli", *command], stderr=subprocess.DEVNULL)
                 stack.callback(_end, process)
                 pids.append(process.pid)
-            asyncio.run(site.ready())
+            asyncio.run(site.wait_ready())
             sockets = connect(site.tcp, devices)
             dice = random.Random(2)
             lines = [[reading_line(f"device-{number}", dice)] for number in range(devices)]

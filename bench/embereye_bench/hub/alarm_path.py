@@ -1,4 +1,4 @@
-"""How long an alarm takes, from the wire to whom it is told."""
+"""Measure the delay of an alarm, from the wire to its subscribers."""
 
 import asyncio
 import contextlib
@@ -30,39 +30,39 @@ from embereye_bench.sensors.server import assignment
 
 ROOT = Path(__file__).parents[3]
 TALKERS = 100  # devices that send ten readings a second each
-MOST_ALARMS = 100  # at one hub: more do not burn at once
+MOST_ALARMS = 100  # at one hub: more rarely burn at the same time
 GAP_SECONDS = 0.02  # between two crossings
-PATIENCE_SECONDS = 5.0  # for one alarm; what is later counts as that late
+PATIENCE_SECONDS = 5.0  # for one alarm; a later one counts as this late
 READY_SECONDS = 30.0
 
 
 class Site:
-    """A hub and a sensor shard, as they always run; each device has a zone of its own."""
+    """A hub and a sensor shard as separate processes; each device has its own zone."""
 
     def __init__(self, folder: Path, devices: int, database: str, nats: str = "") -> None:
         self._ports = free_ports(7)
         hub_grpc, hub_control, hub_http, grpc_port, tcp, metrics, control = map(str, self._ports)
         self.hub, self.shard, self.tcp = f"{HOST}:{hub_grpc}", f"{HOST}:{control}", int(tcp)
         self._token = folder / "admin-token"
-        todo = assignment(devices)
-        for device in todo.devices:
+        wanted = assignment(devices)
+        for device in wanted.devices:
             device.zone = device.id
         path = folder / "assignment.json"
-        path.write_text(json_format.MessageToJson(todo))
+        path.write_text(json_format.MessageToJson(wanted))
         self.hub_command = ["hub", "--host", HOST, "--grpc-port", hub_grpc, "--control-port", hub_control,
                             "--http-port", hub_http, "--data", str(folder), "--database", database,
                             "--nats", nats, "--nats-stream", folder.name.strip(".")]  # fmt: skip
-        self.shard_command = ["shard", "sensor", "--shard", todo.shard, "--assignment", str(path), "--host", HOST,
+        self.shard_command = ["shard", "sensor", "--shard", wanted.shard, "--assignment", str(path), "--host", HOST,
                               "--hub", f"{HOST}:{hub_control}", "--grpc-port", grpc_port, "--tcp-port", tcp,
                               "--metrics-port", metrics, "--control-port", control, "--data", str(folder)]  # fmt: skip
 
     @property
     def token(self) -> str:
-        """The admin's token, which the hub makes."""
+        """The admin's token, which the hub creates."""
         return self._token.read_text().strip()
 
-    async def ready(self) -> None:
-        """Wait until the shard is there, and the hub."""
+    async def wait_ready(self) -> None:
+        """Wait until the shard and the hub are ready."""
         async with asyncio.timeout(READY_SECONDS), channel(self.shard) as link:
             while not self._token.exists():
                 await asyncio.sleep(0.05)
@@ -74,10 +74,10 @@ class Site:
 
 
 class _Subscriber:
-    """Somebody who is to be told: when each zone's alarm arrived."""
+    """A subscriber that records when each zone's alarm arrived."""
 
     def __init__(self) -> None:
-        self.told: dict[str, float] = {}  # zone → perf_counter seconds
+        self.arrivals: dict[str, float] = {}  # zone → perf_counter seconds
         self.more = asyncio.Event()
 
     async def run(self, hub: str, token: str) -> None:
@@ -88,23 +88,23 @@ class _Subscriber:
                 async for event in call:
                     at = time.perf_counter()
                     if event.type == AlarmEvent.TYPE_STATE and event.state == ZoneState.ALARM.wire:
-                        self.told.setdefault(event.zone, at)
+                        self.arrivals.setdefault(event.zone, at)
                         self.more.set()
             finally:
                 call.cancel()
 
     async def wait(self, zone: str, since: float) -> float:
-        """Seconds from `since` until the alarm of `zone` was told, at most PATIENCE_SECONDS."""
+        """Seconds from `since` until the alarm of `zone` arrived, at most PATIENCE_SECONDS."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_SECONDS):
-                while zone not in self.told:
+                while zone not in self.arrivals:
                     self.more.clear()
                     await self.more.wait()
-        return self.told.get(zone, since + PATIENCE_SECONDS) - since
+        return self.arrivals.get(zone, since + PATIENCE_SECONDS) - since
 
 
 async def _alarms(samples: int, folder: Path, database: str, nats: str) -> tuple[list[float], list[float]]:
-    """Seconds from a crossing's send until a subscriber is told; and of a line's echo with a write and an fsync."""
+    """Seconds from sending a crossing to a subscriber's event, and of a line's echo with a write and an fsync."""
     site, subscriber = Site(folder, TALKERS + samples, database, nats), _Subscriber()
     dice = random.Random(3)
     lines = [[reading_line(f"device-{number}", dice) for _ in range(8)] for number in range(TALKERS)]
@@ -112,7 +112,7 @@ async def _alarms(samples: int, folder: Path, database: str, nats: str) -> tuple
         stack.enter_context(own_process(*site.hub_command))
         stack.enter_context(own_process(*site.shard_command))
         echo = await asyncio.to_thread(lambda: stack.enter_context(Server("echo")))
-        await site.ready()
+        await site.wait_ready()
         sockets = connect(site.tcp, TALKERS + samples)
         (probe,) = connect(echo.ports["tcp"], 1)
         probe.setblocking(False)
@@ -121,7 +121,7 @@ async def _alarms(samples: int, folder: Path, database: str, nats: str) -> tuple
         for number in range(TALKERS, TALKERS + samples):
             sockets[number].sendall(reading_line(f"device-{number}", dice))
         async with beside(subscriber.run(site.hub, site.token), name="subscriber"):
-            await asyncio.sleep(2.0)  # for the shard to find the hub, and for every device to be known
+            await asyncio.sleep(2.0)  # until the shard has found the hub, and every device is known
             latencies, floors = list[float](), list[float]()
             started, sent = time.perf_counter(), 0
             for sample in range(samples):
@@ -152,15 +152,15 @@ def _percentile(values: Sequence[float], share: float) -> float:
 def _alarm_path(
     name: str, scale: Scale, reach: tuple[float, float], database: Callable[[int], str], nats: str = ""
 ) -> Result:
-    """`database` makes the address of an empty one for each round."""
+    """Measure the path; `database` makes the address of an empty database for each round."""
     samples = min(MOST_ALARMS, int(100 * scale.seconds))
     latencies, floors = list[float](), list[float]()
     for number in range(scale.rounds):
-        # On a disk: what is in memory alone takes no time to be made durable.
+        # On a disk, because memory alone needs no time to make data durable.
         with tempfile.TemporaryDirectory(dir=ROOT if os.access(ROOT, os.W_OK) else None, prefix=".bench-") as folder:
-            found = asyncio.run(_alarms(samples, Path(folder), database(number), nats))
-        latencies += found[0]
-        floors += found[1]
+            sample = asyncio.run(_alarms(samples, Path(folder), database(number), nats))
+        latencies += sample[0]
+        floors += sample[1]
     value, late = _percentile(latencies, 0.95), _percentile(latencies, 0.99)
     floor = _percentile(floors, 0.95)
     wanted = f"≤ {reach[0]:.0f}, p99 ≤ {reach[1]:.0f}"
@@ -169,22 +169,22 @@ def _alarm_path(
 
 
 def alarm_path(scale: Scale) -> Result:
-    """A crossing on the wire until a subscriber is told, whole path, with fsync. Baseline: an echo and an fsync."""
+    """Measure from a crossing on the wire to a subscriber, with fsync. Baseline: an echo and an fsync."""
     return _alarm_path("alarm-path", scale, (25, 50), lambda _: "")
 
 
 def missing(*needs: str) -> str:
-    """Why one of the harness' `needs` cannot be started here; '' where all can."""
+    """The reason why one of the harness' `needs` cannot be started here; '' if all can."""
     sys.path.insert(0, str(ROOT / "e2e"))
     try:
         known = importlib.import_module("harness.need")
     except ImportError:
-        return "there is no source tree here to start a server from"
+        return "no source tree to start a server from"
     return next((str(need.reason) for name in needs if not (need := getattr(known, name)).present()), "")
 
 
 def alarm_path_postgres(scale: Scale) -> Result:
-    """The same with the hub's history in a PostgreSQL of this machine, which fsyncs each commit."""
+    """Measure the alarm path with the history in a local PostgreSQL, which fsyncs each commit."""
     if why := missing("POSTGRES"):
         raise UserError(f"alarm-path-postgres: {why}")
     postgres = importlib.import_module("harness.servers.postgres")
@@ -195,7 +195,7 @@ def alarm_path_postgres(scale: Scale) -> Result:
 
 
 def alarm_path_jetstream(scale: Scale) -> Result:
-    """The same by way of a nats-server of this machine, which fsyncs each report, and then through PostgreSQL."""
+    """Measure the alarm path through a local nats-server, which fsyncs each report, and then through PostgreSQL."""
     if why := missing("POSTGRES", "NATS"):
         raise UserError(f"alarm-path-jetstream: {why}")
     postgres = importlib.import_module("harness.servers.postgres")

@@ -1,4 +1,4 @@
-"""`embereye bench hub`: measure the hub, each against a baseline of the same run."""
+"""`embereye bench hub`: measure the hub against baselines of the same run."""
 
 import argparse
 import sys
@@ -37,10 +37,10 @@ add_arguments = SUITE.add_arguments
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the benchmarks; 1 where one of them falls short."""
+    """Run the benchmarks; return 1 if one misses its goal."""
     chosen = dict(BENCHMARKS)
     for name, needs in (("alarm-path-postgres", ["POSTGRES"]), ("alarm-path-jetstream", ["POSTGRES", "NATS"])):
         if not arguments.only and (why := missing(*needs)):
             del chosen[name]
-            print(f"embereye: {name} is left out: {why}", file=sys.stderr)
+            print(f"embereye: {name}: skipped: {why}", file=sys.stderr)
     return replace(SUITE, benchmarks=chosen).run(arguments)

@@ -1,4 +1,4 @@
-"""Processes beside the hub that is measured: peers, devices and floors, and which processor each of them is on."""
+"""Run companions of the measured hub: peers, devices and floors, each on a given processor."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ Begin = Callable[[contextlib.ExitStack, int], Step]
 
 @contextlib.contextmanager
 def module(name: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """`python -m name`, ended with the block; its first line is read by whoever enters."""
+    """Run `python -m name` during the block; the caller reads its first line."""
     process = subprocess.Popen([sys.executable, "-m", name, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -26,31 +26,31 @@ def module(name: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
 
 
 def line_of(process: "subprocess.Popen[str]") -> str:
-    """The next line that `process` prints; RuntimeError where it has ended."""
+    """The next line that `process` prints; RuntimeError if it has ended."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError("a process of the benchmark ended early; its last words are above")
+        raise RuntimeError("a process of the benchmark ended early. Its output is above.")
     return line.strip()
 
 
 def place(pid: int, processor: int) -> None:
-    """Keep all threads of a process on one processor."""
+    """Pin all threads of a process to one processor."""
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(ProcessLookupError):  # a thread that has just ended
             os.sched_setaffinity(int(task.name), {processor})
 
 
 def placements() -> dict[str, tuple[int, int]]:
-    """Where both ends of a connection can be: processors of this one and of the other."""
+    """The processors for both ends of a connection: this process's and the other's, by name."""
     processors = sorted(os.sched_getaffinity(0))
-    apart = {"two processors": (processors[0], processors[1])} if len(processors) > 1 else {}
-    return {**apart, "one processor": (processors[0], processors[0])}
+    separate = {"two processors": (processors[0], processors[1])} if len(processors) > 1 else {}
+    return {**separate, "one processor": (processors[0], processors[0])}
 
 
 @contextlib.contextmanager
-def staying() -> Iterator[None]:
-    """Let this process' own threads go back to where they may run now when the block ends."""
+def restoring_affinity() -> Iterator[None]:
+    """Restore the processors that this process' threads may use when the block ends."""
     allowed = os.sched_getaffinity(0)
     try:
         yield
@@ -61,10 +61,11 @@ def staying() -> Iterator[None]:
 
 
 def rate_of(clients: int, seconds: float, begin: Begin) -> float:
-    """What so many threads do a second, each by the step that `begin` makes for its number; begun when all are ready.
+    """Measure the operations per second of `clients` threads, started together once all are ready.
 
-    What `begin` opens on its stack is closed afterwards. A step returns how many were done; when the time is over it is
-    told so, begins nothing more, and is called until what was under way is done as well.
+    `begin` makes the step of a thread from its number; what it opens on its stack is closed afterwards. A step returns
+    the number of operations done. When the time is over it is called with True: it starts no more, and is called until
+    pending operations are done too.
     """
     gate = threading.Barrier(clients)
 

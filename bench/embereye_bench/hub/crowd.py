@@ -1,7 +1,7 @@
-"""A process of many subscribers by WebSocket, as cheap as they can be: bytes and their times kept, only pings answered.
+"""Run many cheap WebSocket subscribers in one process: bytes and times are stored, only pings are answered.
 
-It prints one line of JSON once all are connected, and another for each line on standard input: what arrived since. It
-ends with its input.
+It prints one line of JSON once all are connected, and another for each line on standard input, with the arrivals since.
+It ends with its input.
 """
 
 import argparse
@@ -19,35 +19,35 @@ import uvloop
 from embereye.process.lifecycle import raise_descriptor_limit
 from embereye_bench.hub.feed_server import TOKEN
 
-AT_ONCE = 100  # connections that are being opened
-PLACES = 8  # addresses of this machine that they come from: a hub gives none of them everything
+AT_ONCE = 100  # connections opened at the same time
+PLACES = 8  # loopback addresses to connect from: a hub limits the connections of one address
 
 
 @dataclass
-class Seen:
-    """What arrived, in the order of its arrival."""
+class Arrivals:
+    """The payloads received, in order of arrival."""
 
     payloads: list[bytes] = field(default_factory=list)
     times: list[int] = field(default_factory=list)  # monotonic nanoseconds
-    ended: Counter[str] = field(default_factory=Counter)  # connections, by why
+    ended: Counter[str] = field(default_factory=Counter)  # connections, by reason
 
-    def take(self) -> dict[str, object]:
-        """As {payload in hexadecimal: times}; begins anew."""
+    def collect(self) -> dict[str, object]:
+        """Return {payload in hexadecimal: times} and start again."""
         payloads, times = self.payloads, self.times
         self.payloads, self.times = [], []
         by_payload: dict[bytes, list[int]] = {}
         for payload, time_ns in zip(payloads, times, strict=True):
             by_payload.setdefault(payload, []).append(time_ns)
         return {
-            "arrivals": {payload.hex(): arrived for payload, arrived in by_payload.items()},
+            "arrivals": {payload.hex(): times for payload, times in by_payload.items()},
             "ended": self.ended,
         }
 
 
 class Subscriber(asyncio.Protocol):
-    """One WebSocket, from its handshake on."""
+    """A WebSocket subscriber, from its handshake on."""
 
-    def __init__(self, seen: Seen, request: bytes) -> None:
+    def __init__(self, seen: Arrivals, request: bytes) -> None:
         self.opened: asyncio.Future[str] = asyncio.get_running_loop().create_future()  # the status line
         self._seen = seen
         self._request = request
@@ -62,8 +62,8 @@ class Subscriber(asyncio.Protocol):
         now = time.monotonic_ns()
         buffer = self._buffer + data if self._buffer else data
         if not self._frames:
-            head, found, buffer = buffer.partition(b"\r\n\r\n")
-            if not found:
+            head, separator, buffer = buffer.partition(b"\r\n\r\n")
+            if not separator:
                 self._buffer = head
                 return
             self._frames = head.startswith(b"HTTP/1.1 101")
@@ -82,9 +82,9 @@ class Subscriber(asyncio.Protocol):
             if end - start < length:
                 break
             if buffer[position] == 0x88:
-                self._transport.close()  # as a browser does that is told to go
+                self._transport.close()  # as a browser does when asked to close
             elif buffer[position] == 0x89:
-                # A pong (RFC 6455, 5.5.3), masked by zeros: who does not answer is taken for gone, and is cut off.
+                # A pong (RFC 6455, 5.5.3), masked with zeros: the server disconnects clients that do not answer.
                 answer = bytes((0x8A, 0x80 | length, 0, 0, 0, 0)) + buffer[start : start + length]
                 self._transport.write(answer)
             elif buffer[position] in {0x81, 0x82}:
@@ -100,7 +100,7 @@ class Subscriber(asyncio.Protocol):
 
 
 def request(host: str, path: str, token: str) -> bytes:
-    """The handshake of a WebSocket."""
+    """The handshake request of a WebSocket."""
     return (
         f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
@@ -108,39 +108,40 @@ def request(host: str, path: str, token: str) -> bytes:
     ).encode()
 
 
-async def _open(port: int, count: int, path: str, token: str, seen: Seen) -> tuple[Counter[str], list[Subscriber]]:
+async def _open(port: int, count: int, path: str, token: str, seen: Arrivals) -> tuple[Counter[str], list[Subscriber]]:
     loop, gate = asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)
-    told, opened = Counter[str](), list[Subscriber]()
-    shown = request(f"127.0.0.1:{port}", path, token)
+    statuses, opened = Counter[str](), list[Subscriber]()
+    handshake = request(f"127.0.0.1:{port}", path, token)
 
-    async def one(number: int) -> None:
+    async def connect(number: int) -> None:
         async with gate:
             place = (f"127.0.0.{number % PLACES + 1}", 0)
             try:
                 _, protocol = await loop.create_connection(
-                    lambda: Subscriber(seen, shown), "127.0.0.1", port, local_addr=place
+                    lambda: Subscriber(seen, handshake), "127.0.0.1", port, local_addr=place
                 )
             except OSError as error:
-                told[f"refused: {error.strerror}"] += 1
+                statuses[f"refused: {error.strerror}"] += 1
                 return
             opened.append(protocol)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(30):
-                    told[await protocol.opened] += 1
+                    statuses[await protocol.opened] += 1
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(count):
-            tasks.create_task(one(number))
-    return told, opened
+            tasks.create_task(connect(number))
+    return statuses, opened
 
 
 async def _run(port: int, count: int, path: str, token: str) -> None:
-    seen = Seen()
+    seen = Arrivals()
     began = time.perf_counter()
-    told, held = await _open(port, count, path, token, seen)
-    print(json.dumps({"opened": told, "seconds": time.perf_counter() - began, "held": len(held)}), flush=True)
+    statuses, subscribers = await _open(port, count, path, token, seen)
+    seconds = time.perf_counter() - began
+    print(json.dumps({"opened": statuses, "seconds": seconds, "connected": len(subscribers)}), flush=True)
     while await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
-        print(json.dumps(seen.take()), flush=True)
+        print(json.dumps(seen.collect()), flush=True)
 
 
 def main() -> None:

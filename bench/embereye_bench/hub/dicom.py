@@ -1,4 +1,4 @@
-"""pynetdicom, which the hub's echo and store are held against: its client, and its server in a process of its own."""
+"""Run pynetdicom as the hub's baseline for echo and store: its client, and its server in a separate process."""
 
 import contextlib
 import os
@@ -19,26 +19,26 @@ HOST = "127.0.0.1"
 
 
 def _entity() -> AE:
-    """An application entity that echoes and stores."""
+    """Make an application entity that echoes and stores."""
     entity = AE()
     for service in (Verification, SecondaryCaptureImageStorage):
         entity.add_requested_context(service)
         entity.add_supported_context(service)
     entity.maximum_associations = 64
-    entity.maximum_pdu_size = 0  # no limit, which is its quickest
+    entity.maximum_pdu_size = 0  # unlimited, which is fastest
     return entity
 
 
 def _associate(stack: contextlib.ExitStack, port: int) -> Association:
     association = _entity().associate(HOST, port)
     if not association.is_established:
-        raise RuntimeError("pynetdicom's server does not associate")
+        raise RuntimeError("no association with pynetdicom's server")
     stack.callback(association.release)
     return association
 
 
-def echoing(stack: contextlib.ExitStack, port: int) -> Step:
-    """A client's step: one C-ECHO, which waits for its answer."""
+def echo_step(stack: contextlib.ExitStack, port: int) -> Step:
+    """Make a client's step: one C-ECHO, which waits for its answer."""
     association = _associate(stack, port)
 
     def step(over: bool) -> int:
@@ -47,14 +47,14 @@ def echoing(stack: contextlib.ExitStack, port: int) -> Step:
             return 0
         if getattr(association.send_c_echo(), "Status", None) == 0:
             return 1
-        association = _associate(stack, port)  # it was broken off, which on a busy machine happens
+        association = _associate(stack, port)  # it was aborted, as happens on a busy machine
         return 0
 
     return step
 
 
-def storing(stack: contextlib.ExitStack, port: int, size: int) -> Step:
-    """A client's step: one C-STORE of a picture of `size` bytes, which waits for its answer."""
+def store_step(stack: contextlib.ExitStack, port: int, size: int) -> Step:
+    """Make a client's step: one C-STORE of a picture of `size` bytes, which waits for its answer."""
     association, picture = _associate(stack, port), _picture(size)
 
     def step(over: bool) -> int:
@@ -83,7 +83,7 @@ def _picture(size: int) -> Dataset:
 
 
 def serve(folder: Path) -> None:
-    """Echo, and write what is stored into files of `folder`, durable when it is acknowledged. Until killed."""
+    """Echo, and write pictures into files of `folder`, durably before they are acknowledged. Runs until killed."""
 
     def store(event: Any) -> int:
         path = folder / str(event.request.AffectedSOPInstanceUID)

@@ -1,4 +1,4 @@
-"""How many messages the hub acknowledges a second, against pynetdicom's C-ECHO and pyzmq."""
+"""Measure the messages per second that the hub acknowledges, against pynetdicom's C-ECHO and pyzmq."""
 
 import contextlib
 import selectors
@@ -16,13 +16,13 @@ from embereye_bench.hub.companions import line_of, module, rate_of
 from embereye_bench.report import Result, Scale, median
 
 CALL = "embereye.v1.Echo/Echo"
-WINDOW = 64  # messages under way for each client
+WINDOW = 64  # pending messages of each client
 CLIENTS = (1, 4, 16)
 MESSAGE = EchoRequest(sequence=1 << 40, payload=bytes(150)).SerializeToString()  # 160 bytes
 
 
 def _through_hub(address: str, token: str, clients: int, seconds: float) -> float:
-    """Echoes a second of so many clients, all of this process."""
+    """Echoes per second of `clients` clients in this process, through the hub."""
     message, count = delimited(MESSAGE), 0
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as ready:
         for _ in range(clients):
@@ -43,7 +43,7 @@ def _through_hub(address: str, token: str, clients: int, seconds: float) -> floa
 
 
 def _through_zmq(address: str, clients: int, seconds: float) -> float:
-    """The same by pyzmq's DEALER sockets."""
+    """Echoes per second of `clients` DEALER sockets, through pyzmq."""
     count, poller = 0, zmq.Poller()
     with zmq.Context() as context, contextlib.ExitStack() as stack:
         for _ in range(clients):
@@ -67,32 +67,32 @@ def _through_zmq(address: str, clients: int, seconds: float) -> float:
 
 
 def echo(scale: Scale) -> Result:
-    """Acknowledged echoes of 160 bytes by TCP, 64 under way, of 1, 4 and 16 clients. Baseline: pyzmq.
+    """Measure acknowledged echoes of 160 bytes by TCP, 64 pending, of 1, 4 and 16 clients. Baseline: pyzmq.
 
-    Ten seconds each, in a quick run one, in rounds that take turns; beside it DICOM's C-ECHO, which has none under way.
+    Ten seconds each, one in a quick run, in alternating rounds. DICOM's C-ECHO, with one pending echo, is measured too.
     """
     from embereye_bench.hub import dicom
 
     seconds = (10.0 if scale.seconds >= 3 else 1.0) / scale.rounds
-    found: dict[int, list[tuple[float, float, float]]] = {clients: [] for clients in CLIENTS}
+    by_clients: dict[int, list[tuple[float, float, float]]] = {clients: [] for clients in CLIENTS}
     with running_hub() as hub, tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as stack:
         peer = line_of(stack.enter_context(module("embereye_bench.hub.peers", "echo", "tcp://127.0.0.1:*")))
         port = int(line_of(stack.enter_context(module("embereye_bench.hub.dicom", folder))))
         for _ in range(scale.rounds):
-            for clients, rounds in found.items():
+            for clients, rounds in by_clients.items():
                 ours = _through_hub(hub.tcp, hub.token, clients, seconds)
                 zeromq = _through_zmq(peer, clients, seconds)
-                echoes = rate_of(clients, seconds, lambda stack, _: dicom.echoing(stack, port))
+                echoes = rate_of(clients, seconds, lambda stack, _: dicom.echo_step(stack, port))
                 rounds.append((ours, zeromq, echoes))
     value = baseline = 0.0
     least = least_dicom = float("inf")
-    told = list[str]()
-    for clients, rounds in found.items():
-        ours, zeromq, echoes = (median([one[place] for one in rounds]) for place in range(3))
-        ratio = median([one / other for one, other, _ in rounds])
-        least_dicom = min(least_dicom, median([one / other for one, _, other in rounds]))
-        told.append(f"{clients}: {ours / 1e3:.0f}k, pyzmq {zeromq / 1e3:.0f}k ({ratio:.2f}), C-ECHO {echoes:.0f}")
+    reports = list[str]()
+    for clients, rounds in by_clients.items():
+        ours, zeromq, echoes = (median([measured[place] for measured in rounds]) for place in range(3))
+        ratio = median([hub_rate / zmq_rate for hub_rate, zmq_rate, _ in rounds])
+        least_dicom = min(least_dicom, median([hub_rate / dicom_rate for hub_rate, _, dicom_rate in rounds]))
+        reports.append(f"{clients}: {ours / 1e3:.0f}k, pyzmq {zeromq / 1e3:.0f}k ({ratio:.2f}), C-ECHO {echoes:.0f}")
         if ratio < least:
             value, baseline, least = ours, zeromq, ratio
-    unit = f"/s, the least favourable; {'; '.join(told)}; ≥ {least_dicom:.0f} times C-ECHO"
+    unit = f"/s, the least favourable; {'; '.join(reports)}; ≥ {least_dicom:.0f} times C-ECHO"
     return Result("echo", value, unit, baseline, least, "≥ 1.0 pyzmq, ≥ 10 C-ECHO", least >= 1 and least_dicom >= 10)

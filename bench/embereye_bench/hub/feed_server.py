@@ -1,7 +1,7 @@
-"""A process that publishes events to subscribers over WebSocket: the hub's own feed, a peer, or bare sockets.
+"""Publish events to WebSocket subscribers: by the hub's feed, a peer library, or bare sockets.
 
-Told by lines of JSON on standard input, {"rate": EVENTS_PER_SECOND, "seconds": S}, it answers with what that cost and
-when each event was published. It ends with its input.
+For each line of JSON on standard input, {"rate": EVENTS_PER_SECOND, "seconds": S}, it answers with the cost and the
+publishing time of each event. It ends with its input.
 """
 
 import argparse
@@ -40,7 +40,7 @@ Site = contextlib.AbstractAsyncContextManager[tuple[int, Publish]]
 
 
 def event(cursor: int, size: int = EVENT_BYTES) -> AlarmEvent:
-    """An event of `size` bytes on the wire."""
+    """Make an event of `size` bytes on the wire."""
     made = AlarmEvent(
         cursor=cursor,
         time_ns=time.time_ns(),
@@ -71,7 +71,7 @@ async def _embereye() -> AsyncIterator[tuple[int, Publish]]:
 
 @contextlib.asynccontextmanager
 async def _websockets(form: str) -> AsyncIterator[tuple[int, Publish]]:
-    # As its own documentation would have it done.
+    # As the library's documentation recommends.
     from google.protobuf import json_format
     from websockets.asyncio.server import ServerConnection, broadcast, serve
 
@@ -85,9 +85,9 @@ async def _websockets(form: str) -> AsyncIterator[tuple[int, Publish]]:
             connections.discard(connection)
 
     def publish(events: list[AlarmEvent]) -> None:
-        for one in events:
-            text = json_format.MessageToJson(one, indent=None, ensure_ascii=False)
-            broadcast(connections, one.SerializeToString() if form == "binary" else text)
+        for event in events:
+            text = json_format.MessageToJson(event, indent=None, ensure_ascii=False)
+            broadcast(connections, event.SerializeToString() if form == "binary" else text)
 
     async with serve(handle, "127.0.0.1", 0, compression=None, ping_interval=None) as server:
         yield next(iter(server.sockets)).getsockname()[1], publish
@@ -95,7 +95,7 @@ async def _websockets(form: str) -> AsyncIterator[tuple[int, Publish]]:
 
 @contextlib.asynccontextmanager
 async def _sockets() -> AsyncIterator[tuple[int, Publish]]:
-    """The least that there is to be done: the bytes of a frame, made once, are given to the system for each."""
+    """The least possible work: a frame is encoded once, and handed to the system for each subscriber."""
     connections: list[socket.socket] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -106,8 +106,8 @@ async def _sockets() -> AsyncIterator[tuple[int, Publish]]:
         await reader.read()
 
     def publish(events: list[AlarmEvent]) -> None:
-        for one in events:
-            data = Entry(one).binary_frame
+        for event in events:
+            data = Entry(event).binary_frame
             for connection in connections:
                 connection.send(data)
 
@@ -118,7 +118,7 @@ async def _sockets() -> AsyncIterator[tuple[int, Publish]]:
 
 
 async def _publish(publish: Publish, first: int, rate: float, seconds: float) -> list[int]:
-    """When each event was published, monotonic nanoseconds; one at a time, as alarms come."""
+    """Publish events one at a time, as alarms come; return their times in monotonic nanoseconds."""
     published: list[int] = []
     began = time.perf_counter()
     while (elapsed := time.perf_counter() - began) < seconds:
@@ -141,16 +141,16 @@ async def _serve(kind: str, form: str) -> None:
         print(json.dumps({"port": port}), flush=True)
         loop, first = asyncio.get_running_loop(), 1
         while line := await loop.run_in_executor(None, sys.stdin.readline):
-            asked = json.loads(line)
+            command = json.loads(line)
             cpu, began = time.process_time(), time.perf_counter()
-            published = await _publish(publish, first, asked["rate"], asked["seconds"]) if asked else []
-            await asyncio.sleep(asked.get("rest", 0.3))
-            told = {
+            published = await _publish(publish, first, command["rate"], command["seconds"]) if command else []
+            await asyncio.sleep(command.get("rest", 0.3))
+            report = {
                 "cpu": time.process_time() - cpu, "elapsed": time.perf_counter() - began, "first": first,
                 "published": published, "memory": peak_mb(),
             }  # fmt: skip
             first += len(published)
-            print(json.dumps(told), flush=True)
+            print(json.dumps(report), flush=True)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The hub's life as a process: as many subscribers as it takes, its end, its being killed, and an hour of it."""
+"""Measure a hub's life as a process: its most subscribers, its shutdown, kills, and an hour of work."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ from embereye.v1.roster_pb2_grpc import RosterStub
 from embereye.v1.types_pb2 import Device
 from embereye_bench.hub.alarm_path import ROOT
 from embereye_bench.hub.companions import line_of, module
-from embereye_bench.hub.fanout import Told
+from embereye_bench.hub.fanout import Worker
 from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST
 
@@ -50,7 +50,7 @@ HOUR_SECONDS, QUICK_HOUR_SECONDS = 3_600.0, 60.0
 
 
 class HubProcess:
-    """`embereye hub` on loopback, with a folder on a disk; may be killed and started again."""
+    """`embereye hub` on loopback, with a folder on a disk; it may be killed and started again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -64,17 +64,17 @@ class HubProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that runs."""
+        """The process id while it runs."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def token(self) -> str:
-        """The admin's token, which the hub makes."""
+        """The admin's token, which the hub creates."""
         return (self._folder / "admin-token").read_text().strip()
 
     async def start(self) -> float:
-        """Start it; seconds until it answers."""
+        """Start it; return the seconds until it answers."""
         began = time.perf_counter()
         self._process = self._spawn()
         async with asyncio.timeout(READY_SECONDS):
@@ -91,19 +91,19 @@ class HubProcess:
         return subprocess.Popen(self._command, stderr=subprocess.DEVNULL)
 
     async def end(self, number: int = signal.SIGTERM) -> float:
-        """Send it a signal; seconds until it is gone."""
+        """Send it a signal; return the seconds until it has ended."""
         assert self._process is not None
-        return await _ended(self._process, number)
+        return await _end_process(self._process, number)
 
     def stop(self) -> None:
-        """Make sure that it is gone."""
+        """Kill it if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
 
-async def _ended(process: "subprocess.Popen[Any]", number: int) -> float:
-    """Seconds from a signal until `process` is gone."""
+async def _end_process(process: "subprocess.Popen[Any]", number: int) -> float:
+    """Send a signal to `process`; return the seconds until it has ended."""
     began = time.perf_counter()
     process.send_signal(number)
     while process.poll() is None:
@@ -115,7 +115,7 @@ async def _ended(process: "subprocess.Popen[Any]", number: int) -> float:
 
 @contextlib.contextmanager
 def disk_hub() -> Iterator[HubProcess]:
-    # On a disk: what is in memory alone takes no time to be made durable.
+    # On a disk, because memory alone needs no time to make data durable.
     with tempfile.TemporaryDirectory(dir=ROOT, prefix=".bench-", ignore_cleanup_errors=True) as folder:
         hub = HubProcess(Path(folder))
         try:
@@ -124,11 +124,11 @@ def disk_hub() -> Iterator[HubProcess]:
             hub.stop()
 
 
-# As many as it takes
+# Saturation
 
 
-async def _act(hub: HubProcess) -> AlarmEvent:
-    """Something happens: a test of a zone begins or ends."""
+async def _cause_event(hub: HubProcess) -> AlarmEvent:
+    """Start or end a test of a zone, so that there is an event."""
     roster = FleetRoster(fleet=FLEET, epoch=1, deadline_ns=10**15, devices=[Device(id="s-1", zone="hall")])
     async with channel(hub.control) as link:
         await RosterStub(link).Set(roster, timeout=10)
@@ -137,22 +137,24 @@ async def _act(hub: HubProcess) -> AlarmEvent:
 
 
 def saturation(_: Scale) -> Result:
-    """As many subscribers as a hub serves, and some more. Baseline: those who were to be let in."""
+    """Measure as many subscribers as a hub serves, and some more. Baseline: the permitted number."""
     with disk_hub() as hub:
         asyncio.run(hub.start())
         crowd = ("crowd", "--port", str(hub.http), "--token", hub.token)
-        with Told(*crowd, "--count", str(SUBSCRIBERS)) as held:
-            with Told(*crowd, "--count", str(REFUSED)) as late:
+        with Worker(*crowd, "--count", str(SUBSCRIBERS)) as accepted:
+            with Worker(*crowd, "--count", str(REFUSED)) as late:
                 refused = sum(number for status, number in late.first["opened"].items() if " 503 " in status)
-            asyncio.run(_act(hub))
+            asyncio.run(_cause_event(hub))
             time.sleep(1.0)
-            seen = held.ask(report=1)
-            told = sum(len(times) for times in seen["arrivals"].values())
-            opened = sum(number for status, number in held.first["opened"].items() if " 101 " in status)
+            seen = accepted.ask(report=1)
+            notified = sum(len(times) for times in seen["arrivals"].values())
+            opened = sum(number for status, number in accepted.first["opened"].items() if " 101 " in status)
             harmed = sum(seen["ended"].values())
         asyncio.run(hub.end())
-    value = min(opened, told) / SUBSCRIBERS * 100
-    unit = f"% held and told of {SUBSCRIBERS:,}, {refused} of {REFUSED} refused with 503, {harmed} harmed"
+    value = min(opened, notified) / SUBSCRIBERS * 100
+    unit = (
+        f"% connected and notified of {SUBSCRIBERS:,}, {refused} of {REFUSED} refused with 503, {harmed} disconnected"
+    )
     ok = value == 100 and refused == REFUSED and not harmed
     return Result("saturation", value, unit, 100, value / 100, "100 %", ok)
 
@@ -161,7 +163,7 @@ def saturation(_: Scale) -> Result:
 
 
 def _item(number: int) -> EvidenceItem:
-    """A sign that raises the alarm of a zone of its own."""
+    """Make a sign that raises the alarm of a new zone."""
     now = time.time_ns()
     return EvidenceItem(
         id=f"report-{number}", episode=f"episode-{number}", fleet=FLEET, device=f"s-{number}", zone=f"zone-{number}",
@@ -170,10 +172,10 @@ def _item(number: int) -> EvidenceItem:
 
 
 class Shard:
-    """Sends reports until they are acknowledged, over restarts of the hub, as a shard does from its spool."""
+    """Sends reports until they are acknowledged, even over restarts of the hub, as a shard does from its spool."""
 
     def __init__(self, hub: HubProcess, rate: float, first: int = 0) -> None:
-        """`first` is the number of its first report."""
+        """Start with the report number `first`."""
         self._hub = hub
         self._rate = rate  # reports a second
         self.sent = first
@@ -215,14 +217,14 @@ class Shard:
 
 
 class Stills:
-    """Keeps stills at the hub for as long as that answers, and remembers which were acknowledged."""
+    """Stores stills at the hub while it answers, and remembers which were acknowledged."""
 
     def __init__(self, hub: HubProcess) -> None:
         self._hub = hub
         self.acknowledged: set[str] = set()  # SHA-256
 
     async def run(self) -> None:
-        """Store until the hub ends it, or this is cancelled."""
+        """Store until the hub ends the stream, or this is cancelled."""
         room = asyncio.Semaphore(STILLS_UNDER_WAY)
         async with channel(self._hub.grpc, token=self._hub.token) as link:
             call = ClipsStub(link).Store()
@@ -248,8 +250,8 @@ class Stills:
                     self.acknowledged.add(response.sha256)
                 room.release()
 
-    async def lost(self) -> int:
-        """How many of those that were acknowledged are not there."""
+    async def count_lost(self) -> int:
+        """Count the acknowledged stills that are missing."""
         missing = 0
         async with channel(self._hub.grpc, token=self._hub.token) as link:
             for name in self.acknowledged:
@@ -261,22 +263,22 @@ class Stills:
         return missing
 
 
-# Its end
+# Shutdown
 
 
 @dataclass
 class _Ends:
-    """What ends of the hub took, in milliseconds, by condition, and what was lost by them."""
+    """The durations of shutdowns in milliseconds, by condition, and their losses."""
 
-    took: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in SHUTDOWN_MS})
-    cycles: list[float] = field(default_factory=list)  # of start and stop
-    bare: list[float] = field(default_factory=list)  # of a process that does nothing
-    acknowledged: int = 0  # reports and stills, of hubs that were ended meanwhile
-    lost: int = 0  # of them
+    durations: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in SHUTDOWN_MS})
+    cycles: list[float] = field(default_factory=list)  # of start and shutdown
+    bare: list[float] = field(default_factory=list)  # of an idle process
+    acknowledged: int = 0  # reports and stills, of hubs that were shut down meanwhile
+    lost: int = 0  # of these
 
 
 async def _end_storing(hub: HubProcess, ends: _Ends) -> float:
-    """Seconds that its end takes while reports and stills are stored; it runs again, and was asked for all of them."""
+    """Shut the hub down while it stores reports and stills, restart it, check them; return the shutdown's seconds."""
     shard, stills = Shard(hub, 500, first=1_000_000 * len(ends.bare)), Stills(hub)
     async with beside(shard.run(), name="bench-shard"), beside(stills.run(), name="bench-stills"):
         await asyncio.sleep(0.5)
@@ -284,21 +286,21 @@ async def _end_storing(hub: HubProcess, ends: _Ends) -> float:
     acknowledged = {f"zone-{number}" for number in shard.acknowledged}
     await hub.start()
     raised = await _raised(hub)
-    ends.lost += sum(not raised[zone] for zone in acknowledged) + await stills.lost()
+    ends.lost += sum(not raised[zone] for zone in acknowledged) + await stills.count_lost()
     ends.acknowledged += len(acknowledged) + len(stills.acknowledged)
     return ended
 
 
 async def _end(hub: HubProcess, condition: str, ends: _Ends) -> float:
-    """Seconds from SIGTERM to the end in this condition."""
+    """Shut the hub down in this condition; return the seconds."""
     with contextlib.ExitStack() as stack:
         if condition.isdigit():
             options = ("--port", str(hub.http), "--token", hub.token, "--count", condition)
-            await asyncio.to_thread(lambda: stack.enter_context(Told("crowd", *options)))
+            await asyncio.to_thread(lambda: stack.enter_context(Worker("crowd", *options)))
         elif condition == "storing":
             return await _end_storing(hub, ends)
         elif condition == "warm":
-            await _act(hub)
+            await _cause_event(hub)
             async with channel(hub.grpc, token=hub.token) as link:
                 for _ in range(WARM_EVENTS):
                     await AlarmsStub(link).Test(ActionRequest(zone="hall"), timeout=10)
@@ -308,60 +310,60 @@ async def _end(hub: HubProcess, condition: str, ends: _Ends) -> float:
 
 
 async def _end_bare() -> float:
-    """Seconds that the end takes of a process that has an event loop and nothing else."""
+    """Seconds to end a process that has only an event loop."""
     with module("embereye_bench.hub.peers", "bare") as process:
         await asyncio.to_thread(line_of, process)
-        return await _ended(process, signal.SIGTERM)
+        return await _end_process(process, signal.SIGTERM)
 
 
 async def _shutdowns(rounds: int) -> _Ends:
     ends = _Ends()
     with disk_hub() as hub:
         for _ in range(rounds):
-            for condition, took in ends.took.items():
+            for condition, durations in ends.durations.items():
                 started = await hub.start()
-                took.append(await _end(hub, condition, ends) * 1e3)
+                durations.append(await _end(hub, condition, ends) * 1e3)
                 await hub.end()
                 if condition == "idle":
-                    ends.cycles.append(started * 1e3 + took[-1])
+                    ends.cycles.append(started * 1e3 + durations[-1])
             ends.bare.append(await _end_bare() * 1e3)
     return ends
 
 
 def shutdown(scale: Scale) -> Result:
-    """SIGTERM to the end: idle, with 5 and 425 connections, while reports and stills are stored, after 4,200 events.
+    """Measure SIGTERM to the end: idle, with 5 and 425 connections, while storing, and after 4,200 events.
 
-    `hub-hour` measures the same after an hour. Baseline: a process that has an event loop and nothing else.
+    `hub-hour` measures it after an hour. Baseline: a process that has only an event loop.
     """
     ends = asyncio.run(_shutdowns(scale.rounds))
-    took, cycle = {name: median(values) for name, values in ends.took.items()}, median(ends.cycles)
-    ok = all(took[name] <= most for name, most in SHUTDOWN_MS.items()) and cycle <= CYCLE_MS and not ends.lost
-    told = ", ".join(f"{name} {value:.0f}" for name, value in took.items())
+    medians, cycle = {name: median(values) for name, values in ends.durations.items()}, median(ends.cycles)
+    ok = all(medians[name] <= most for name, most in SHUTDOWN_MS.items()) and cycle <= CYCLE_MS and not ends.lost
+    shown = ", ".join(f"{name} {value:.0f}" for name, value in medians.items())
     wanted = "/".join(f"{most:.0f}" for most in SHUTDOWN_MS.values())
-    worst, bare = max(took.values()), median(ends.bare)
-    unit = f"ms at worst: {told}; start and stop {cycle:.0f}; {ends.lost} lost of {ends.acknowledged:,} acknowledged"
+    worst, bare = max(medians.values()), median(ends.bare)
+    unit = f"ms at worst: {shown}; start and stop {cycle:.0f}; {ends.lost} lost of {ends.acknowledged:,} acknowledged"
     return Result("shutdown", worst, unit, bare, worst / bare, f"≤ {wanted}, ≤ {CYCLE_MS:.0f}, 0 lost", ok)
 
 
-# Its being killed
+# Kills
 
 
 async def _raised(hub: HubProcess) -> Counter[str]:
-    """How often each zone's alarm was raised, by the history."""
-    found, after = Counter[str](), 0
+    """The number of times each zone's alarm was raised, from the history."""
+    counts, after = Counter[str](), 0
     async with channel(hub.grpc, token=hub.token) as link:
         while True:
             page = await AlarmsStub(link).History(HistoryRequest(after=after, limit=1_000), timeout=10)
             for event in page.events:
                 raised = event.type == AlarmEvent.TYPE_STATE and event.state == ZoneState.ALARM.wire
-                found[event.zone] += raised and event.previous == ZoneState.NORMAL.wire
+                counts[event.zone] += raised and event.previous == ZoneState.NORMAL.wire
             if not page.next:
-                return found
+                return counts
             after = page.next
 
 
 async def _kills(number: int) -> tuple[int, int, float, int]:
-    """Acknowledged reports that were lost, alarms that were doubled, the slowest start in seconds, alarms."""
+    """Acknowledged reports lost, alarms doubled, the slowest start in seconds, reports acknowledged."""
     dice = random.Random(11)
     with disk_hub() as hub:
         starts = [await hub.start()]
@@ -375,14 +377,14 @@ async def _kills(number: int) -> tuple[int, int, float, int]:
                 await AlarmsStub(link).Zones(ZonesRequest(), timeout=10, wait_for_ready=True)
             await asyncio.sleep(0.5)
         raised = await _raised(hub)
-        acknowledged = {f"zone-{one}" for one in shard.acknowledged}
+        acknowledged = {f"zone-{number}" for number in shard.acknowledged}
         await hub.end()
     lost = sum(not raised[zone] for zone in acknowledged)
     return lost, sum(count > 1 for count in raised.values()), max(starts), len(acknowledged)
 
 
 def kill_100(scale: Scale) -> Result:
-    """Kill -9 at 100 random moments under load, ten where it is quick. Baseline: reports that were acknowledged."""
+    """Measure reports lost by 100 kills (-9) at random moments under load; ten in a quick run. Baseline: reports."""
     number = 100 if scale.rounds >= 5 else 10
     lost, doubled, slowest, reports = asyncio.run(_kills(number))
     unit = f"lost of {reports:,} in {number} kills, {doubled} doubled, start {slowest:.2f} s at worst"
@@ -394,12 +396,12 @@ def kill_100(scale: Scale) -> Result:
 
 
 async def _hour(seconds: float) -> tuple[float, float, int, float]:
-    """Memory in MB after the warm-up and at the end, events meanwhile, and the seconds that its end took."""
+    """Memory in MB after the warm-up and at the end, number of events, and the seconds of the shutdown."""
     with disk_hub() as hub:
         await hub.start()
-        await _act(hub)
+        await _cause_event(hub)
         options = ("--port", str(hub.http), "--token", hub.token, "--count", "50")
-        with await asyncio.to_thread(Told, "crowd", *options) as crowd:
+        with await asyncio.to_thread(Worker, "crowd", *options) as crowd:
             async with channel(hub.grpc, token=hub.token) as link:
                 stub, began, events, warm = AlarmsStub(link), time.perf_counter(), 0, 0.0
                 while (elapsed := time.perf_counter() - began) < seconds:
@@ -407,7 +409,7 @@ async def _hour(seconds: float) -> tuple[float, float, int, float]:
                     events += 1
                     if not events % 500:
                         await asyncio.to_thread(lambda: crowd.ask(report=1))
-                    # What the feed keeps in memory is full by then.
+                    # By then the feed's memory is full.
                     if not warm and elapsed > seconds / 3 and events > WARM_EVENTS:
                         warm = resident_mb(hub.pid)
                 end = resident_mb(hub.pid)
@@ -416,7 +418,7 @@ async def _hour(seconds: float) -> tuple[float, float, int, float]:
 
 
 def hub_hour(scale: Scale) -> Result:
-    """Memory after an hour of events, a minute where it is quick. Baseline: after a third of it, when it is warm."""
+    """Measure the growth of memory in an hour of events, a minute in a quick run. Baseline: after a third of it."""
     seconds = HOUR_SECONDS if scale.rounds >= 5 else QUICK_HOUR_SECONDS
     warm, end, events, ended = asyncio.run(_hour(seconds))
     growth = (end / warm - 1) * 100

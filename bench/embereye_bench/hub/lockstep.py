@@ -1,4 +1,4 @@
-"""How long a turn of a control loop takes, and whether it keeps its rate."""
+"""Measure the time of a control loop's turn, and whether a loop keeps its rate."""
 
 import contextlib
 import json
@@ -21,33 +21,33 @@ from embereye.sim.own_hub import OwnHub, running_hub
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.control_pb2 import Command, Controller, ControlRequest, ControlResponse, Handshake
 from embereye.v1.control_pb2_grpc import ControlStub
-from embereye_bench.hub.companions import line_of, module, place, placements, staying
+from embereye_bench.hub.companions import line_of, module, place, placements, restoring_affinity
 from embereye_bench.report import Result, Scale, median
 
 SIZES = {(160, 215): (17, 6), (210, 890): (23, 84)}  # bytes of command and state → outputs and sensors
-SLOW_NS = 1_000 * MILLISECOND  # period of a device that is not what is measured
-LEAST_SECONDS = 0.1  # of turns in a row by one way: in less a neighbour decides who is quick
+SLOW_NS = 1_000 * MILLISECOND  # period of a device whose rate is not measured
+LEAST_SECONDS = 0.1  # of consecutive turns on one way; in less time, a busy neighbour decides the result
 RATES = (248, 500)  # Hz
-BARE_BYTES = 4_096  # more than a message: one is under way at a time
+BARE_BYTES = 4_096  # more than a message, of which one is pending at a time
 Turn = Callable[[], object]
 
 
 def device(hub: OwnHub, outputs: int, sensors: int, period_ns: int, seconds: float = 0) -> list[str]:
-    """The arguments of `module` for a device that is steered through `hub`."""
+    """The arguments of `module` for a device that is controlled through `hub`."""
     return [
         "embereye_bench.hub.loop_device", hub.unix, hub.token, str(outputs), str(sensors), str(period_ns), str(seconds),
     ]  # fmt: skip
 
 
 def _times(turn: Turn, seconds: float) -> list[float]:
-    """Seconds of each of the turns that follow one another for `seconds`, ascending."""
-    found, now = list[float](), time.perf_counter()
+    """The durations in seconds of consecutive turns for `seconds`, ascending."""
+    durations, now = list[float](), time.perf_counter()
     until = now + seconds
     while now < until:
         turn()
         before, now = now, time.perf_counter()
-        found.append(now - before)
-    return sorted(found)
+        durations.append(now - before)
+    return sorted(durations)
 
 
 def _through_hub(stack: contextlib.ExitStack, address: str, token: str, outputs: int) -> Turn:
@@ -58,7 +58,7 @@ def _through_hub(stack: contextlib.ExitStack, address: str, token: str, outputs:
 
 
 def _through_zmq(stack: contextlib.ExitStack, address: str, outputs: int, sensors: int) -> tuple[Turn, int]:
-    """The turn, and the process id of the other end."""
+    """Make a turn through pyzmq; return it and the process id of the other end."""
     peer = stack.enter_context(module("embereye_bench.hub.peers", "commands", address, str(outputs), str(sensors)))
     context = stack.enter_context(zmq.Context())
     socket = stack.enter_context(context.socket(zmq.REQ))
@@ -78,7 +78,7 @@ def _through_zmq(stack: contextlib.ExitStack, address: str, outputs: int, sensor
 
 
 def _through_grpc(stack: contextlib.ExitStack, hub: OwnHub, outputs: int) -> Turn:
-    """The same session by gRPC's own blocking client."""
+    """Make a turn of the same session by gRPC's own blocking client."""
     link = stack.enter_context(grpc.insecure_channel(hub.grpc))
     waiting: queue.SimpleQueue[ControlRequest | None] = queue.SimpleQueue()
     stack.callback(lambda: waiting.put(None))
@@ -100,21 +100,21 @@ def _through_grpc(stack: contextlib.ExitStack, hub: OwnHub, outputs: int) -> Tur
 
 @dataclass
 class _Turns:
-    """What turns took, round by round, the two ways in turns; seconds."""
+    """The durations of turns in seconds, round by round, with the two ways alternating."""
 
     ours: list[float] = field(default_factory=list)  # medians
     late: list[float] = field(default_factory=list)  # 99th percentiles
     peers: list[float] = field(default_factory=list)  # medians
 
     def add(self, ours: list[float], peers: list[float]) -> None:
-        """One round of each, ascending."""
+        """Add one round of each way, ascending."""
         self.ours.append(median(ours))
         self.late.append(ours[int(len(ours) * 0.99)])
         self.peers.append(median(peers))
 
     @property
     def ratio(self) -> float:
-        """Ours to the peer's; what the machine did in a round it did to both."""
+        """Our duration relative to the peer's, round by round, so that a slow machine affects both."""
         return median([ours / peer for ours, peer in zip(self.ours, self.peers, strict=True)])
 
     def __str__(self) -> str:
@@ -122,73 +122,73 @@ class _Turns:
 
 
 def _round_trips(kind: str, sizes: tuple[int, int], scale: Scale) -> tuple[dict[str, _Turns], float]:
-    """Turns through the hub and through pyzmq by where both ends are, and the median of gRPC's in seconds.
+    """Measure turns through the hub and pyzmq by placement of both ends, and gRPC's median in seconds.
 
-    Two processes that wake each other on one processor take a third of what they take on two, and the system decides
-    anew which it is to be: left to it, one way may be measured on one processor and the other on two.
+    Two processes on one processor wake each other in a third of the time that they need on two. The system chooses the
+    placement again and again, and might measure one way on one processor and the other on two. So it is fixed here.
     """
     outputs, sensors = SIZES[sizes]
-    found = {name: _Turns() for name in placements()}
+    by_placement = {name: _Turns() for name in placements()}
     share = max(LEAST_SECONDS, scale.seconds / 8)
     with running_hub() as hub, tempfile.TemporaryDirectory(prefix="bench-") as folder, contextlib.ExitStack() as stack:
         line_of(stack.enter_context(module(*device(hub, outputs, sensors, SLOW_NS))))
         address = "tcp://127.0.0.1:*" if kind == "tcp" else f"ipc://{folder}/peer"
         through_zmq, peer = _through_zmq(stack, address, outputs, sensors)
         with contextlib.ExitStack() as inner:
-            inner.enter_context(staying())
+            inner.enter_context(restoring_affinity())
             through_hub = _through_hub(inner, hub.tcp if kind == "tcp" else hub.unix, hub.token, outputs)
             for _ in range(scale.rounds * 2):
                 for name, (here, there) in placements().items():
                     place(os.getpid(), here)
                     for pid in (hub.pid, peer):
                         place(pid, there)
-                    found[name].add(_times(through_hub, share), _times(through_zmq, share))
+                    by_placement[name].add(_times(through_hub, share), _times(through_zmq, share))
         with contextlib.ExitStack() as inner:
             through_grpc = _through_grpc(inner, hub, outputs)
             _times(through_grpc, LEAST_SECONDS)
             by_grpc = median(_times(through_grpc, share * 2))
-    return found, by_grpc
+    return by_placement, by_grpc
 
 
 def _lockstep(name: str, kind: str, scale: Scale) -> Result:
     small, by_grpc = _round_trips(kind, (160, 215), scale)
     big, _ = _round_trips(kind, (210, 890), scale)
     first = next(iter(small.values()))
-    each = "; ".join(f"{where}: {small[where]}, 210/890 B {big[where]}" for where in small)
-    unit = f"µs p50, p99 {median(first.late) * 1e6:.0f}, gRPC {by_grpc * 1e6:.0f}; {each}"
+    details = "; ".join(f"{where}: {small[where]}, 210/890 B {big[where]}" for where in small)
+    unit = f"µs p50, p99 {median(first.late) * 1e6:.0f}, gRPC {by_grpc * 1e6:.0f}; {details}"
     worst = max(turns.ratio for turns in (*small.values(), *big.values()))
     value, baseline = median(first.ours) * 1e6, median(first.peers) * 1e6
     return Result(name, value, unit, baseline, first.ratio, "≤ 1.0 each", worst <= 1)
 
 
 def lockstep_tcp(scale: Scale) -> Result:
-    """A command of 160 bytes to the hub and a state of 215 back, by TCP. Baseline: pyzmq with the same messages."""
+    """Measure a command of 160 bytes to the hub and a state of 215 bytes back, by TCP. Baseline: pyzmq."""
     return _lockstep("lockstep-tcp", "tcp", scale)
 
 
 def lockstep_unix(scale: Scale) -> Result:
-    """The same by a Unix socket, against pyzmq's."""
+    """Measure the same messages by a Unix socket. Baseline: pyzmq."""
     return _lockstep("lockstep-unix", "unix", scale)
 
 
-# At a rate
+# At a fixed rate
 
 
 @dataclass
 class _Paced:
-    """How a loop kept its rate."""
+    """The precision of a loop's rate."""
 
     ticks: int = 0
     missed: int = 0
     jitters: list[float] = field(default_factory=list)  # seconds
 
-    def add(self, told: dict[str, Any], missed: int = 0) -> None:
-        """What a device told, and how many ticks the hub counted as missed."""
-        # A command on time comes the same while after its tick each time: what differs from that is jitter.
-        usual = median(told["arrivals"])
-        self.jitters += (abs(arrival - usual) for arrival in told["arrivals"])
-        self.ticks += told["ticks"]
-        self.missed += max(missed, told["late"]) + told["slept"]
+    def add(self, report: dict[str, Any], missed: int = 0) -> None:
+        """Add a device's report, and the number of ticks that the hub counted as missed."""
+        # The usual delay of commands after their ticks does not count; deviations from it are jitter.
+        usual = median(report["arrivals"])
+        self.jitters += (abs(arrival - usual) for arrival in report["arrivals"])
+        self.ticks += report["ticks"]
+        self.missed += max(missed, report["late"]) + report["slept"]
 
     @property
     def jitter(self) -> float:
@@ -200,7 +200,7 @@ class _Paced:
 
 
 def _pace_through_hub(hub: OwnHub, rate: int, seconds: float) -> tuple[dict[str, Any], int]:
-    """What a device told that was steered through `hub`, and how many of its ticks the hub counted as missed."""
+    """Control a device through `hub`; return its report, and the ticks that the hub counted as missed."""
     outputs, sensors = SIZES[160, 215]
     with module(*device(hub, outputs, sensors, SECOND // rate, seconds)) as process:
         line_of(process)
@@ -215,7 +215,7 @@ def _pace_through_hub(hub: OwnHub, rate: int, seconds: float) -> tuple[dict[str,
 
 
 def _pace_bare(path: str, rate: int, seconds: float) -> dict[str, Any]:
-    """The same with nothing but the bytes: a process that sends them on in the hub's place."""
+    """Run the loop with bytes only, relayed by a process in place of the hub; return the device's report."""
     with (
         module("embereye_bench.hub.peers", "relay", path) as relay,
         contextlib.closing(socket.socket(socket.AF_UNIX)) as controller,
@@ -226,15 +226,15 @@ def _pace_bare(path: str, rate: int, seconds: float) -> dict[str, Any]:
             line_of(process)
             while controller.recv(BARE_BYTES):
                 controller.sendall(bytes(160))
-            found: dict[str, Any] = json.loads(line_of(process))
-            return found
+            report: dict[str, Any] = json.loads(line_of(process))
+            return report
 
 
 def lockstep_500hz(scale: Scale) -> Result:
-    """A device that is steered synchronised at 248 and 500 Hz: missed ticks, and jitter of its commands' arrival.
+    """Measure missed ticks and jitter of a device controlled at 248 and 500 Hz, in lockstep.
 
-    A minute each; in a quick run ten seconds, and said so. Baseline: three bare processes, a timer, one that sends on
-    and one that answers, half as long in turns with it: what they miss this machine misses.
+    A minute each, ten seconds in a quick run. Baseline: three bare processes, a timer, a relay and an answering one, in
+    alternating rounds of half the time. Ticks that they miss are missed by the machine.
     """
     seconds, rounds = (60.0, 6) if scale.seconds >= 3 else (10.0, 2)
     ours = {rate: _Paced() for rate in RATES}
@@ -244,8 +244,8 @@ def lockstep_500hz(scale: Scale) -> Result:
             for rate in RATES:
                 ours[rate].add(*_pace_through_hub(hub, rate, seconds / rounds))
                 bare[rate].add(_pace_bare(f"{folder}/{number}-{rate}", rate, seconds / rounds / 2))
-    worst, baseline = (max(one.jitter for one in loops.values()) for loops in (ours, bare))
-    each = "; ".join(f"{rate} Hz: {ours[rate]}, bare {bare[rate]}" for rate in RATES)
-    ok = worst <= 0.5 and not sum(one.missed for one in ours.values())
-    unit = f"ms jitter p99 in {seconds:g} s each; {each}"
+    worst, baseline = (max(loop.jitter for loop in loops.values()) for loops in (ours, bare))
+    details = "; ".join(f"{rate} Hz: {ours[rate]}, bare {bare[rate]}" for rate in RATES)
+    ok = worst <= 0.5 and not sum(loop.missed for loop in ours.values())
+    unit = f"ms jitter p99 in {seconds:g} s each; {details}"
     return Result("lockstep-500hz", worst, unit, baseline, worst / baseline, "0 missed, ≤ 0.5", ok)

@@ -1,4 +1,4 @@
-"""How long it takes until 425 people are signed in who come at once."""
+"""Measure how long it takes 425 people to sign in at the same time."""
 
 import asyncio
 import time
@@ -15,19 +15,21 @@ from embereye_bench.report import Result, Scale, median
 from embereye_bench.sensors.load import HOST
 
 CLIENTS = 425
-STAGGER_SECONDS = 1.0  # over which clients come that do not come at once
+STAGGER_SECONDS = 1.0  # over which clients arrive in the staggered rounds
 
 
 async def _tokens(hub: HubProcess) -> list[str]:
-    """One for each client, as people have them: sign-ins of one token alone are bounded."""
+    """Create a token for each client, because sign-ins with one token are limited."""
     async with channel(hub.grpc, token=hub.token) as link:
         create = AccessStub(link).CreateToken
-        asked = (create(CreateTokenRequest(name=f"person-{n}", role=ROLE_VIEWER), timeout=30) for n in range(CLIENTS))
-        return [created.token for created in await asyncio.gather(*asked)]
+        requests = (
+            create(CreateTokenRequest(name=f"person-{n}", role=ROLE_VIEWER), timeout=30) for n in range(CLIENTS)
+        )
+        return [created.token for created in await asyncio.gather(*requests)]
 
 
 async def _sign_in(port: int, token: str, delay: float) -> float:
-    """Seconds from the dial to the session; RuntimeError where there is none."""
+    """Sign in; return the seconds from the dial to the session. RuntimeError if there is no session."""
     await asyncio.sleep(delay)
     body = f'{{"token": "{token}"}}'
     began = time.perf_counter()
@@ -37,23 +39,23 @@ async def _sign_in(port: int, token: str, delay: float) -> float:
         f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
     )
     head = await reader.readuntil(b"\r\n\r\n")
-    took = time.perf_counter() - began
+    duration = time.perf_counter() - began
     writer.close()
     if b" 200 " not in head or b"Set-Cookie" not in head:
-        raise RuntimeError(f"nobody was signed in: {head[:80]!r}")
-    return took
+        raise RuntimeError(f"no session: {head[:80]!r}")
+    return duration
 
 
 async def _sign_all_in(port: int, tokens: Sequence[str], over: float = 0.0) -> tuple[float, float]:
-    """p99 of those who came within `over` seconds, and how many were signed in a second."""
+    """Sign all in, spread over `over` seconds; return the p99 of the durations and the sign-ins per second."""
     began = time.perf_counter()
-    took = await asyncio.gather(*(_sign_in(port, token, over * n / CLIENTS) for n, token in enumerate(tokens)))
-    return sorted(took)[int(CLIENTS * 0.99)], CLIENTS / (time.perf_counter() - began)
+    durations = await asyncio.gather(*(_sign_in(port, token, over * n / CLIENTS) for n, token in enumerate(tokens)))
+    return sorted(durations)[int(CLIENTS * 0.99)], CLIENTS / (time.perf_counter() - began)
 
 
 async def _login(rounds: int, bare: int) -> list[tuple[tuple[float, float], tuple[float, float], float]]:
-    """In each round: of those who came at once, of the same at the bare server, and p99 of those who came staggered."""
-    found = []
+    """For each round: the results at once, the same at the bare server, and the p99 of staggered sign-ins."""
+    results = []
     with disk_hub() as hub:
         await hub.start()
         tokens = await _tokens(hub)
@@ -61,15 +63,15 @@ async def _login(rounds: int, bare: int) -> list[tuple[tuple[float, float], tupl
         for _ in range(rounds):
             at_once, floor = await _sign_all_in(hub.http, tokens), await _sign_all_in(bare, tokens)
             staggered, _ = await _sign_all_in(hub.http, tokens, STAGGER_SECONDS)
-            found.append((at_once, floor, staggered))
+            results.append((at_once, floor, staggered))
         await hub.end()
-    return found
+    return results
 
 
 def login_425(scale: Scale) -> Result:
-    """425 people sign in, each with a token of their own, at once and over a second.
+    """Measure 425 people who sign in with their own tokens, at once and over a second.
 
-    Baseline: a server of aiohttp that answers the same and knows nobody.
+    Baseline: an aiohttp server that gives the same answer without checking.
     """
     with module("embereye_bench.hub.peers", "sessions") as process:
         rounds = uvloop.run(_login(scale.rounds, int(line_of(process))))

@@ -1,4 +1,4 @@
-"""The device of a measured control loop, in a process of its own: so many outputs and sensors, and its own timings."""
+"""Run the device of a measured control loop: outputs, sensors, and its own timings."""
 
 import json
 import socket
@@ -16,10 +16,10 @@ BARE_BYTES = 215  # of a state
 
 
 class Joints:
-    """Outputs and sensors without anything behind them."""
+    """Outputs and sensors without hardware."""
 
     def __init__(self, outputs: int, sensors: int, period_ns: int) -> None:
-        self.safe = 0  # commands that were its safe values
+        self.safe = 0  # number of commands with safe values
         self._values = [0.5] * outputs
         self._sensed = [0.5] * sensors
         self.actuator = Actuator(
@@ -40,10 +40,10 @@ class Joints:
 
 
 def pace(step: Callable[[], bool], period: float, seconds: float) -> None:
-    """Call `step` once a period, until it raises LinkError or `seconds` (0: for ever) after it first said True; print.
+    """Call `step` once a period until LinkError, or `seconds` (0: never) after its first True. Print a report.
 
-    It says whether it was steered. {"ticks": steps while steered, "late": of them, those that ended after the next tick
-    was due, "slept": ticks that this process itself began a period late, "arrivals": seconds from tick to command}
+    `step` returns True if it was controlled. The report: {"ticks": controlled steps, "late": those that ended after the
+    next tick was due, "slept": ticks that this process started a period late, "arrivals": seconds from tick to command}
     """
     arrivals, late, slept = array("d"), 0, 0
     print("ready", flush=True)
@@ -56,10 +56,10 @@ def pace(step: Callable[[], bool], period: float, seconds: float) -> None:
             elif -pause > period:
                 slept += 1
                 due -= pause
-            steered = step()
-            if steered and seconds and until == float("inf"):
+            controlled = step()
+            if controlled and seconds and until == float("inf"):
                 until = due + seconds
-            elif steered:
+            elif controlled:
                 arrivals.append(time.perf_counter() - due)
                 late += arrivals[-1] > period
             due += period
@@ -69,7 +69,7 @@ def pace(step: Callable[[], bool], period: float, seconds: float) -> None:
 
 
 def run(address: str, token: str, outputs: int, sensors: int, period_ns: int, seconds: float) -> None:
-    """`pace` a device that is steered through a hub."""
+    """Run a device that is controlled through a hub at the rate of `pace`."""
     device = Joints(outputs, sensors, period_ns)
     with Link(address, CALL, token) as link:
         side = ActuatorLink(link, "joints", device)
@@ -77,14 +77,14 @@ def run(address: str, token: str, outputs: int, sensors: int, period_ns: int, se
 
 
 def run_bare(path: str, period_ns: int, seconds: float) -> None:
-    """`pace` bytes that whoever listens at `path` answers."""
+    """Exchange bytes with the process that listens at `path`, at the rate of `pace`."""
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
 
         def step() -> bool:
             link.sendall(bytes(BARE_BYTES))
             if not link.recv(4_096):
-                raise LinkError("the other end is gone")
+                raise LinkError("the other end closed the connection")
             return True
 
         pace(step, period_ns / SECOND, seconds)
@@ -94,5 +94,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "bare":
         run_bare(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
     else:
-        hub, shown, joints, sensed, nanoseconds, wanted = sys.argv[1:]
-        run(hub, shown, int(joints), int(sensed), int(nanoseconds), float(wanted))
+        hub, token, output_count, sensor_count, nanoseconds, duration = sys.argv[1:]
+        run(hub, token, int(output_count), int(sensor_count), int(nanoseconds), float(duration))

@@ -1,4 +1,4 @@
-"""What the hub is held against, in processes of their own: pyzmq with the same messages, and floors of the machine."""
+"""Run the hub's baselines in separate processes: pyzmq with the same messages, and floors of the machine."""
 
 import asyncio
 import hashlib
@@ -21,7 +21,7 @@ from embereye.v1.control_pb2 import ControlRequest, ControlResponse, State
 
 
 def answer_commands(address: str, outputs: int, sensors: int) -> None:
-    """Answer each command with a state, as the hub does: parsed, put in force, and written again. Until killed."""
+    """Answer each command with a state, as the hub does: parse it, apply it, write the state. Runs until killed."""
     endpoint = zmq.Context().socket(zmq.REP)
     endpoint.bind(address)
     print(endpoint.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
@@ -40,21 +40,21 @@ def answer_commands(address: str, outputs: int, sensors: int) -> None:
 
 
 def echo(address: str) -> None:
-    """Send every message back to whom it came from. Until killed."""
+    """Send every message back to its sender. Runs until killed."""
     endpoint = zmq.Context().socket(zmq.ROUTER)
     endpoint.set_hwm(0)
     endpoint.bind(address)
     print(endpoint.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
     receive, send = endpoint.recv, endpoint.send
     while True:
-        # Two parts, whose and what; short ones are copied quicker than they are shared.
-        whose, what = receive(), receive()
-        send(whose, zmq.SNDMORE)
-        send(what)
+        # Two parts, identity and message. Copying short ones is faster than sharing them.
+        identity, message = receive(), receive()
+        send(identity, zmq.SNDMORE)
+        send(message)
 
 
 def relay(path: str) -> None:
-    """Send on what comes, between the first who connects, a controller, and the second, a device, until either ends."""
+    """Relay between the first connection, a controller, and the second, a device, until either ends."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)
         listening.listen()
@@ -67,10 +67,10 @@ def relay(path: str) -> None:
             device.sendall(controller.recv(4_096))
 
 
-def keep(folder: Path) -> None:
-    """Receive stills of the size that each connection begins with, hash, write and sync each; a byte tells that it is.
+def store_stills(folder: Path) -> None:
+    """Receive stills of the size announced by each connection; hash, write and sync each, then answer with a byte.
 
-    Eight at a time, as the hub, and nothing else is done: neither names nor descriptions, nor folders that are synced.
+    Eight at a time, like the hub, but without names, descriptions and synced folders.
     """
     names, threads = itertools.count(), ThreadPoolExecutor(8)
 
@@ -80,7 +80,7 @@ def keep(folder: Path) -> None:
         for _ in range(8):
             free.put(memoryview(bytearray(size)))
 
-        def keep_one(still: memoryview) -> None:
+        def store_one(still: memoryview) -> None:
             hashlib.sha256(still).digest()
             descriptor = os.open(folder / str(next(names)), os.O_CREAT | os.O_WRONLY)
             os.write(descriptor, still)
@@ -91,7 +91,7 @@ def keep(folder: Path) -> None:
 
         with connection:
             while connection.recv_into(still := free.get(), 0, socket.MSG_WAITALL) == size:
-                threads.submit(keep_one, still)
+                threads.submit(store_one, still)
 
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
         print(listening.getsockname()[1], flush=True)
@@ -100,7 +100,7 @@ def keep(folder: Path) -> None:
 
 
 def serve_sessions() -> None:
-    """Answer who signs in as the hub does, and know nobody. Until killed."""
+    """Answer sign-ins like the hub, without checking them. Runs until killed."""
 
     async def sign_in(request: web.Request) -> web.Response:
         response = web.json_response({"name": str(await request.json()), "role": "viewer"})
@@ -120,7 +120,7 @@ def serve_sessions() -> None:
 
 
 def wait_to_end() -> None:
-    """Do nothing until the signal to end."""
+    """Do nothing until SIGTERM."""
 
     async def main(stop: asyncio.Event) -> None:
         print("ready", flush=True)
@@ -134,8 +134,8 @@ if __name__ == "__main__":
         answer_commands(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
     elif sys.argv[1] == "relay":
         relay(sys.argv[2])
-    elif sys.argv[1] == "keep":
-        keep(Path(sys.argv[2]))
+    elif sys.argv[1] == "store":
+        store_stills(Path(sys.argv[2]))
     elif sys.argv[1] == "sessions":
         serve_sessions()
     elif sys.argv[1] == "bare":

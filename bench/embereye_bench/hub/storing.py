@@ -1,6 +1,6 @@
-"""How many stills the hub stores a second, against pynetdicom's C-STORE that writes the same files.
+"""Measure the stills per second that the hub stores, against pynetdicom's C-STORE, which writes the same files.
 
-Beside both the bare steps: the same bytes sent, hashed at both ends, written and synced, and nothing else.
+The bare steps are measured too: the same bytes are sent, hashed at both ends, written and synced.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from embereye_bench.hub.companions import Begin, Step, line_of, module, rate_of
 from embereye_bench.report import Benchmark, Result, Scale, median
 
 CALL = "embereye.v1.Clips/Store"
-WINDOW_BYTES, WINDOW = 4 << 20, 64  # under way for each client, at most
+WINDOW_BYTES, WINDOW = 4 << 20, 64  # most that are pending for each client
 CLIENTS = (1, 4, 16)
-LEAST_SECONDS = 0.5  # of a round: all that a client has under way is sent and answered several times
+LEAST_SECONDS = 0.5  # of a round, so that every client's window is sent and answered several times
 KINDS = (8, 32, 128, 512)  # KiB
 MEMORY = Path("/dev/shm")
 
 
 def _through_hub(hub: OwnHub, size: int) -> Begin:
-    """A client sends ever new stills, so many ahead of their acknowledgements."""
+    """Make the step of a client that sends new stills, with a window of unacknowledged ones."""
     most = max(1, min(WINDOW, WINDOW_BYTES // size))
 
     def begin(stack: contextlib.ExitStack, number: int) -> Step:
@@ -59,7 +59,7 @@ def _through_hub(hub: OwnHub, size: int) -> Begin:
 
 
 def _bare(port: int, size: int) -> Begin:
-    """A client that is as many ahead of the `keep` of `peers`."""
+    """Make the step of a client with the same window for `store` of `peers`."""
     most = max(1, min(WINDOW, WINDOW_BYTES // size))
 
     def begin(stack: contextlib.ExitStack, number: int) -> Step:
@@ -75,11 +75,11 @@ def _bare(port: int, size: int) -> Begin:
                 connection.sendall(data)
             if not under_way:
                 return 0
-            told = len(connection.recv(under_way))
-            if not told:
-                raise RuntimeError("the process that keeps stills has ended early; its last words are above")
-            under_way -= told
-            return told
+            stored = len(connection.recv(under_way))
+            if not stored:
+                raise RuntimeError("the process that stores stills ended early. Its output is above.")
+            under_way -= stored
+            return stored
 
         return step
 
@@ -88,7 +88,7 @@ def _bare(port: int, size: int) -> Begin:
 
 @dataclass(frozen=True)
 class _Round:
-    """Stills a second."""
+    """Stills per second."""
 
     hub: float
     dicom: float
@@ -97,31 +97,31 @@ class _Round:
 
 @contextlib.contextmanager
 def _site(folder: Path) -> Iterator[tuple[OwnHub, int, int, Path]]:
-    """A hub, a server of pynetdicom and `keep` that write below `folder`; the ports of the latter and where they do."""
+    """Run a hub, pynetdicom's server and `store`, all writing below `folder`; yield the hub, ports and folder."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=".bench-") as name, contextlib.ExitStack() as stack:
         files = Path(name) / "files"
         files.mkdir()
         hub = stack.enter_context(running_hub(Path(name)))
         peer = stack.enter_context(module("embereye_bench.hub.dicom", str(files)))
-        keep = stack.enter_context(module("embereye_bench.hub.peers", "keep", str(files)))
-        yield hub, int(line_of(peer)), int(line_of(keep)), files
+        bare = stack.enter_context(module("embereye_bench.hub.peers", "store", str(files)))
+        yield hub, int(line_of(peer)), int(line_of(bare)), files
 
 
 def _measure(size: int, folder: Path, scale: Scale) -> dict[int, list[_Round]]:
-    """The rounds, by the number of clients."""
+    """Measure the rounds, by the number of clients."""
     from embereye_bench.hub import dicom
 
-    found: dict[int, list[_Round]] = {clients: [] for clients in CLIENTS}
+    by_clients: dict[int, list[_Round]] = {clients: [] for clients in CLIENTS}
     seconds = max(LEAST_SECONDS, scale.seconds / 3)
-    with _site(folder) as (hub, port, keep, files):
+    with _site(folder) as (hub, port, bare_port, files):
         for _ in range(scale.rounds):
-            for clients, rounds in found.items():
+            for clients, rounds in by_clients.items():
                 ours = rate_of(clients, seconds, _through_hub(hub, size))
-                theirs = rate_of(clients, seconds, lambda stack, _: dicom.storing(stack, port, size))
-                rounds.append(_Round(ours, theirs, rate_of(clients, seconds, _bare(keep, size))))
+                theirs = rate_of(clients, seconds, lambda stack, _: dicom.store_step(stack, port, size))
+                rounds.append(_Round(ours, theirs, rate_of(clients, seconds, _bare(bare_port, size))))
                 for file in files.iterdir():
                     file.unlink()
-    return found
+    return by_clients
 
 
 def _store(kib: int) -> Benchmark:
@@ -131,23 +131,29 @@ def _store(kib: int) -> Benchmark:
         places = {"fsynced": ROOT if os.access(ROOT, os.W_OK) else Path(tempfile.gettempdir())}
         if os.access(MEMORY, os.W_OK):
             places["in memory"] = MEMORY
-        told, least, value, baseline = list[str](), float("inf"), 0.0, 0.0
+        reports, least, value, baseline = list[str](), float("inf"), 0.0, 0.0
         for name, folder in places.items():
-            each = list[str]()
+            by_clients = list[str]()
             for clients, rounds in _measure(size, folder, scale).items():
-                ours, theirs = median([one.hub for one in rounds]), median([one.dicom for one in rounds])
-                ratio = median([one.hub / one.dicom for one in rounds])
-                bare = median([one.bare / one.dicom for one in rounds])
-                each.append(f"{clients}: {ours:.0f} of {theirs:.0f} ({ratio:.1f}, the bare steps {bare:.1f})")
+                ours, theirs = median([stills.hub for stills in rounds]), median([stills.dicom for stills in rounds])
+                ratio = median([stills.hub / stills.dicom for stills in rounds])
+                bare = median([stills.bare / stills.dicom for stills in rounds])
+                by_clients.append(f"{clients}: {ours:.0f} of {theirs:.0f} ({ratio:.1f}, the bare steps {bare:.1f})")
                 if ratio < least:
                     value, baseline, least = ours, theirs, ratio
-            told.append(f"{name}, by clients {', '.join(each)}")
+            reports.append(f"{name}, by clients {', '.join(by_clients)}")
         return Result(
-            f"store-{kib}k", value, f"/s, the least favourable; {'; '.join(told)}", baseline, least, "≥ 5", least >= 5
+            f"store-{kib}k",
+            value,
+            f"/s, the least favourable; {'; '.join(reports)}",
+            baseline,
+            least,
+            "≥ 5",
+            least >= 5,
         )
 
     measure.__doc__ = (
-        f"Stills of {kib} KiB, of 1, 4 and 16 clients, on a disk and in memory. Baseline: C-STORE, the same."
+        f"Measure stills of {kib} KiB, of 1, 4 and 16 clients, on a disk and in memory. Baseline: C-STORE."
     )
     return measure
 

@@ -1,1 +1,1 @@
-"""Results that are kept: recorded with machine and commit, compared with each other, and a gate."""
+"""Recorded results: with machine and commit, compared with each other, and a gate for changes."""

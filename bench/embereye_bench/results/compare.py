@@ -1,4 +1,4 @@
-"""Show an older record beside a newer one: what got better, what worse, and what is noise."""
+"""Compare an older record with a newer one: which rows got better, worse, or are noise."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,23 +15,23 @@ STYLES = {"worse": "bold red", "better": "green", "noisy": "yellow", "same": ""}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("old", type=Path, metavar="OLD.json", help="a record, as `embereye bench record` writes it")
+    parser.add_argument("old", type=Path, metavar="OLD.json", help="a record written by `embereye bench record`")
     parser.add_argument("new", type=Path, metavar="NEW.json")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the comparison; 1 where a row got worse."""
+    """Print the comparison; return 1 if a row got worse."""
     return show(read(arguments.old), read(arguments.new))
 
 
 def show(old: Record, new: Record) -> int:
-    """Print two records side by side; 1 where a row got worse by more than 5 % beyond noise.
+    """Print two records side by side; return 1 if a row got worse by more than 5 % beyond noise.
 
-    UserError where they have no row in common: nothing got worse then, and nothing was compared.
+    UserError if they have no row in common: a comparison of nothing must not pass.
     """
     console, rows = Console(), compare(old, new)
     if not rows:
-        raise UserError("the two records have no row in common: there is nothing to compare")
+        raise UserError("the two records have no row in common. Compare records of the same rows.")
     console.print(comparison_table(rows))
     drift = new.reference / old.reference - 1
 
@@ -39,14 +39,14 @@ def show(old: Record, new: Record) -> int:
         console.print(text, style=style, highlight=False, soft_wrap=True)
 
     say(f"{old.commit[:8]} of {old.at} → {new.commit[:8]} of {new.at}")
-    say(f"the reference load took {100 * drift:+.0f} %, which is taken out of every change")
+    say(f"the reference load took {100 * drift:+.0f} %; every change is corrected for that")
     if not is_alike(old.machine, new.machine):
         machines = (f"{machine['cores']} cores of {machine['cpu']}" for machine in (old.machine, new.machine))
-        say(f"two machines, {' and '.join(machines)}: changes say little", "yellow")
+        say(f"two machines, {' and '.join(machines)}: changes mean little", "yellow")
     if noisy := [row.name for row in rows if row.verdict == "noisy"]:
-        say(f"too noisy to tell: {', '.join(noisy)}; leave the machine alone and measure again", STYLES["noisy"])
+        say(f"too noisy: {', '.join(noisy)}. Measure again on an idle machine.", STYLES["noisy"])
     if gone := [row.name for row in old.rows if new.row(row.name) is None]:
-        say(f"in the older record alone: {', '.join(gone)}", "yellow")
+        say(f"only in the older record: {', '.join(gone)}", "yellow")
     worse = [row.name for row in rows if row.verdict == "worse"]
     if worse:
         say(f"worse: {', '.join(worse)}", STYLES["worse"])
@@ -54,7 +54,7 @@ def show(old: Record, new: Record) -> int:
 
 
 def comparison_table(rows: Sequence[Comparison]) -> Table:
-    """Rows as people read them."""
+    """The rows as a table, for people."""
     table = Table(box=None)
     for heading in ("", "old", "new", "unit", "change", "noise", ""):
         table.add_column(heading, justify="left" if heading in {"", "unit"} else "right")

@@ -1,4 +1,4 @@
-"""Measure rows several times, each beside a reference load, and keep them in bench/results with machine and commit."""
+"""Measure rows several times, with a reference load in between, and store them with machine and commit."""
 
 import argparse
 import subprocess
@@ -23,7 +23,7 @@ FOLDER = ROOT / "bench" / "results"
 ROWS: Mapping[str, Benchmark] = {
     **sensors.BENCHMARKS, **cameras.BENCHMARKS, **hub.BENCHMARKS,
 }  # fmt: skip
-# Each path once, in rows that take some seconds: what a change of any of them would show in.
+# Every path once, in rows that take some seconds: a change in any path shows in one of them.
 GATE = ("scrape-1000", "text-1000x10hz", "text-flood", "thermal-flood", "grpc-packed", "fleet-push", "alarm-path")
 REPEATS = 5
 SECONDS = 1.0  # of a sample
@@ -36,15 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which rows, and how often."""
-    rows = f"default: {', '.join(GATE)}; there are: {', '.join(ROWS)}"
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"row, may be repeated; {rows}")
+    """Declare the options for rows and samples."""
+    rows = f"default: {', '.join(GATE)}; all rows: {', '.join(ROWS)}"
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=f"a row, may be repeated; {rows}")
     parser.add_argument("--repeats", type=int, default=REPEATS, help="samples of each row (%(default)s)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each sample (%(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and write; returns the exit code."""
+    """Measure and write; return the exit code."""
     if arguments.to:
         check_writable("--to", arguments.to)
     record = measure(arguments)
@@ -57,10 +57,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def measure(arguments: argparse.Namespace) -> Record:
-    """The rows that were asked for, one after the other, again and again, so that a slow minute is shared by all."""
+    """Measure the chosen rows in turn, repeatedly, so that all share a slow minute."""
     chosen = choose(arguments.only)
     if not 2 <= arguments.repeats <= 100:
-        raise UserError(f"--repeats {arguments.repeats} is not between 2 and 100: of one sample nothing can be said")
+        raise UserError(f"--repeats {arguments.repeats} is not between 2 and 100: one sample proves nothing")
     if not 0.1 <= arguments.seconds <= 600:
         raise UserError(f"--seconds {arguments.seconds:g} is not between 0.1 and 600")
     raise_descriptor_limit()
@@ -72,7 +72,7 @@ def measure(arguments: argparse.Namespace) -> Record:
 
 
 def choose(names: Sequence[str]) -> dict[str, Benchmark]:
-    """The benchmarks of these names, or those of the gate; UserError where there is none of a name."""
+    """The benchmarks with these names, or the gate's if none are given; UserError for an unknown name."""
     for name in names:
         if name not in ROWS:
             raise UserError(f'--only "{name}" is not one of {", ".join(ROWS)}')
@@ -83,7 +83,7 @@ def sample_rows(
     benchmarks: Mapping[str, Benchmark], scale: Scale, repeats: int, reference: Callable[[], float],
     say: Callable[[str], None],
 ) -> tuple[Row, ...]:  # fmt: skip
-    """`repeats` samples of each, the reference load before and after each."""
+    """Take `repeats` samples of each benchmark, with the reference load before and after each."""
     results: dict[str, list[tuple[Result, float]]] = {name: [] for name in benchmarks}
     before = reference()
     for number in range(repeats):
@@ -96,21 +96,21 @@ def sample_rows(
     return tuple(
         Row(
             name,
-            taken[-1][0].unit,
-            taken[-1][0].reach,
-            tuple(Sample(result.value, result.baseline, load) for result, load in taken),
+            samples[-1][0].unit,
+            samples[-1][0].reach,
+            tuple(Sample(result.value, result.baseline, load) for result, load in samples),
         )
-        for name, taken in results.items()
+        for name, samples in results.items()
     )
 
 
 def _commit() -> tuple[str, bool]:
-    """The commit that is measured, and whether files were changed since."""
+    """The measured commit, and True if files were changed since."""
     try:
         commit = _git("rev-parse", "HEAD")
         return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.CalledProcessError):
-        print("embereye: which commit this is cannot be told without git", file=sys.stderr)
+        print("embereye: the commit is unknown: git is missing, or this is no git checkout", file=sys.stderr)
         return "unknown", True
 
 

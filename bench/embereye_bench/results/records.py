@@ -1,7 +1,7 @@
-"""Records of benchmarks: rows with all their samples, on which machine, of which commit; and whether one got worse.
+"""Store records of benchmarks, all samples with machine and commit, and detect rows that got worse.
 
-A record stands in `bench/results`. Every sample was taken beside a reference load, the same work in every run: what a
-slow minute does to a row it does to the reference load as well.
+Records are in `bench/results`. Every sample was taken next to a reference load, the same work in every run: a slow
+minute affects the reference load as much as the row.
 """
 
 import json
@@ -17,9 +17,9 @@ from typing import Any
 from embereye.process.lifecycle import UserError
 
 VERSION = 1
-WORSE = 0.05  # share by which a row may be worse, noise aside
-CONFIDENCE = 2.0  # standard errors: of chance alone one comparison in twenty is further off
-TOO_NOISY = 0.15  # share of noise above which a row says nothing
+WORSE = 0.05  # share by which a row may be worse, apart from noise
+CONFIDENCE = 2.0  # standard errors; chance alone exceeds this in one of twenty comparisons
+TOO_NOISY = 0.15  # share of noise above which a row proves nothing
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Sample:
 
     value: float
     baseline: float
-    reference: float  # CPU ms that the reference load took beside it
+    reference: float  # CPU ms of the reference load next to it
 
 
 @dataclass(frozen=True)
 class Row:
-    """One benchmark and everything that was measured of it."""
+    """One benchmark and all its samples."""
 
     name: str
     unit: str
@@ -42,37 +42,37 @@ class Row:
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether more is better, as what is to be reached says."""
+        """True if more is better, judging by the goal."""
         return self.reach.startswith("≥")
 
     @property
     def value(self) -> float:
-        """The median, as it was measured."""
+        """The median, as measured."""
         return statistics.median(sample.value for sample in self.samples)
 
 
 @dataclass(frozen=True)
 class Record:
-    """All that was measured in one run."""
+    """The results of one run."""
 
     at: str  # ISO 8601, UTC
     commit: str
-    changed: bool  # whether files were, since that commit
+    changed: bool  # files were changed since that commit
     machine: Mapping[str, Any]
     rows: tuple[Row, ...]
 
     def row(self, name: str) -> Row | None:
-        """The row `name`; None where it was not measured."""
+        """The row `name`; None if it was not measured."""
         return next((row for row in self.rows if row.name == name), None)
 
     @property
     def reference(self) -> float:
-        """The median of what the reference load took, CPU ms."""
+        """The median CPU ms of the reference load."""
         return statistics.median(sample.reference for row in self.rows for sample in row.samples)
 
 
 def describe_machine() -> dict[str, Any]:
-    """What the numbers of this machine depend on."""
+    """The properties of this machine that numbers depend on."""
     models = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
               if line.startswith("model name")]  # fmt: skip
     memory = Path("/proc/meminfo").read_text().partition("MemTotal:")[2].split()[0]
@@ -85,9 +85,9 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether numbers of two machines can be compared."""
-    return all(one.get(field) == other.get(field) for field in ("cpu", "cores"))
+def is_alike(machine: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
+    """True if numbers of the two machines can be compared."""
+    return all(machine.get(field) == reference.get(field) for field in ("cpu", "cores"))
 
 
 def write(path: Path, record: Record) -> None:
@@ -98,42 +98,42 @@ def write(path: Path, record: Record) -> None:
 
 
 def read(path: Path) -> Record:
-    """Read a record; UserError where it is none."""
+    """Read a record; UserError if it is malformed."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if document["version"] != VERSION:
-            raise UserError(f"{path}: version {document['version']} of records is not {VERSION}, which is read here")
+            raise UserError(f"{path}: version {document['version']} of records is not supported. Expected {VERSION}.")
         rows = tuple(
             Row(row["name"], row["unit"], row["reach"], tuple(Sample(**sample) for sample in row["samples"]))
             for row in document["rows"]
         )
         return Record(document["at"], document["commit"], document["changed"], document["machine"], rows)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no record of benchmarks: {error}") from error
+        raise UserError(f"{path}: not a record of benchmarks: {error}") from error
 
 
 def newest(folder: Path, machine: Mapping[str, Any]) -> Path | None:
-    """The latest record in `folder` of a machine like `machine`; None where there is none."""
-    found = [(record.at, path) for path in folder.glob("*.json") if is_alike((record := read(path)).machine, machine)]
-    return max(found)[1] if found else None
+    """The latest record in `folder` of a machine like `machine`; None if there is none."""
+    records = [(record.at, path) for path in folder.glob("*.json") if is_alike((record := read(path)).machine, machine)]
+    return max(records)[1] if records else None
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row, then and now."""
+    """The old and the new value of one row."""
 
     name: str
     unit: str
-    old: float  # as it was measured
-    new: float  # as it was measured
-    change: float  # share by which it got better, the reference load taken into account; negative: worse
-    noise: float  # share that may be chance
+    old: float  # as measured
+    new: float  # as measured
+    change: float  # share by which it got better, corrected by the reference load; negative: worse
+    noise: float  # share that chance may explain
 
     @property
     def verdict(self) -> str:
-        """worse, better, same, or noisy: where nothing can be said."""
+        """worse, better, same, or noisy if nothing can be concluded."""
         if self.change < -(WORSE + self.noise):
             return "worse"
         if self.noise > TOO_NOISY:
@@ -142,20 +142,20 @@ class Comparison:
 
 
 def compare(old: Record, new: Record) -> list[Comparison]:
-    """The rows that both have. A machine that was slower then, by its reference load, is not held against now."""
-    found = []
+    """Compare the rows that both records have, corrected by the speed of the machine in each."""
+    comparisons = []
     for row in new.rows:
         before = old.row(row.name)
         if before is not None:
             change, noise = _change(before, row)
-            found.append(Comparison(row.name, row.unit, before.value, row.value, change, noise))
-    return found
+            comparisons.append(Comparison(row.name, row.unit, before.value, row.value, change, noise))
+    return comparisons
 
 
 def _change(old: Row, new: Row) -> tuple[float, float]:
-    """Share by which `new` is better, and how much of it may be chance."""
+    """The share by which `new` is better, and the share that chance may explain."""
     every = [sample.value for row in (old, new) for sample in row.samples]
-    if min(every) <= 0:  # counts of what should not be: fewer are better, and there is no share of none
+    if min(every) <= 0:  # counts of failures: fewer are better, and shares of zero are undefined
         fewer = old.value - new.value
         return (1.0 if fewer > 0 else -1.0 if fewer < 0 else 0.0), 0.0
     (before, before_error), (now, now_error) = _estimate(old), _estimate(new)
@@ -163,9 +163,9 @@ def _change(old: Row, new: Row) -> tuple[float, float]:
 
 
 def _estimate(row: Row) -> tuple[float, float]:
-    """The logarithm of how good a row is on a machine whose reference load takes 1 ms, and its standard error.
+    """The logarithm of a row's goodness on a machine whose reference load takes 1 ms, and its standard error.
 
-    Sample by sample, where a slow minute hits both alike, or by the two medians, where it hits one: what varies less.
+    Either by pairs of samples, if a slow minute affects both alike, or by two medians, if not: whichever varies less.
     """
     sign = 1 if row.higher_is_better else -1
     goods = [sign * math.log(sample.value) for sample in row.samples]
@@ -178,7 +178,7 @@ def _estimate(row: Row) -> tuple[float, float]:
 
 
 def _error(values: Sequence[float]) -> float:
-    """The standard error of their median, from their median absolute deviation, which one slow sample does not move."""
+    """The standard error of the median, from the median absolute deviation, which resists single slow samples."""
     middle = statistics.median(values)
     deviation = 1.4826 * statistics.median(abs(value - middle) for value in values)
     return 1.2533 * deviation / math.sqrt(len(values))

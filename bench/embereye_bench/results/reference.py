@@ -1,4 +1,4 @@
-"""The reference load: the same work in every run, so that a slow minute of the machine is seen as such."""
+"""Run the reference load: the same work in every run, so that a slow minute of the machine is recognised."""
 
 import random
 import re
@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
-TIMES = 5  # of which the median counts
+TIMES = 5  # the median of so many runs counts
 
 
 def measure_reference() -> float:
-    """CPU milliseconds of a fixed piece of work of the kinds that shards do: small objects, lines, arrays, a copy."""
+    """CPU milliseconds of fixed work like that of shards: small objects, lines, arrays, a copy."""
     return sorted(_work() for _ in range(TIMES))[TIMES // 2]
 
 
@@ -21,10 +21,10 @@ _TABLE = np.random.default_rng(1).random(200_000)
 
 def _work() -> float:
     began = time.thread_time()
-    found: dict[bytes, list[int]] = {}
+    readings: dict[bytes, list[int]] = {}
     for line in _LINES:
         if match := _PATTERN.match(line):
-            found[match[1]] = [int(match[2]), int(match[3]), int(match[4])]
+            readings[match[1]] = [int(match[2]), int(match[3]), int(match[4])]
     table = np.sort(_TABLE)
     table = np.convolve(table, np.ones(5) / 5, "same") + table.copy()
     random.Random(int(table[0])).shuffle(list(range(2000)))

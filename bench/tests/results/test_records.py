@@ -124,7 +124,7 @@ def test_what_was_not_measured_again_is_told_and_nothing_at_all_is_no_success(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert compare_command.show(record(row(), row("flood", reach="≥ 5")), record(row())) == 0
-    assert "in the older record alone: flood" in capsys.readouterr().out
+    assert "only in the older record: flood" in capsys.readouterr().out
     for new in (record(row("flood")), record()):
         with pytest.raises(UserError, match="no row in common"):
             compare_command.show(record(row()), new)
