@@ -31,7 +31,7 @@ from embereye.camera.scheduling.close_ups import DETAILS
 from embereye.camera.sources.declared import SourceError
 from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.networks.appearance import Look
+from embereye.detect.vision.networks.appearance import Inspection
 from embereye.detect.vision.observation import Observation
 from embereye.detect.vision.working import CLOSER_SIDE, cut, reduction, to_working_size, working_scale
 from embereye.process.lifecycle import UserError
@@ -231,7 +231,7 @@ def score(label: LabelledClip, settings: Settings, costs: Mapping[str, Cost]) ->
 
     def seen(data: bytes, seconds: float, observation: Observation | None) -> None:
         nonlocal best
-        worth = max((one.held_ns + one.score for one in observation.findings), default=0.0) if observation else 0.0
+        worth = max((one.lasted_ns + one.score for one in observation.findings), default=0.0) if observation else 0.0
         if worth > best[0]:
             best = (worth, data, seconds, observation)
 
@@ -283,14 +283,14 @@ def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cos
         decoded = time.thread_time()
         grey = floor(to_working_size(picture), grey)
         floored = time.thread_time()
-        close_ups = detector.wanted_look(time_ns)
+        close_ups = detector.due_inspection(time_ns)
         place = detector.wanted_detail(time_ns) if closer_scale < scale else None
         asked = time.thread_time()
         closer = decode(data, closer_scale) if (close_ups or place) and closer_scale < scale else None
         closed = time.thread_time()
         if close_ups is not None:
             logits = network.logits(picture, close_ups, closer)
-            detector.note_look(Look.of(time_ns, close_ups, logits))
+            detector.add_inspection(Inspection.of(time_ns, close_ups, logits))
         detail = cut(closer, place) if closer is not None and place else None
         observation = detector.detect(picture, time_ns, detail=detail)
         detecting = asked - floored + time.thread_time() - closed

@@ -12,7 +12,7 @@ import numpy as np
 from embereye.camera.replay import START_NS
 from embereye.detect import vision
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.networks.appearance import AppearanceNetwork, Look
+from embereye.detect.vision.networks.appearance import AppearanceNetwork, Inspection
 from embereye.detect.vision.working import cut
 from embereye.levels import Kind, Level
 from embereye.process.files import write_whole
@@ -45,9 +45,9 @@ def watch_film(film: Footage, network: AppearanceNetwork | None, seconds: float,
         second, shown = number / RATE, chosen[number % len(chosen)]
         picture = np.asarray(film.pictures[shown])
         time_ns = START_NS + round(second * SECOND)
-        if network and (close_ups := detector.wanted_look(time_ns)) is not None:
+        if network and (close_ups := detector.due_inspection(time_ns)) is not None:
             logits = network.logits(picture, close_ups, film.closer(shown) if close_ups else None)
-            detector.note_look(Look.of(time_ns, close_ups, logits))
+            detector.add_inspection(Inspection.of(time_ns, close_ups, logits))
         place = detector.wanted_detail(time_ns) if film.jpegs else None
         detail = cut(film.closer(shown), place) if place else None
         for finding in detector.detect(picture, time_ns, detail=detail).findings:

@@ -59,9 +59,9 @@ def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> Non
     lines = [(f"{seconds:.1f} s", (255, 255, 255))]
     for finding in seen.findings if seen else ():
         colour = _COLOURS.get(finding.level, _RED)
-        words = f"{finding.kind.word} {finding.score:.2f} for {finding.held_ns / 1e9:.1f} s"
+        words = f"{finding.kind.word} {finding.score:.2f} for {finding.lasted_ns / 1e9:.1f} s"
         lines.append((words, colour))
-        if finding.box and finding.held_ns:
+        if finding.box and finding.lasted_ns:
             x, y, w, h = finding.box
             corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
             cv2.rectangle(picture, *corners, colour, max(1, height // 240))

@@ -86,7 +86,7 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
     yield GaugeMetricFamily(
         "embereye_camera_record_failing",
         "Cameras whose stream to record does not come: their clips are of the stream that is looked at.",
-        value=sum(camera.status.record_failing for camera in cameras),
+        value=sum(camera.status.is_record_failing for camera in cameras),
     )
     yield GaugeMetricFamily(
         "embereye_camera_slowed",

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from embereye.camera.canary import CameraCanary
 from embereye.camera.clips.pipeline import ClipPipeline
-from embereye.camera.clips.ring import Budget, KeptUnit
+from embereye.camera.clips.ring import Budget, ClipUnit
 from embereye.camera.decode import hardware
 from embereye.camera.decode.pool import DecoderPool, decoder_count
 from embereye.camera.device.camera import CameraDevice, ShardLinks
@@ -261,7 +261,7 @@ class CameraShard:
         if self._clips:
             self._clips.record_frame(camera, now)
 
-    def _record_unit(self, camera: CameraDevice, kept: KeptUnit) -> None:
+    def _record_unit(self, camera: CameraDevice, kept: ClipUnit) -> None:
         """Add an access unit of a video to the clips of its camera."""
         if self._clips:
             self._clips.record_unit(camera.device.id, kept, now_ns())

@@ -93,8 +93,8 @@ async def test_clips_are_of_the_stream_to_record_and_of_the_other_one_while_that
             assert sizes(data) == {(320, 240)}
             assert status_of(shard, "gate").state == "streaming"
         await eventually(lambda: camera.video and camera.video.frames() and camera.video.frames()[0].width == 160)
-        assert camera.status.record_failing
-        assert "; the stream to record: " in status_of(shard, "gate").state
+        assert camera.status.is_record_failing
+        assert "; record stream: " in status_of(shard, "gate").state
         assert status_of(shard, "gate").covered  # it is looked at all the same
         clip, data = await clip_of(shard, camera, "e2")
         assert sizes(data) == {(160, 120)}
@@ -102,7 +102,7 @@ async def test_clips_are_of_the_stream_to_record_and_of_the_other_one_while_that
             await eventually(
                 lambda: camera.video and camera.video.frames()[:1] and camera.video.frames()[0].width == 320
             )
-            assert not camera.status.record_failing
+            assert not camera.status.is_record_failing
             shard.apply(assignment(2, device("gate", watched)))
             await eventually(
                 lambda: camera.video and camera.video.frames()[:1] and camera.video.frames()[0].width == 160

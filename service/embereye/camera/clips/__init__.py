@@ -1,1 +1,1 @@
-"""Pictures of an alarm, from the seconds before it to the hub: kept in memory, recorded, spooled, delivered."""
+"""Pictures of an alarm on their way from memory to the hub: buffered, recorded, spooled, delivered."""

@@ -1,4 +1,4 @@
-"""The clips of a shard's alarms, from the ring to the hub: recorded, spooled, delivered."""
+"""The clips of a shard's alarms on their way from the ring to the hub: recorded, spooled, delivered."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from embereye.camera.clips.recorder import Recorder
-from embereye.camera.clips.ring import Kept, KeptUnit
+from embereye.camera.clips.ring import ClipPicture, ClipUnit
 from embereye.camera.device.camera import CameraDevice
 from embereye.process.timing.running import Running
 from embereye.shard.clips.delivery import Delivery
@@ -20,20 +20,20 @@ from embereye.v1.shard_pb2 import Assignment
 
 
 class ClipPipeline:
-    """One per shard; `start` makes it."""
+    """The clip pipeline of a shard; created by `start`."""
 
     def __init__(self, context: ShardContext, running: Running) -> None:
         options = context.options
         assert options.data
         self._recorder = Recorder(options.data / f"{options.shard}.clips", self._wake)
         self._delivery = Delivery(context.links, self._recorder)
-        # Of videos: whose still waits for a whole picture, why, and where in it something is seen.
+        # Videos: alarms whose stills wait for a whole picture, by camera: clip, report, box of the sign.
         self._stills: dict[str, list[tuple[Clip, EvidenceItem, Box | None]]] = {}
         self._running = running
 
     @classmethod
     async def start(cls, context: ShardContext, running: Running) -> "ClipPipeline":
-        """Begin to recover what the disk holds, and to deliver it; `running` is the shard's."""
+        """Recover the clips on disk and begin to deliver them; `running` is the shard's."""
         pipeline = cls(context, running)
         await pipeline._recorder.start()
         context.tasks.start(pipeline._recorder.complete_cut_off(), name="complete-clips")
@@ -45,14 +45,14 @@ class ClipPipeline:
 
     @property
     def failing(self) -> str:
-        """Why clips cannot be written; empty: they can."""
+        """The reason why clips cannot be written, or ''."""
         return self._recorder.failing
 
     def record_report(
         self, camera: CameraDevice, report: EvidenceItem, box: Box | None, assignment: Assignment, now_ns: int
     ) -> None:
-        """Begin or prolong a clip for a `report` about `camera`; `box` is where its sign is seen."""
-        before: list[Kept] = [*(camera.video.frames() if camera.video else camera.ring.frames())]
+        """Begin or extend a clip for a `report` about `camera`; `box` is where its sign is seen."""
+        before: list[ClipPicture] = [*(camera.video.frames() if camera.video else camera.ring.frames())]
         if camera.latest and (not before or before[-1] is not camera.latest):
             before.append(camera.latest)
         about = Clip(fleet=assignment.fleet, retention_ns=assignment.camera.evidence_retention_ns)
@@ -64,16 +64,16 @@ class ClipPipeline:
             self._stills.setdefault(camera.device.id, []).append((about, report, box))
 
     def record_frame(self, camera: CameraDevice, now_ns: int) -> None:
-        """Add the latest picture of `camera` to its open clips; a video's are added as they come, by `record_unit`."""
+        """Add the latest picture of `camera` to its open clips. A video's units are added by `record_unit` instead."""
         if camera.latest:
             self._recorder.record_frame(camera.device.id, camera.latest, self._passed_ns(now_ns))
         if camera.picture:
             for about, report, box in self._stills.pop(camera.device.id, ()):
                 self._recorder.record_still(about, camera.picture, report, box)
 
-    def record_unit(self, camera: str, kept: KeptUnit, now_ns: int) -> None:
+    def record_unit(self, camera: str, unit: ClipUnit, now_ns: int) -> None:
         """Add the latest access unit of `camera` to its open clips."""
-        self._recorder.record_frame(camera, kept, self._passed_ns(now_ns))
+        self._recorder.record_frame(camera, unit, self._passed_ns(now_ns))
 
     def end_clips(self, camera: str) -> None:
         """End the clips of a camera that another shard owns now."""
@@ -81,16 +81,16 @@ class ClipPipeline:
         self._stills.pop(camera, None)
 
     def end_overdue(self, now_ns: int) -> None:
-        """End clips that are over; call it every second or so."""
+        """End clips that are over. Call it about once a second."""
         self._recorder.end_overdue(self._passed_ns(now_ns))
 
     def _passed_ns(self, now_ns: int) -> int:
-        """`now_ns` less all the time for which the process stood still: no clip has got anything of that."""
+        """`now_ns` minus all time for which the process was suspended: a clip received nothing then."""
         self._running.since(now_ns)
         return now_ns - self._running.stood_ns
 
     async def drain(self, seconds: float) -> None:
-        """End every clip and wait up to `seconds` for the hub to store them; the others wait on the disk."""
+        """End every clip and wait up to `seconds` for the hub to store them; the others wait on disk."""
         deadline = time.monotonic() + seconds
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -99,22 +99,22 @@ class ClipPipeline:
             await asyncio.sleep(0.02)
 
     def close(self) -> None:
-        """Release the thread that writes."""
+        """Release the writing thread."""
         self._recorder.close()
 
     def metrics(self) -> Iterator[Metric]:
-        """Counters and gauges, read at scrape time."""
+        """Yield counters and gauges, read at scrape time."""
         recorder, delivery = self._recorder, self._delivery
         for name, text, value in (
             ("clips_made", "Clips and stills recorded.", recorder.made),
-            ("clips_delivered", "Clips and stills that the hub has.", delivery.delivered),
-            ("clips_refused", "Clips and stills that the hub will never take.", delivery.refused),
-            ("clips_dropped", "Clips and stills given up for want of room.", recorder.spool.dropped),
-            ("clips_frames_left_out", "Frames that the disk was too slow for.", recorder.left_out),
+            ("clips_delivered", "Clips and stills stored by the hub.", delivery.delivered),
+            ("clips_refused", "Clips and stills rejected by the hub for good.", delivery.refused),
+            ("clips_dropped", "Clips and stills dropped because the disk was full.", recorder.spool.dropped),
+            ("clips_frames_left_out", "Frames left out of clips because the disk was too slow.", recorder.left_out),
         ):
             yield CounterMetricFamily(f"embereye_camera_{name}", text, value=value)
         yield GaugeMetricFamily(
-            "embereye_camera_clips_waiting", "Clips that the hub has not got.", value=delivery.waiting
+            "embereye_camera_clips_waiting", "Clips waiting to be delivered to the hub.", value=delivery.waiting
         )
         yield GaugeMetricFamily(
             "embereye_camera_clips_failing", "1 while no clip can be written.", value=int(bool(recorder.failing))

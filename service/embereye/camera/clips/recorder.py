@@ -1,4 +1,9 @@
-"""Records clips and stills: from some seconds before a sign of fire to some seconds after it last grew."""
+"""Recorder of clips and stills, from some seconds before a sign of fire until some seconds after it last grew.
+
+The event loop begins, extends and ends clips, one per camera and kind of sign. A single thread writes the files in the
+order of the calls, because disks are slow. If too many bytes wait for the disk, frames are left out of clips, and after
+a gap a video resumes at a key frame.
+"""
 
 import asyncio
 import logging
@@ -9,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from embereye.camera.clips.ring import Kept, KeptFrame, KeptUnit
+from embereye.camera.clips.ring import ClipFrame, ClipPicture, ClipUnit
 from embereye.camera.clips.spool import ClipSpool, Recording
 from embereye.camera.clips.stills import annotate_still
 from embereye.levels import Kind, Level
@@ -22,8 +27,8 @@ from embereye.wire.mp4 import Mp4Error
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
-PENDING_BYTES = 16 * 1024 * 1024  # waiting for the disk, above which pictures are left out and no clip is begun
-PENDING_MOST = 64 * 1024 * 1024  # likewise, before a still is left out, which is small
+PENDING_BYTES = 16 * 1024 * 1024  # bytes waiting for the disk above which frames are left out and no clip is begun
+PENDING_MOST = 64 * 1024 * 1024  # bytes above which even stills, which are small, are left out
 REMEMBERED = 1_000  # episodes whose recorded level is remembered
 
 Key = tuple[str, Kind]
@@ -33,17 +38,17 @@ Key = tuple[str, Kind]
 class _OpenClip:
     episode: str
     ends_ns: int
-    video: bool  # it is made of access units, and has no room for pictures
-    recording: Recording | None = None  # the writing thread's own
+    video: bool  # it consists of access units, not of pictures
+    recording: Recording | None = None  # used by the writing thread only
     over: bool = False
-    broken: bool = False  # a picture was left out, to which those of a video refer until the next key frame
+    broken: bool = False  # a frame was left out, and later units of a video may refer to it until the next key frame
 
 
 class Recorder:
-    """Called on the event loop. Disks are slow, so a thread of its own writes the files, in the order of the calls."""
+    """Records clips and stills. Call it on the event loop."""
 
     def __init__(self, folder: Path, finished: Callable[[], None]) -> None:
-        """`finished` is called on the event loop whenever a clip waits for the hub."""
+        """Create a recorder; it calls `finished` on the event loop whenever a clip waits for the hub."""
         self._folder = folder
         self._finished = finished
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="clips")
@@ -56,31 +61,33 @@ class Recorder:
         self.made = 0  # clips and stills
 
     async def start(self) -> None:
-        """Open the spool; `complete_cut_off` is for what a crash left there."""
+        """Open the spool. Clips that a crash cut off are left to `complete_cut_off`."""
         self.spool = await asyncio.get_running_loop().run_in_executor(self._thread, ClipSpool, self._folder)
         self._finished()
 
     async def complete_cut_off(self) -> None:
-        """Complete the clips that a crash cut off, one by one: what is recorded now is written in between."""
+        """Complete the clips that a crash cut off, one by one, so that new clips are written in between."""
         while await self.run(ClipSpool.complete_next):
             self._finished()
 
     def record_report(
         self,
         report: EvidenceItem,
-        before: Sequence[Kept],
+        before: Sequence[ClipPicture],
         *,
         box: Box | None,
         now_ns: int,
         about: Clip,
         after_ns: int,
     ) -> bool:
-        """Begin or prolong a clip for `report`, and make a still.
+        """Begin or extend a clip for `report` and make a still. Returns True if a clip was begun or extended.
 
-        Nothing changes where the report is no stronger than an earlier one of its episode, or where too much waits for
-        the disk: then the next report begins the clip. `before` are the pictures that led to it, the last one its own;
-        of a video, whose pictures are not decoded here, the still is made by `record_still`. `about` says whose clip it
-        is; the clip ends `after_ns` after the report. Returns whether anything was begun or prolonged.
+        Nothing happens if the report is no stronger than an earlier one of its episode. If too many bytes wait for the
+        disk, the next report begins the clip instead.
+
+        `before` are the pictures that led to the report; the last one is the report's own. For a video, whose pictures
+        are not decoded here, `record_still` makes the still. `about` identifies the clip's device; the clip ends
+        `after_ns` after the report.
         """
         kind, level = Kind(report.kind), Level(report.level)
         if level <= self._recorded.get(report.episode, Level.CLEAR) or not before:
@@ -88,38 +95,38 @@ class Recorder:
         key = report.device, kind
         clip = self._open.get(key)
         if clip is not None and clip.episode != report.episode:
-            clip = None  # that sign is over, and may be of another alarm
+            clip = None  # that sign has ended; the new one may belong to another alarm
         if clip is None and self._pending > PENDING_BYTES:
             return False
         self._recorded[report.episode] = level
         while len(self._recorded) > REMEMBERED:
             del self._recorded[next(iter(self._recorded))]
         about.device, about.zone, about.kind, about.episode = report.device, report.zone, report.kind, report.episode
-        if isinstance(before[-1], KeptFrame):
+        if isinstance(before[-1], ClipFrame):
             self.record_still(about, before[-1], report, box)
         if clip is not None:
             clip.ends_ns = now_ns + after_ns
             return True
         if key in self._open:
             self._end(key)
-        clip = self._open[key] = _OpenClip(report.episode, now_ns + after_ns, isinstance(before[0], KeptUnit))
+        clip = self._open[key] = _OpenClip(report.episode, now_ns + after_ns, isinstance(before[0], ClipUnit))
         size = sum(frame.size for frame in before)
         self._write(partial(self._begin, clip, about, list(before)), size)
         return True
 
-    def record_still(self, about: Clip, picture: KeptFrame, report: EvidenceItem, box: Box | None) -> None:
+    def record_still(self, about: Clip, picture: ClipFrame, report: EvidenceItem, box: Box | None) -> None:
         """Make a still of `picture` for `report`."""
         if self._pending > PENDING_MOST:
             self.left_out += 1
             return
-        self._write(partial(self._still, about, picture, report, box), picture.size)
+        self._write(partial(self._write_still, about, picture, report, box), picture.size)
 
-    def record_frame(self, device: str, frame: Kept, now_ns: int) -> None:
+    def record_frame(self, device: str, frame: ClipPicture, now_ns: int) -> None:
         """Add a camera's next picture to its open clips."""
         if not self._open:
             return
-        video = isinstance(frame, KeptUnit)
-        begins = not isinstance(frame, KeptUnit) or frame.unit.key
+        video = isinstance(frame, ClipUnit)
+        begins = not isinstance(frame, ClipUnit) or frame.unit.key
         for key, clip in list(self._open.items()):
             if key[0] != device or clip.video != video:
                 continue
@@ -133,7 +140,7 @@ class Recorder:
                 self._write(partial(self._append, clip, frame), frame.size)
 
     def end_overdue(self, now_ns: int) -> None:
-        """End clips that are over although no picture comes any more; call it every second or so."""
+        """End clips that are over even if no picture arrives. Call it about once a second."""
         for key, clip in list(self._open.items()):
             if now_ns > clip.ends_ns:
                 self._end(key)
@@ -144,17 +151,17 @@ class Recorder:
             self._end(key)
 
     async def flush(self) -> None:
-        """End every clip and wait until all are on the disk."""
+        """End every clip and wait until all are on disk."""
         for key in list(self._open):
             self._end(key)
         await asyncio.get_running_loop().run_in_executor(self._thread, int)
 
     async def run(self, work: Callable[[ClipSpool], R]) -> R:
-        """The result of `work(spool)`, run on the spool's own thread; cancelled, the work is done all the same."""
+        """Return the result of `work(spool)`, run on the writing thread. Cancelling the call does not stop the work."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: work(self.spool))
 
     def close(self) -> None:
-        """Release the thread; what is written by now can be recovered."""
+        """Release the thread. Clips written so far can be recovered."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _end(self, key: Key) -> None:
@@ -173,11 +180,11 @@ class Recorder:
         if isinstance(error, OSError):
             self._set_failing(error.strerror or str(error))
         elif error is not None:
-            logger.error("a clip could not be made", exc_info=error)
+            logger.error("clips: an error prevented a clip or still", exc_info=error)
         elif (clip := future.result()) is not None:
             self.made += 1
             self._finished()
-            if clip.media != Clip.MEDIA_STILL:  # a still is small: that it fits says little about the disk
+            if clip.media != Clip.MEDIA_STILL:  # a still is small, so its success says little about the disk
                 self._set_failing("")
 
     def _set_failing(self, failing: str) -> None:
@@ -185,13 +192,13 @@ class Recorder:
             return
         self.failing = failing
         if failing:
-            logger.error("clips cannot be written to %s: %s; alarms are not affected", self._folder, failing)
+            logger.error("clips: %s: cannot be written: %s. Alarms are not affected", self._folder, failing)
         else:
-            logger.warning("clips can be written to %s again", self._folder)
+            logger.warning("clips: %s: can be written again", self._folder)
 
-    # On the thread; what they return is a finished clip or still
+    # These run on the writing thread and return a finished clip or still.
 
-    def _begin(self, clip: _OpenClip, about: Clip, before: list[Kept]) -> None:
+    def _begin(self, clip: _OpenClip, about: Clip, before: list[ClipPicture]) -> None:
         try:
             clip.recording = self.spool.begin(about, before[0], stepped_ns())
         except (OSError, Mp4Error):
@@ -200,7 +207,7 @@ class Recorder:
         for frame in before[1:]:
             self._append(clip, frame)
 
-    def _append(self, clip: _OpenClip, frame: Kept) -> None:
+    def _append(self, clip: _OpenClip, frame: ClipPicture) -> None:
         if clip.over or clip.recording is None:
             return
         try:
@@ -219,13 +226,13 @@ class Recorder:
             raise
 
     def _abandon(self, clip: _OpenClip) -> None:
-        # A clip that cannot be finished only takes the room that the next one needs.
+        # A clip that cannot be finished only takes disk space that the next one needs.
         assert clip.recording is not None
         clip.over = True
         self.spool.abandon(clip.recording)
         clip.recording = None
 
-    def _still(self, about: Clip, frame: KeptFrame, report: EvidenceItem, box: Box | None) -> Clip:
+    def _write_still(self, about: Clip, frame: ClipFrame, report: EvidenceItem, box: Box | None) -> Clip:
         still = Clip()
         still.CopyFrom(about)
         still.from_ns = still.until_ns = frame.time_ns + stepped_ns()

@@ -1,4 +1,4 @@
-"""The last seconds of a camera as compressed pictures in memory, within a budget that all cameras share."""
+"""The last seconds of a camera as compressed pictures in memory, within a budget shared by all cameras."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from embereye.units import SECOND
 from embereye.wire.video.access_unit import AccessUnit
 
-RING_BYTES = 24 * 1024 * 1024  # of all cameras of a shard: 100 cameras keep 5 s of 640x480 at 1.2 frames/s
-VIDEO_RING_BYTES = 96 * 1024 * 1024  # of all videos of a shard: 100 cameras keep 5 s of 1.5 Mbit/s
-VIDEO_BYTES = 12 * 1024 * 1024  # of each of them at most: 8 s of 12 Mbit/s, as a stream in full size has
-SPACING_NS = SECOND // 4  # between two pictures kept while nothing is suspected: people only need the gist
-SPACING_MAX_NS = SECOND  # a share too small for even this spacing keeps a shorter time, not fewer pictures
-MEAN_WEIGHT = 0.05  # of the newest frame in the mean size
+RING_BYTES = 24 * 1024 * 1024  # of all cameras of a shard: 5 s of 640x480 at 1.2 frames/s for 100 cameras
+VIDEO_RING_BYTES = 96 * 1024 * 1024  # of all videos of a shard: 5 s of 1.5 Mbit/s for 100 cameras
+VIDEO_BYTES = 12 * 1024 * 1024  # of one video, at most: 8 s of a full-size stream of 12 Mbit/s
+SPACING_NS = SECOND // 4  # between two stored pictures while no fire is suspected: people only need the gist
+SPACING_MAX_NS = SECOND  # longest spacing; a ring whose share is too small for it covers a shorter time instead
+MEAN_WEIGHT = 0.05  # weight of the newest frame in the mean size
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFrame:
-    """One compressed picture that is kept for a clip."""
+class ClipFrame:
+    """One compressed picture for a clip."""
 
     time_ns: int  # of capture, nanoseconds since the Unix epoch
     jpeg: bytes
@@ -30,8 +30,8 @@ class KeptFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptUnit:
-    """One access unit of a video that is kept for a clip, as it was coded."""
+class ClipUnit:
+    """One coded access unit of a video for a clip."""
 
     time_ns: int  # of capture, nanoseconds since the Unix epoch
     unit: AccessUnit
@@ -52,7 +52,7 @@ class KeptUnit:
         return len(self.unit.data)
 
 
-Kept = KeptFrame | KeptUnit
+ClipPicture = ClipFrame | ClipUnit
 
 
 @dataclass
@@ -65,21 +65,21 @@ class Budget:
 
     @property
     def share(self) -> int:
-        """What each ring may use at any time."""
+        """The bytes that each ring may always use."""
         return self.total // max(1, self.rings)
 
     @property
     def free(self) -> int:
-        """What no ring uses now: lent to cameras that suspect fire."""
+        """The bytes that no ring uses now; cameras that suspect fire may borrow them."""
         return max(0, self.total - self.used)
 
 
 @dataclass
 class Ring:
-    """One camera's pictures. `close` gives its bytes back."""
+    """One camera's recent pictures. `close` returns its bytes to the budget."""
 
     budget: Budget
-    _frames: deque[KeptFrame] = field(default_factory=deque, init=False)
+    _frames: deque[ClipFrame] = field(default_factory=deque, init=False)
     _bytes: int = field(default=0, init=False)
     _mean: float = field(default=0.0, init=False)  # bytes of a frame
     _latest_ns: int = field(default=0, init=False)
@@ -87,11 +87,12 @@ class Ring:
     def __post_init__(self) -> None:
         self.budget.rings += 1
 
-    def add(self, frame: KeptFrame, before_ns: int, *, suspected: bool) -> None:
-        """Keep `frame`, unless one is kept from just before it, and let go of what is older than `before_ns`.
+    def add(self, frame: ClipFrame, before_ns: int, *, suspected: bool) -> None:
+        """Store `frame` unless the latest stored one is too recent, and drop pictures older than `before_ns`.
 
-        While fire is suspected every frame is kept: what leads to an alarm is seen in full. What is of a later time
-        than `frame` goes, as a clock that was ahead has stamped it: clips leave out what comes behind a later picture.
+        While fire is suspected every frame is stored, so that clips show the whole development. Pictures stamped later
+        than `frame` are dropped: a clock that was ahead stamped them, and clips leave out pictures that come after
+        later ones.
         """
         size = len(frame.jpeg)
         self._mean += (size - self._mean) * (MEAN_WEIGHT if self._mean else 1.0)
@@ -102,7 +103,7 @@ class Ring:
             self._count(-self._frames.pop().size)
         self._frames.append(frame)
         self._count(size)
-        # Less the size of the newest picture: the camera holds it in any case, mostly as a second copy.
+        # The newest picture does not count: the camera has it in memory anyway.
         allowed = self.budget.share - size + (self.budget.free if suspected else 0)
         while self._frames and (self._bytes > allowed or frame.time_ns - self._frames[0].time_ns > before_ns):
             self._count(-len(self._frames.popleft().jpeg))
@@ -115,12 +116,12 @@ class Ring:
         self._bytes += size
         self.budget.used += size
 
-    def frames(self) -> list[KeptFrame]:
-        """The pictures that are kept, oldest first."""
+    def frames(self) -> list[ClipFrame]:
+        """The stored pictures, oldest first."""
         return list(self._frames)
 
     def close(self) -> None:
-        """Forget everything: the camera is another shard's now."""
+        """Drop everything: another shard owns the camera now."""
         self._frames.clear()
         self._count(-self._bytes)
         self.budget.rings -= 1
@@ -128,34 +129,34 @@ class Ring:
 
 @dataclass
 class VideoRing:
-    """One video's access units: whole groups that begin with a key frame. `close` gives its bytes back."""
+    """One video's recent access units, in whole groups from a key frame on. `close` returns its bytes to the budget."""
 
     budget: Budget
-    _groups: deque[list[KeptUnit]] = field(default_factory=deque, init=False)
+    _groups: deque[list[ClipUnit]] = field(default_factory=deque, init=False)
     _sizes: deque[int] = field(default_factory=deque, init=False)  # bytes of each group
 
     def __post_init__(self) -> None:
         self.budget.rings += 1
 
-    def add(self, kept: KeptUnit, before_ns: int) -> None:
-        """Keep the next unit; let go of groups that ended more than `before_ns` ago, or for which there is no room."""
-        if not kept.unit.data:
+    def add(self, unit: ClipUnit, before_ns: int) -> None:
+        """Store the next unit. Drop groups that ended more than `before_ns` ago, or that exceed the budget."""
+        if not unit.unit.data:
             return
-        if kept.unit.key:
-            if self._groups and kept.time_ns - self._groups[-1][-1].time_ns > before_ns:
-                self._clear()  # the camera was away: its last pictures before that lead to nothing
+        if unit.unit.key:
+            if self._groups and unit.time_ns - self._groups[-1][-1].time_ns > before_ns:
+                self._clear()  # the camera was away, and its pictures before that do not lead up to anything
             self._groups.append([])
             self._sizes.append(0)
         if not self._groups:
             return
-        self._groups[-1].append(kept)
-        self._count(kept.size, -1)
+        self._groups[-1].append(unit)
+        self._count(unit.size, -1)
         allowed = min(VIDEO_BYTES, self.budget.share)
         while len(self._groups) > 1 and (
-            sum(self._sizes) > allowed or self._groups[1][0].time_ns < kept.time_ns - before_ns
+            sum(self._sizes) > allowed or self._groups[1][0].time_ns < unit.time_ns - before_ns
         ):
             self._drop()
-        if sum(self._sizes) > allowed:  # a group of its own that has no room: its end would be worth nothing
+        if sum(self._sizes) > allowed:  # a single group that exceeds the budget: its end alone could not be decoded
             self._drop()
 
     def _count(self, size: int, group: int) -> None:
@@ -166,12 +167,12 @@ class VideoRing:
         self._groups.popleft()
         self.budget.used -= self._sizes.popleft()
 
-    def frames(self) -> list[KeptUnit]:
-        """The units that are kept, in decoding order; the first is a key frame."""
-        return [kept for group in self._groups for kept in group]
+    def frames(self) -> list[ClipUnit]:
+        """The stored units in decoding order; the first is a key frame."""
+        return [unit for group in self._groups for unit in group]
 
     def close(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._clear()
         self.budget.rings -= 1
 

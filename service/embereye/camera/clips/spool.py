@@ -1,6 +1,6 @@
-"""Clips and stills on a shard's disk until the hub has them; a clip cut off by a crash is completed at the next start.
+"""Clips and stills on a shard's disk until the hub has them. Clips that a crash cut off are completed later.
 
-Everything here blocks, and belongs to one thread.
+A clip in work is RUNNING.part with RUNNING.json; finishing it renames it. All calls block and belong to one thread.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from embereye.camera.clips.ring import Kept, KeptFrame, KeptUnit
+from embereye.camera.clips.ring import ClipFrame, ClipPicture, ClipUnit
 from embereye.process.files import write_whole
 from embereye.shard.clips.spool import SPOOL_BYTES, KeptSpool, check_room, read_clip, text_of
 from embereye.units import counted
@@ -20,9 +20,9 @@ from embereye.wire.mp4 import Mp4Muxer, complete_size
 
 logger = logging.getLogger(__name__)
 
-CLIP_BYTES = 96 * 1024 * 1024  # of one clip, which ends there
-CUT = "cut off: the shard that recorded it ended"
-FULL = "ended early: it reached the largest size of a clip"
+CLIP_BYTES = 96 * 1024 * 1024  # largest clip; it ends there
+CUT = "cut off: the shard that recorded it stopped"
+FULL = "ended early: the clip reached its maximum size"
 
 
 @dataclass(eq=False)
@@ -32,28 +32,28 @@ class Recording:
     path: Path
     about: Clip
     muxer: Muxer | Mp4Muxer
-    stepped_ns: int = 0  # added to the frames' times, which are no labels for people
+    stepped_ns: int = 0  # added to the frames' monotonic times to get wall-clock times
     size: int = 0
     frames: int = 0
     until_ns: int = 0
 
-    def append(self, frame: Kept) -> bool:
-        """Write `frame`; False where it would make the clip too large.
+    def append(self, frame: ClipPicture) -> bool:
+        """Write `frame`; return False if the clip would become too large.
 
-        A picture of another size or kind is left out, and one of which no slice came: players end at it.
-        OSError where it cannot be written, or where the disk is nearly full.
+        A picture of another size or kind is left out, and a unit without any slice, because players stop at it. Raises
+        OSError if the frame cannot be written or the disk is nearly full.
         """
         muxer = self.muxer
         if (frame.width, frame.height) != (muxer.width, muxer.height):
             return True
-        if isinstance(frame, KeptUnit) != isinstance(muxer, Mp4Muxer):
+        if isinstance(frame, ClipUnit) != isinstance(muxer, Mp4Muxer):
             return True
         if self.size + frame.size > CLIP_BYTES:
             self.about.note = FULL
             return False
         check_room(self.path.parent)
         time_ns = frame.time_ns + self.stepped_ns
-        if isinstance(frame, KeptUnit):
+        if isinstance(frame, ClipUnit):
             assert isinstance(muxer, Mp4Muxer)
             if not muxer.has_slice(frame.unit.data):
                 return True
@@ -74,22 +74,22 @@ class Recording:
 
 
 class ClipSpool(KeptSpool):
-    """The folder `folder`: FINISHED.mkv (.mp4, .jpg) with its FINISHED.json, and RUNNING.part with RUNNING.json."""
+    """A folder of FINISHED.mkv (.mp4, .jpg) with FINISHED.json, and RUNNING.part with RUNNING.json."""
 
     def __init__(self, folder: Path, *, capacity: int = SPOOL_BYTES) -> None:
         self._cut_off = list[Path]()
         super().__init__(folder, capacity=capacity)
 
-    def begin(self, about: Clip, first: Kept, stepped_ns: int = 0) -> Recording:
-        """Begin a clip with the picture `first`; OSError where it cannot be written.
+    def begin(self, about: Clip, first: ClipPicture, stepped_ns: int = 0) -> Recording:
+        """Begin a clip with the picture `first`. Raises OSError if it cannot be written.
 
-        The wall clock, which the clip's times are of, is `stepped_ns` ahead of the frames'. A video's clip begins with
-        a key frame; Mp4Error where that lacks what players need.
+        Clips use wall-clock time, which is `stepped_ns` ahead of the frames' times. A video's clip begins with a key
+        frame; raises Mp4Error if that lacks parameters that players need.
         """
         path = self._folder / f"{uuid.uuid4().hex}.part"
         about.from_ns, about.width, about.height = first.time_ns + stepped_ns, first.width, first.height
         muxer: Muxer | Mp4Muxer
-        if isinstance(first, KeptUnit):
+        if isinstance(first, ClipUnit):
             about.media = Clip.MEDIA_VIDEO
             muxer = Mp4Muxer(first.unit.encoding, first.width, first.height)
             head = muxer.begin(first.unit.data)
@@ -110,7 +110,7 @@ class ClipSpool(KeptSpool):
         return recording
 
     def finish(self, recording: Recording) -> Clip:
-        """Complete `recording`; returns the clip's description. OSError where it cannot be written."""
+        """Complete `recording` and return the clip's description. Raises OSError if it cannot be written."""
         if isinstance(recording.muxer, Mp4Muxer):
             tail, patches = recording.muxer.finish(), list[Patch]()
         else:
@@ -124,9 +124,9 @@ class ClipSpool(KeptSpool):
         about = recording.about
         about.frames = recording.frames
         about.until_ns = recording.until_ns or about.from_ns
-        return self._keep_part(recording.path, about)
+        return self._store_part(recording.path, about)
 
-    def _keep_part(self, part: Path, about: Clip) -> Clip:
+    def _store_part(self, part: Path, about: Clip) -> Clip:
         with part.open("rb") as file:
             about.sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         about.bytes = part.stat().st_size
@@ -135,7 +135,7 @@ class ClipSpool(KeptSpool):
         return about
 
     def add_still(self, about: Clip, jpeg: bytes) -> Clip:
-        """Keep an annotated still (JPEG); returns its description. OSError where it cannot be written."""
+        """Store an annotated still (JPEG) and return its description. Raises OSError if it cannot be written."""
         about.media, about.frames = Clip.MEDIA_STILL, 1
         return self.add(about, jpeg)
 
@@ -149,44 +149,44 @@ class ClipSpool(KeptSpool):
         super()._recover()
 
     def complete_next(self) -> bool:
-        """Complete one of the clips that a crash had cut off when this was made; False where none is left."""
+        """Complete one clip that a crash had cut off; return False if none is left."""
         if not self._cut_off:
             return False
         part = self._cut_off.pop()
         try:
             self._complete(part)
-        except OSError as error:  # a shard without room for clips still has to watch
-            logger.warning("%s, a clip that was cut off, waits for the next start: %s", part.name, error.strerror)
+        except OSError as error:  # without space for clips a shard still has to watch
+            logger.warning(
+                "clips: %s: a cut-off clip cannot be completed before the next start: %s", part.name, error.strerror
+            )
         return True
 
     def _complete(self, part: Path) -> None:
         """Complete the clip that a crash left in `part`."""
         about = read_clip(part.with_suffix(".json"))
         if about is not None and about.media == Clip.MEDIA_VIDEO and (size := complete_size(part.read_bytes())):
-            # Its fragments stand by themselves. When the last one ended nobody noted; it lasted no longer than it was
-            # written.
+            # Each fragment is complete. The end of the last one was not recorded, but it is no later than the last
+            # write.
             about.note, about.until_ns = CUT, max(about.from_ns, part.stat().st_mtime_ns)
             os.truncate(part, size)
-            self._keep_part(part, about)
+            self._store_part(part, about)
             return
         try:
-            # Times that no description can hold are the disk's, which has garbled them.
+            # Times outside the description's range come from damaged data on disk.
             whole = [still for still in frames(part.read_bytes()) if 0 <= still.time_ns < 1 << 63] if about else []
         except MatroskaError:
             whole = []
         if about is not None and whole:
             about.note = CUT
-            kept = [KeptFrame(still.time_ns, still.jpeg, about.width, about.height) for still in whole]
-            recording = self.begin(about, kept[0])
+            pictures = [ClipFrame(still.time_ns, still.jpeg, about.width, about.height) for still in whole]
+            recording = self.begin(about, pictures[0])
             try:
-                for frame in kept[1:]:
+                for frame in pictures[1:]:
                     recording.append(frame)
                 self.finish(recording)
             except OSError:
                 self.abandon(recording)
                 raise
-            logger.warning(
-                "camera %s: a clip that was cut off is recovered: %s", about.device, counted(len(whole), "frame")
-            )
+            logger.warning("camera %s: recovered a cut-off clip of %s", about.device, counted(len(whole), "frame"))
         part.unlink()
         part.with_suffix(".json").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The annotated still of an alarm: the full picture, what is suspected in it, and why."""
+"""The annotated still of an alarm: the full picture, the suspected place, and the reasons."""
 
 from datetime import UTC, datetime
 
@@ -12,21 +12,21 @@ from embereye.zone.sentences import quantity
 
 QUALITY = 88  # JPEG quality: thin text stays legible
 LINE = 22  # pixels of text at TEXT_WIDTH
-TEXT_WIDTH = 640  # pixels of picture for which LINE suits
+TEXT_WIDTH = 640  # pixels of picture width for which LINE fits
 SMALLEST = 0.6  # of LINE, on small pictures
-TERMS = 8  # lines of reasons at most
+TERMS = 8  # lines of reasons, at most
 LEVEL_WORDS = {Level.PRE_ALARM: "pre-alarm", Level.ALARM: "ALARM", Level.CRITICAL: "CRITICAL"}
 RED, WHITE = (0, 0, 255), (255, 255, 255)
 
 
 def annotate_still(jpeg: bytes, report: EvidenceItem, box: Box | None, time_ns: int) -> tuple[bytes, int, int]:
-    """`jpeg` with a frame around `box` and, below the picture, what, where, when and why: (JPEG, width, height).
+    """Draw a frame around `box` and a caption below the picture `jpeg`. Returns (JPEG, width, height).
 
-    ValueError where `jpeg` cannot be decoded.
+    Raises ValueError if `jpeg` cannot be decoded.
     """
     picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     if picture is None:
-        raise ValueError("the frame of a still cannot be decoded")
+        raise ValueError("still: the frame cannot be decoded")
     height, width = picture.shape[:2]
     scale = max(SMALLEST, width / TEXT_WIDTH)
     if box:
@@ -37,9 +37,9 @@ def annotate_still(jpeg: bytes, report: EvidenceItem, box: Box | None, time_ns: 
     step = round(LINE * scale)
     strip = np.zeros((step * len(lines) + step // 3, width, 3), np.uint8)
     for number, line in enumerate(lines):
-        place = (step // 3, (number + 1) * step - step // 4)
+        position = (step // 3, (number + 1) * step - step // 4)
         cv2.putText(
-            strip, line, place, cv2.FONT_HERSHEY_SIMPLEX, 0.55 * scale, WHITE, max(1, round(scale)), cv2.LINE_AA
+            strip, line, position, cv2.FONT_HERSHEY_SIMPLEX, 0.55 * scale, WHITE, max(1, round(scale)), cv2.LINE_AA
         )
     together = np.vstack([picture, strip])
     data = cv2.imencode(".jpg", together, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
@@ -47,7 +47,7 @@ def annotate_still(jpeg: bytes, report: EvidenceItem, box: Box | None, time_ns: 
 
 
 def caption(report: EvidenceItem, time_ns: int) -> list[str]:
-    """The lines below a still, in ASCII: OpenCV's font has nothing else."""
+    """The lines below a still, in ASCII because OpenCV's font has no other characters."""
     seconds, milliseconds = divmod(time_ns // 1_000_000, 1000)
     when = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     level = LEVEL_WORDS.get(Level(report.level), "")

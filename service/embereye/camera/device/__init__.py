@@ -1,1 +1,1 @@
-"""One camera of a shard: what arrives from it, what its frames show, and what is reported about it."""
+"""One camera of a shard: its arrivals, the analysis of its frames, and its reports."""

@@ -1,4 +1,9 @@
-"""What is analysed of one camera: its detectors and its model, renewed where what they depend on changes."""
+"""One camera's analysis: its detectors and its model, renewed when the settings they depend on change.
+
+Pictures pass through a `PictureAnalyst`, frames of temperatures through a `ThermalAnalyst`. `conclude` combines their
+result with the detections of the fleet's own model. New settings replace only the parts that they affect; a failed
+analysis replaces the detectors, because their state may be the cause. The usual level of the view outlives both.
+"""
 
 import logging
 import zlib
@@ -28,60 +33,60 @@ from embereye.wire.jpeg.header import read_header
 
 logger = logging.getLogger(__name__)
 
-UNSMOOTHED = 4  # times the working size: of such videos the edges of blocks need not be smoothed, …
-UNSMOOTHED_AFTER_NS = 10 * SECOND  # … once nothing has been suspected for as long as this
-COST_SHARE = 0.1  # weight of a frame in the mean of what frames cost
+UNSMOOTHED = 4  # times the working size: block edges of such large videos need no smoothing …
+UNSMOOTHED_AFTER_NS = 10 * SECOND  # … once no fire has been suspected for this long
+COST_SHARE = 0.1  # weight of one frame in the smoothed cost
 
 
 @dataclass
 class Cost:
-    """What the analysis of one camera takes."""
+    """The cost of analysing one camera."""
 
-    cpu_seconds: float = 0.0  # in all
+    cpu_seconds: float = 0.0  # in total
     frame_seconds: float = 0.0  # CPU time per frame, smoothed; 0: not known yet
     failures: int = 0  # frames on which the analysis failed
 
     def record_frame(self, cpu_seconds: float) -> None:
-        """Record a frame. CPU time, not elapsed time: that grows with the load, for which cameras would be refused."""
+        """Record one frame's CPU time. Wall time would grow with the load, and cameras would be refused for that."""
         self.frame_seconds += (cpu_seconds - self.frame_seconds) * (COST_SHARE if self.frame_seconds else 1.0)
         self.cpu_seconds += cpu_seconds
 
 
 class Analyser:
-    """The detectors of one camera and what they found last.
+    """The detectors of one camera and their latest result.
 
-    Belongs to the event loop, but for `analyse_temperatures`, which runs on a thread, one frame at a time.
+    Use it on the event loop only, except `analyse_temperatures`, which runs on a thread, one frame at a time.
     """
 
     def __init__(
         self, host: ModelHost | None = None, clock: Callable[[], int] = now_ns, close_ups: CloseUpBudget | None = None
     ) -> None:
         self.observation: Observation | None = None  # of the latest frame
-        self.urgent = False  # fire is suspected: flicker is measured on every frame
+        self.urgent = False  # fire is suspected, so flicker is measured on every frame
         self.cost = Cost()
         self.model: CameraModel | None = None
-        self._past_models: tuple[int, float] | None = None  # what those before it took; None: there was none
+        # runs and CPU seconds of earlier models; None: there was none
+        self._past_models: tuple[int, float] | None = None
         self.setup = Setup.of(Device(), CameraSettings())
         self.health = PictureHealth()
-        self.familiar = Familiar()  # what resembles a flame in this view; it outlives the detectors
+        self.familiar = Familiar()  # scores that are usual in this view; outlives the detectors
         self._host = host
         self._clock = clock
         self._close_ups = close_ups or CloseUpBudget()
         self._device = Device()
         self._settings = CameraSettings()
-        self._view: tuple[str, ...] | None = (
-            None  # its stream, and a mark that people change with the view; None: unknown
-        )
+        # Its stream and the mark that people change when they move the camera; None: unknown.
+        self._view: tuple[str, ...] | None = None
         self._deadline_ns = 0
         self._pictures: PictureAnalyst
         self._thermal: ThermalAnalyst
-        self._radiometric = False  # whether the latest frame held temperatures
-        self._suspected_ns = -UNSMOOTHED_AFTER_NS  # when fire was suspected last
-        self._fault = ""  # why no fire could be seen in the latest picture
+        self._radiometric = False  # the latest frame contained temperatures
+        self._suspected_ns = -UNSMOOTHED_AFTER_NS  # when fire was last suspected
+        self._fault = ""  # why the latest picture could not show a fire
         self._failing = ""  # why the analysis of the latest frame failed
 
     def configure(self, device: Device, settings: CameraSettings, deadline_ns: int) -> None:
-        """Apply new settings; detectors forget what they saw only if what they depend on has changed."""
+        """Apply new settings. Detectors are renewed only if settings that they depend on changed."""
         self._device, self._settings, self._deadline_ns = device, settings, deadline_ns
         past, past_view = self.setup, self._view
         self.setup, self._view = Setup.of(device, settings), (device.source, device.detect_stream, device.view)
@@ -96,7 +101,7 @@ class Analyser:
             self._renew_model()
 
     def recall(self, familiar: Familiar) -> None:
-        """Go on with what is known of the view from before a restart."""
+        """Continue with the usual level of the view, as it was saved before a restart."""
         self.familiar = familiar
         self._renew_detectors(health=self.health)
 
@@ -127,7 +132,7 @@ class Analyser:
 
     @property
     def model_cost(self) -> tuple[int, float] | None:
-        """Runs, and CPU seconds of them, of all models that it has had; None: it has had none."""
+        """Runs and CPU seconds of all its models so far; None if it has had none."""
         if self.model is None:
             return self._past_models
         runs, seconds = self._past_models or (0, 0.0)
@@ -138,37 +143,35 @@ class Analyser:
         if self.model and self._host:
             self._host.threads.withdraw(self.model)
 
-    # A frame's way
-
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
-        """How `frame` is to be decoded; None where it holds temperatures."""
+        """Return how to decode `frame`; None if it contains temperatures."""
         if frame.radiometric:
             return None
         large = max(frame.header.width, frame.header.height) >= UNSMOOTHED * WORKING_SIDE
         calm = frame.received_ns - self._suspected_ns > UNSMOOTHED_AFTER_NS
-        # Who looks at more than the working size, a model or people once there is something to see, sees all blocks.
+        # A model, and people once there is something to see, use more than the working size and would see the blocks.
         order = self._pictures.decode_order(frame, smoothed=not (large and calm and self.model is None))
-        if frame.units and self.model and self.model.wants_picture(self.observation):
+        if frame.units and self.model and self.model.is_run_due(self.observation):
             order = replace(order, picture_side=self.model.side)
         return order
 
-    def repeats(self, frame: Frame) -> bool:
-        """Whether nothing looks at the picture of `frame`: it will be said to show what the one before did."""
-        return not frame.radiometric and self._pictures.repeats(frame)
+    def is_repeat(self, frame: Frame) -> bool:
+        """True if `frame` is not analysed and counts as showing the same as the previous one."""
+        return not frame.radiometric and self._pictures.is_repeat(frame)
 
     def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
-        """Analyse a `frame` of temperatures; on a thread."""
+        """Analyse a `frame` of temperatures. Called on a thread."""
         return self._thermal.analyse_temperatures(frame)
 
-    def inspect_pixels(self, frame: Frame, decoded: Decoded) -> AnalysedFrame | Exception:
-        """Analyse the `decoded` picture of `frame`; an exception, whatever it is, is this camera's alone."""
+    def analyse_picture(self, frame: Frame, decoded: Decoded) -> AnalysedFrame | Exception:
+        """Analyse the `decoded` picture of `frame`. Returns any exception, because it concerns only this camera."""
         try:
-            return self._pictures.inspect_pixels(frame, decoded)
+            return self._pictures.analyse_picture(frame, decoded)
         except Exception as error:
             return error
 
     def conclude(self, frame: Frame, analysed: AnalysedFrame) -> Observation:
-        """What is known after `frame`, with what the model has found; the model gets the frame where a run is due."""
+        """Combine the analysis of `frame` with the model's findings, and offer the frame to the model."""
         self._failing = ""
         self._fault = analysed.fault
         self._radiometric = frame.radiometric
@@ -182,9 +185,9 @@ class Analyser:
         return seen
 
     def record_failure(self, error: object) -> str:
-        """Note that the analysis of a frame failed by `error`, and begin anew: the detectors' memory may be the cause.
+        """Renew the detectors after the analysis failed with `error`: their state may be the cause.
 
-        Returns what failed, for the ledger; it is logged once, until another failure or a success.
+        Returns the failure for the ledger. It is logged once, until another failure or a success.
         """
         self.cost.failures += 1
         detail = f"{type(error).__name__}: {error}"
@@ -195,42 +198,40 @@ class Analyser:
         self._renew_detectors(health=PictureHealth())
         return detail
 
-    # What can be said of it
-
     @property
     def idle_detectors(self) -> str:
-        """Why nothing can be detected here at all, or ''."""
-        if self.model or self.setup.builtin:
+        """The reason why nothing can be detected here at all, or ''."""
+        if self.model or self.setup.has_builtin:
             return ""
         if self.setup.detectors == (MODEL,):
-            return "model is its only detector, and its fleet declares no detection.model"
-        return f"this version has none of its detectors: {', '.join(self.setup.detectors)}"
+            return "model is its only detector, but its fleet declares no detection.model"
+        return f"this version lacks all of its detectors: {', '.join(self.setup.detectors)}"
 
     @property
-    def watches_flicker(self) -> bool:
-        """Whether flames are looked for by how they flicker."""
+    def has_flame_detector(self) -> bool:
+        """True if flames are detected by their flicker."""
         return "flame" in self.setup.detectors and not self._radiometric
 
     @property
     def fault(self) -> str:
-        """Why the latest frame says nothing of a fire, or ''."""
+        """The reason why the latest frame cannot show a fire, or ''."""
         return self.idle_detectors or self._failing or self._fault or self._unsuited
 
     @property
     def _unsuited(self) -> str:
-        """Why the detectors that there are can make nothing of such frames, or ''."""
-        if self._radiometric or not self.observation or self.model or self.setup.watches_pictures:
+        """The reason why the configured detectors cannot analyse such frames, or ''."""
+        if self._radiometric or not self.observation or self.model or self.setup.has_picture_detector:
             return ""
-        return "its frames are pictures: heat, its only detector, needs 16-bit frames of temperatures"
+        return "its frames are pictures, but its only detector, heat, needs 16-bit frames of temperatures"
 
     def degraded(self, now_ns: int) -> str:
-        """Why less is detected here than was asked for, or ''."""
+        """The reason why detection is limited, or ''."""
         return (self.model.degraded(now_ns) if self.model else "") or self.health.unseen
 
 
 def _for_model(frame: Frame, analysed: AnalysedFrame) -> Frame | None:
-    """`frame` as the model can decode it: of a video the picture that was made for it, None: none was."""
+    """Return `frame` in a form that the model can decode: of a video, the JPEG made for it, or None."""
     if not frame.units:
         return frame
-    kept = analysed.kept
-    return replace(frame, data=kept.jpeg, header=read_header(kept.jpeg), units=()) if kept else None
+    picture = analysed.clip_frame
+    return replace(frame, data=picture.jpeg, header=read_header(picture.jpeg), units=()) if picture else None

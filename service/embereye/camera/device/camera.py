@@ -1,11 +1,16 @@
-"""One camera of a shard: joins what arrives, what is analysed and what is reported."""
+"""One camera of a shard: joins its arrivals, its analysis and its reports.
+
+A frame arrives by `push_frame` or `offer_frame`, waits in the mailbox for its turn in the pool, is decoded as
+`decode_order` says, and ends in `finish_turn`. Frames of a video that need no analysis join the next frame, so that one
+turn decodes all of them.
+"""
 
 import logging
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, KeptFrame, KeptUnit, Ring, VideoRing
+from embereye.camera.clips.ring import VIDEO_RING_BYTES, Budget, ClipFrame, ClipUnit, Ring, VideoRing
 from embereye.camera.decode.image import Decoded, DecodeOrder, UndecodableError
 from embereye.camera.decode.pool import ContextLostError, PictureDelayedError
 from embereye.camera.device.analyser import Analyser
@@ -29,33 +34,32 @@ from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
 
-RECORD_NS = 2 * SECOND  # without anything of the stream that is recorded, after which clips are of the one looked at
-JOINED_BYTES = 1024 * 1024  # of frames of a video that nobody looks at, up to which they are decoded with the next one
-OVERDUE_NS = SECOND // 10  # that such a frame waits for the next one at least
-PICTURE_SIDE = 1280  # pixels of the long side of an alarm's still, at most, where it is made of a video
+RECORD_NS = 2 * SECOND  # without frames of the separate record stream, after which clips use the detect stream
+JOINED_BYTES = 1024 * 1024  # frames that need no analysis join the next one up to this size in total
+OVERDUE_NS = SECOND // 10  # longest wait of such a frame for the next one
+PICTURE_SIDE = 1280  # pixels; longest side of an alarm's still that is made from a video
 
 
 @dataclass(frozen=True)
 class ShardLinks:
-    """What a shard lends to each of its cameras."""
+    """The shard's services for each of its cameras."""
 
-    submit: Callable[["CameraDevice"], None]  # queues a camera that has a frame waiting for its turn
-    report: Callable[["CameraDevice", Observation], None]  # gets what was seen in every analysed frame
+    submit: Callable[["CameraDevice"], None]  # queues a camera for a turn because a frame waits
+    report: Callable[["CameraDevice", Observation], None]  # receives the observation of every analysed frame
     ring_budget: Budget = field(default_factory=Budget)
     video_budget: Budget = field(default_factory=lambda: Budget(VIDEO_RING_BYTES))
-    record: Callable[["CameraDevice", KeptUnit], None] = lambda *_: None  # gets every access unit of a video
+    record: Callable[["CameraDevice", ClipUnit], None] = lambda *_: None  # receives every access unit of a video
     model_host: ModelHost | None = None
-    close_ups: CloseUpBudget = field(default_factory=CloseUpBudget)  # that all cameras share
+    close_ups: CloseUpBudget = field(default_factory=CloseUpBudget)  # shared by all cameras
     delays: LatencyHistogram = field(default_factory=LatencyHistogram)  # from arrival to analysis
     ages: LatencyHistogram = field(default_factory=LatencyHistogram)  # from capture to analysis
     clock: Callable[[], int] = now_ns  # nanoseconds since the Unix epoch
 
 
 class CameraDevice:
-    """A `DecodedCamera`; see `embereye.camera.decode.pool`.
+    """A camera; see `DecodedCamera` in `embereye.camera.decode.pool`.
 
-    Belongs to the event loop, but for `analyse_on_thread`, which runs on a thread, one frame at a time. A frame comes
-    in by `push_frame` or `offer_frame`, waits for its turn in the pool, and ends in `finish_turn`.
+    Use it on the event loop only, except `analyse_on_thread`, which runs on a thread, one frame at a time.
     """
 
     def __init__(self, device: Device, settings: CameraSettings, links: ShardLinks) -> None:
@@ -65,13 +69,13 @@ class CameraDevice:
         self.analyser = Analyser(links.model_host, links.clock, links.close_ups)
         self.status = CameraStatus(watch, self.arrivals, self.analyser)
         self.ring = Ring(links.ring_budget)
-        self.latest: KeptFrame | None = None  # the picture of the frame that was analysed last
+        self.latest: ClipFrame | None = None  # the picture of the latest analysed frame
         self.video: VideoRing | None = None  # of a video
-        self.picture: KeptFrame | None = None  # of a video, while a frame is finished: a whole picture, as was wanted
+        self.picture: ClipFrame | None = None  # video: while a frame is finished, the whole picture that was wanted
         self.picture_wanted = False
-        self._recorded_ns = 0  # when something of the stream to record came last; 0: clips are of the one looked at
-        self.clip_ns = 0, 0  # kept before and after an alarm
-        self.received_ns = 0  # when the frame that was analysed last arrived
+        self._recorded_ns = 0  # latest arrival on the separate record stream; 0: clips use the detect stream
+        self.clip_ns = 0, 0  # clip length before and after an alarm
+        self.received_ns = 0  # when the latest analysed frame arrived
         self.waited = 0.0  # seconds that it waited for its turn
         self._closed = False
         self._watch = watch
@@ -81,16 +85,14 @@ class CameraDevice:
         self.configure(device, settings)
 
     def configure(self, device: Device, settings: CameraSettings) -> None:
-        """Apply new settings; the detectors forget what they saw only if what they depend on has changed."""
+        """Apply new settings. Detectors are renewed only if settings that they depend on changed."""
         self.device = device
         self.clip_ns = settings.evidence_before_ns, settings.evidence_after_ns
         self.arrivals.configure(target=device.fps_target, least=device.fps_min, deadline_ns=settings.deadline_ns)
         self.analyser.configure(device, settings, settings.deadline_ns)
 
-    # A frame's way
-
     def push_frame(self, data: bytes, time_ns: int, tally: Tally) -> str:
-        """Take in a frame that a sender captured at `time_ns`; returns why it is unusable, or ''."""
+        """Admit a frame that a sender captured at `time_ns`. Returns why it is unusable, or ''."""
         self.status.source_state = "streaming"
         now = self._clock()
         reason = self.arrivals.admit_pushed(data, time_ns, now, tally, urgent=self.urgent)
@@ -99,51 +101,51 @@ class CameraDevice:
         return reason
 
     def offer_frame(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
-        """Take in a frame of a source of ours; without a time it was captured now. The boxes `lost` did not arrive."""
-        if self._closed:  # its source is being closed
+        """Admit a frame of a source that we read; `time_ns` 0: captured now. The boxes `lost` did not arrive."""
+        if self._closed:  # its source is closing
             return
         now = self._clock()
         if isinstance(data, AccessUnit):
             self.arrivals.admit_unit(data, time_ns or now, now, urgent=self.urgent)
-            if not self._records_apart(now, ends=data.key):
-                self._keep_unit(KeptUnit(time_ns or now, data))
+            if not self._has_separate_record_stream(now, ends=data.key):
+                self._store_unit(ClipUnit(time_ns or now, data))
         else:
             self.arrivals.admit_pulled(data, time_ns, now, lost, urgent=self.urgent)
-            if not self._records_apart(now, ends=True):
-                self._forget_video()  # it may have sent one before
+            if not self._has_separate_record_stream(now, ends=True):
+                self._forget_video()  # the source may have sent a video before
         self._submit_ready()
 
     def _submit_ready(self) -> None:
-        """Queue it where a frame waits, unless that is to be decoded with the next one."""
+        """Queue the camera if a frame waits that does not join the next one."""
         mailbox = self.arrivals.mailbox
         waiting = mailbox.waiting
-        if waiting and not (mailbox.may_wait and self._passes(waiting)):
+        if waiting and not (mailbox.may_wait and self._is_skippable(waiting)):
             self._submit(self)
 
     def submit_overdue(self, now: int) -> None:
-        """Have a frame that waits for the next one decoded without that; to be called now and then: none may come."""
+        """Queue a frame that has waited too long to join the next one, which may never come. Call it regularly."""
         waiting = self.arrivals.mailbox.waiting
         if waiting and now - waiting.received_ns > OVERDUE_NS:
             self._submit(self)
 
-    def _passes(self, frame: Frame) -> bool:
-        """Whether nobody looks at `frame`, of a video: decoded with the next one it wakes two processes less often."""
-        return not self.picture_wanted and self.analyser.repeats(frame)
+    def _is_skippable(self, frame: Frame) -> bool:
+        """True if a video's `frame` needs no analysis. Joined to the next frame, it wakes two processes less often."""
+        return not self.picture_wanted and self.analyser.is_repeat(frame)
 
     def record_frame(self, data: bytes | AccessUnit, time_ns: int = 0, _: tuple[Box, ...] = ()) -> None:
-        """Keep a picture of the stream that is recorded apart from the one that is looked at; nothing decodes it."""
+        """Store a unit of the separate record stream for clips; it is not decoded."""
         if self._closed or not isinstance(data, AccessUnit):
             return
         now = self._clock()
         if not self._recorded_ns:
             if not data.key:
                 return
-            self._forget_video()  # the pictures of another stream: a clip has but one size
+            self._forget_video()  # these pictures belong to another stream, and a clip has only one size
         self._recorded_ns = now
-        self._keep_unit(KeptUnit(time_ns or now, data))
+        self._store_unit(ClipUnit(time_ns or now, data))
 
-    def _records_apart(self, now: int, *, ends: bool) -> bool:
-        """Whether clips are of the stream to record, which, once it is silent, `ends` with a picture to begin at."""
+    def _has_separate_record_stream(self, now: int, *, ends: bool) -> bool:
+        """True if clips use the separate record stream. Leave it if it is silent and `ends` allows that."""
         if self._recorded_ns and now - self._recorded_ns > RECORD_NS and ends:
             self._recorded_ns = 0
             self._forget_video()
@@ -161,62 +163,62 @@ class CameraDevice:
 
     @property
     def urgent(self) -> bool:
-        """Whether fire is suspected, so that its frames go ahead of others."""
+        """True if fire is suspected; then its frames overtake others."""
         return self.analyser.urgent
 
     def next_frame(self) -> Frame | None:
         """Remove the oldest waiting frame that can be decoded from the mailbox and return it.
 
-        Of a video it comes with those that nobody looks at: they are `passed` by the one behind them.
+        Video frames that need no analysis join the frame after them (`joined`).
         """
         mailbox = self.arrivals.mailbox
         joined: list[Frame] = []
         while frame := mailbox.take_frame():
             if ready := mailbox.with_units(frame):
                 joined.append(ready)
-                if not self._passed_by(mailbox.waiting, joined):
+                if not self._is_joined_to(mailbox.waiting, joined):
                     break
         if len(joined) > 1:
-            joined[-1].units = [unit for each in joined for unit in each.units]
-            joined[-1].passed = joined[:-1]
+            joined[-1].units = [unit for frame in joined for unit in frame.units]
+            joined[-1].joined = joined[:-1]
         return joined[-1] if joined else None
 
-    def _passed_by(self, following: Frame | None, frames: Sequence[Frame]) -> bool:
-        """Whether `frames`, the last of which comes before `following`, are to be decoded with that."""
+    def _is_joined_to(self, following: Frame | None, frames: Sequence[Frame]) -> bool:
+        """True if `frames` are to be decoded together with `following`, the frame after them."""
         latest = frames[-1]
-        # Only within a group: what cannot be decoded must cost no picture behind the next key frame.
+        # Only within a group: an undecodable group must not spoil the picture after the next key frame.
         if following is None or latest.group is None or following.group is not latest.group:
             return False
-        small = sum(len(unit.data) for each in frames for unit in each.units) <= JOINED_BYTES
-        return small and self._passes(latest)
+        small = sum(len(unit.data) for frame in frames for unit in frame.units) <= JOINED_BYTES
+        return small and self._is_skippable(latest)
 
     @property
     def phase(self) -> float:
-        """0..1, another one for each camera: what is done in turn is done at another time."""
+        """A number 0..1 that spreads periodic work of the cameras over time."""
         return zlib.crc32(self.device.id.encode()) / 2**32
 
     @property
     def encoding(self) -> str:
-        """Of a video H264 or H265, else ''."""
+        """H264 or H265 for a video, else ''."""
         return self.arrivals.mailbox.encoding
 
     def lose_context(self) -> None:
-        """Begin a video anew with its latest key frame: the decoder that had its context has ended."""
+        """Restart the video at its latest key frame: the decoder with its context has ended."""
         self.arrivals.mailbox.restart_decoding(replay=True)
 
     def decode_order(self, frame: Frame) -> DecodeOrder | None:
-        """How `frame` is to be decoded; None where it holds temperatures."""
+        """Return how to decode `frame`; None if it contains temperatures."""
         order = self.analyser.decode_order(frame)
         if order and frame.units and self.picture_wanted:
             return replace(order, picture_side=max(order.picture_side, PICTURE_SIDE))
         return order
 
     def analyse_on_thread(self, frame: Frame) -> object:
-        """Analyse a `frame` of temperatures; on a thread."""
+        """Analyse a `frame` of temperatures. Called on a thread."""
         return self.analyser.analyse_temperatures(frame)
 
     def finish_turn(self, turn: Turn) -> None:
-        """Inspect the decoded picture, count the frame and report what was seen in it; once it is closed, nothing."""
+        """Analyse the decoded picture, count the frame and report the observation. Does nothing once closed."""
         if self._closed:
             return
         try:
@@ -232,7 +234,7 @@ class CameraDevice:
             if frame.units:  # the picture may be that of an earlier unit
                 time_ns = self.arrivals.mailbox.time_of(result.unit) or frame.time_ns
                 frame.time_ns = self.arrivals.shown_time(result.unit, time_ns, self._clock())
-            result = self.analyser.inspect_pixels(frame, result)
+            result = self.analyser.analyse_picture(frame, result)
         now = self._clock()
         if isinstance(result, AnalysedFrame):
             self._finish_analysed(frame, result, now, decoding)
@@ -243,76 +245,76 @@ class CameraDevice:
         elif isinstance(result, UndecodableError):
             if frame.units:
                 self._note_undecodable(result)
-            for each in frame.passed:
-                self.arrivals.mailbox.count_failed(each, "undecodable", str(result), now)
+            for earlier in frame.joined:
+                self.arrivals.mailbox.count_failed(earlier, "undecodable", str(result), now)
             self.arrivals.count_undecodable(frame, str(result), now)
         else:
             detail = self.analyser.record_failure(result)
-            for each in (*frame.passed, frame):
-                self.arrivals.mailbox.count_failed(each, "analysis failed", detail, now)
+            for counted in (*frame.joined, frame):
+                self.arrivals.mailbox.count_failed(counted, "analysis failed", detail, now)
 
     def _count_shed(self, frame: Frame, reason: str) -> None:
-        for each in (*frame.passed, frame):
-            self.arrivals.mailbox.count_shed(each.tally, reason)
+        for counted in (*frame.joined, frame):
+            self.arrivals.mailbox.count_shed(counted.tally, reason)
 
     def _note_undecodable(self, error: UndecodableError) -> None:
-        """Begin a video anew with its next key frame: what is decoded of it until then cannot be trusted."""
+        """Restart the video at its next key frame: pictures before it cannot be trusted."""
         self.arrivals.mailbox.restart_decoding(replay=False)
         if error.crashed:
-            logger.error("camera %s: a frame of its ended a decoder; it is decoded apart from others", self.device.id)
+            logger.error(
+                "camera %s: a frame crashed a decoder; the video gets a separate decoder process", self.device.id
+            )
 
     def _finish_analysed(self, frame: Frame, analysed: AnalysedFrame, now: int, decoding: float) -> None:
         seen = self.analyser.conclude(frame, analysed)
-        count = 1 + len(frame.passed)
+        count = 1 + len(frame.joined)
         if frame.units:
             self.arrivals.mailbox.flow.record_turn(frame.units, decoding, (analysed.cpu_seconds - decoding) / count)
-        for each in (*frame.passed, frame):
+        for counted in (*frame.joined, frame):
             self.analyser.cost.record_frame(analysed.cpu_seconds / count)
-            self.arrivals.count_analysed(each, urgent=seen.urgent)
-            self._links.delays.observe((now - each.received_ns) / SECOND)
-            self._links.ages.observe((now - each.time_ns) / SECOND)
+            self.arrivals.count_analysed(counted, urgent=seen.urgent)
+            self._links.delays.observe((now - counted.received_ns) / SECOND)
+            self._links.ages.observe((now - counted.time_ns) / SECOND)
         self._watch.analysed_ns = now
-        self._keep_picture(frame, analysed, suspected=seen.suspected)
-        self.picture = analysed.kept if frame.units else None
+        self._store_picture(frame, analysed, suspected=seen.suspected)
+        self.picture = analysed.clip_frame if frame.units else None
         if self.picture:
             self.picture_wanted = False
         self.status.show_still(analysed.still, now)
         if self.status.blindness(now):
-            # A camera that cannot see may still raise an alarm, but must not say that a fire is out.
-            seen = replace(seen, findings=tuple(of for of in seen.findings if of.level > Level.CLEAR))
+            # A camera that cannot see may still raise an alarm, but must not report that a fire is out.
+            seen = replace(seen, findings=tuple(finding for finding in seen.findings if finding.level > Level.CLEAR))
         self._links.report(self, seen)
 
-    def _keep_unit(self, kept: KeptUnit) -> None:
-        """Keep an access unit of a video for a clip."""
+    def _store_unit(self, unit: ClipUnit) -> None:
+        """Store an access unit of a video for clips."""
         if self.video is None:
             self.video = VideoRing(self._links.video_budget)
-        self.video.add(kept, self.clip_ns[0])
-        self._links.record(self, kept)
+        self.video.add(unit, self.clip_ns[0])
+        self._links.record(self, unit)
 
-    def _keep_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
-        """Keep the picture for a clip: the frame itself, or the false colours of temperatures where they were drawn."""
-        kept = analysed.kept
+    def _store_picture(self, frame: Frame, analysed: AnalysedFrame, *, suspected: bool) -> None:
+        """Store the picture for clips: the frame itself, or a false-colour picture of temperatures."""
+        picture = analysed.clip_frame
         if frame.units:
             self.latest = None
             return
         if not frame.radiometric:
-            kept = KeptFrame(frame.time_ns, frame.data, frame.header.width, frame.header.height)
-        if kept:
-            self.latest = kept
-            self.ring.add(kept, self.clip_ns[0], suspected=suspected)
-
-    # What the shard asks
+            picture = ClipFrame(frame.time_ns, frame.data, frame.header.width, frame.header.height)
+        if picture:
+            self.latest = picture
+            self.ring.add(picture, self.clip_ns[0], suspected=suspected)
 
     def reason(self, now: int) -> str:
-        """One sentence why this camera is not covered, or '' where it is."""
+        """One sentence why this camera is not covered, or ''."""
         return self.status.reason(now)
 
     def message(self, now: int) -> DeviceStatus:
-        """Its status, as it travels."""
+        """The camera's status message."""
         return self.status.message(self.device, now)
 
     def close(self) -> None:
-        """Give back what it holds of the shard's, and take no more of it; its waiting frame counts as handed over."""
+        """Release the shard's resources and shed waiting frames as handed over. Later frames are ignored."""
         self._closed = True
         self.ring.close()
         self._forget_video()

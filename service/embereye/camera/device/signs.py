@@ -1,4 +1,4 @@
-"""From what a camera sees to the signs that become evidence: one for each kind."""
+"""Conversion of a camera's observation to signs, one per kind; signs become evidence."""
 
 from embereye.camera.device.camera import CameraDevice
 from embereye.camera.device.view_store import view_of
@@ -9,7 +9,7 @@ from embereye.v1.evidence_pb2 import Region
 
 
 def signs_of(camera: CameraDevice, seen: Observation) -> list[Sign]:
-    """The signs of `seen`, in the order of its findings."""
+    """Return the signs of `seen`, in the order of its findings."""
     view = view_of(camera.device) if seen.level > Level.CLEAR else ""
     return [
         Sign(

@@ -1,4 +1,4 @@
-"""What is reported about one camera: whether it is covered, why not, and its status for the hub and for people."""
+"""One camera's status for the hub and for people: covered or not, and why."""
 
 from embereye.camera.device.analyser import Analyser
 from embereye.camera.device.arrivals import Arrivals
@@ -7,17 +7,17 @@ from embereye.shard.coverage import Watch
 from embereye.v1.evidence_pb2 import DeviceStatus
 from embereye.v1.types_pb2 import Device, Term
 
-STILL_NS = 1_200_000_000  # for which a still goes with the status: coverage is reported every second
+STILL_NS = 1_200_000_000  # how long a still goes out with the status; coverage is reported every second
 
 
 class CameraStatus:
-    """Put together from `arrivals` and `analyser`, which it only reads. Times are nanoseconds since the Unix epoch."""
+    """A camera's status, read from `arrivals` and `analyser`. Times are nanoseconds since the Unix epoch."""
 
     def __init__(self, watch: Watch, arrivals: Arrivals, analyser: Analyser) -> None:
         self.source_state = "waiting for a sender"
-        self.record_state = ""  # the same of the stream to record; empty: none is declared
+        self.record_state = ""  # the same for the separate record stream; empty: none is declared
         self.unopened = ""  # why the source cannot be opened at all
-        self.pushed = False  # whether its frames come from a sender, not from a source of ours
+        self.pushed = False  # a sender pushes its frames; else we read a source
         self.still = b""  # JPEG, the latest
         self._still_ns = 0
         self._watch = watch
@@ -25,7 +25,7 @@ class CameraStatus:
         self._analyser = analyser
 
     def show_still(self, still: bytes, now_ns: int) -> None:
-        """Show `still` (JPEG) from now on; empty: there is no new one."""
+        """Set the latest still (JPEG); empty: no change."""
         if still:
             self.still, self._still_ns = still, now_ns
 
@@ -36,13 +36,13 @@ class CameraStatus:
         return seen.level if seen else Level.CLEAR
 
     def blindness(self, now_ns: int) -> str:
-        """Why this camera cannot see although frames arrive, or ''."""
+        """Return why this camera cannot see although frames arrive, or ''."""
         if fault := self._analyser.fault or self._arrivals.fault(now_ns):
             return fault
-        return "" if self._analyser.setup.builtin else self._analyser.degraded(now_ns)
+        return "" if self._analyser.setup.has_builtin else self._analyser.degraded(now_ns)
 
     def reason(self, now_ns: int) -> str:
-        """One sentence why this camera is not covered, or '' where it is."""
+        """Return one sentence why this camera is not covered, or ''."""
         arrivals, watch = self._arrivals, self._watch
         if self.unopened or arrivals.refused:
             return self.unopened or arrivals.refused
@@ -56,24 +56,24 @@ class CameraStatus:
         return reason + self._cause(now_ns, silent=silent)
 
     def _cause(self, now_ns: int, *, silent: bool) -> str:
-        """What is known of why nothing was heard or analysed, to stand behind that; or ''."""
+        """Return a clause that explains why no frame arrived or was analysed, or ''."""
         mailbox = self._arrivals.mailbox
         if silent:
             return f"; source: {self.state(now_ns)}"
         if mailbox.waiting:
-            return "; the shard is overloaded: its frames wait for their turn"
-        if self._arrivals.rejecting(now_ns):
-            return f"; frames are rejected: {mailbox.rejected_reason}"
+            return "; the shard is overloaded, so frames wait"
+        if self._arrivals.is_rejecting(now_ns):
+            return f"; rejected frames: {mailbox.rejected_reason}"
         return ""
 
     def state(self, now_ns: int) -> str:
-        """How its source is, for people."""
+        """Describe the state of its sources for people."""
         watched = self._watched_state(now_ns)
-        return f"{watched}; the stream to record: {self.record_state}" if self.record_failing else watched
+        return f"{watched}; record stream: {self.record_state}" if self.is_record_failing else watched
 
     @property
-    def record_failing(self) -> bool:
-        """Whether the stream to record is declared and does not come: clips are of the one that is looked at."""
+    def is_record_failing(self) -> bool:
+        """True if a separate record stream is declared but fails, so that clips use the detect stream."""
         return bool(self.record_state) and not self.record_state.startswith("streaming")
 
     def _watched_state(self, now_ns: int) -> str:
@@ -83,7 +83,7 @@ class CameraStatus:
         return self.source_state
 
     def message(self, device: Device, now_ns: int) -> DeviceStatus:
-        """The status of `device`, as it travels."""
+        """The status message of `device`."""
         reason = self.reason(now_ns)
         return DeviceStatus(
             id=device.id,
@@ -100,9 +100,9 @@ class CameraStatus:
         )
 
     def degraded(self, now_ns: int) -> str:
-        """Why less is detected here than was asked for, or ''."""
+        """Return why detection is limited, or ''."""
         arrivals = self._arrivals
-        slow = arrivals.shortfall.slow if self._analyser.watches_flicker else ""
+        slow = arrivals.shortfall.slow if self._analyser.has_flame_detector else ""
         return self._analyser.degraded(now_ns) or arrivals.shortage or arrivals.shortfall.reason or slow
 
     def _terms(self, now_ns: int) -> list[Term]:
@@ -123,7 +123,9 @@ class CameraStatus:
                 for term in finding.terms
                 if term.unit == "°C" and term.name == "temperature.max"
             ]
-            terms += [Term(name=f"{of.kind.word}.score", value=of.score, unit="1") for of in seen.findings]
+            terms += [
+                Term(name=f"{finding.kind.word}.score", value=finding.score, unit="1") for finding in seen.findings
+            ]
         if known := self._analyser.familiar.share(now_ns):
             terms.append(Term(name="view.familiar", value=100 * known, unit="%"))
         if model and model.runs:

@@ -1,4 +1,4 @@
-"""The analysis of frames of temperatures: heat, and pictures in false colours for people."""
+"""Analysis of frames of temperatures: heat, and pictures in false colours for people."""
 
 import time
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from embereye.camera.clips.ring import SPACING_NS, KeptFrame
+from embereye.camera.clips.ring import SPACING_NS, ClipFrame
 from embereye.camera.device.picture_analyst import STILL_EVERY_NS, AnalysedFrame
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.thermal.radiometric import Celsius, Heat, RadiometricWatch
@@ -18,28 +18,28 @@ from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Mask, Radiometry
 from embereye.wire.radiometric import read_words
 
-RANGE_K = 8.0  # kelvins that the colours span at least: noise must not look like fire
-SIDE = 320  # pixels of the long side of a picture for people, at least
-QUALITY = 80  # JPEG quality: false colours have hard edges, which lower ones smear
+RANGE_K = 8.0  # smallest temperature span of the colours, kelvins: noise must not look like fire
+SIDE = 320  # pixels; shortest long side of a picture for people
+QUALITY = 80  # JPEG quality: false colours have hard edges, which lower qualities smear
 UNKNOWN_COLOUR = (40, 40, 40)
 FRAME_COLOUR = (255, 255, 255)
 
 
 class ThermalAnalyst:
-    """One camera's heat watch, and what it needs between frames. One thread at a time."""
+    """One camera's heat detector and the state between frames. Use it on one thread at a time."""
 
     def __init__(self, thresholds: HeatThresholds, radiometry: Radiometry, masks: Iterable[Mask] = ()) -> None:
         self._watch = RadiometricWatch(thresholds, radiometry)
         self._masks = tuple(masks)
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, ...] = ()
-        self._suspected_ns = 0  # since when; 0: not
+        self._suspected_ns = 0  # since when; 0: not suspected
         self._drawn_ns = 0
         self._still_ns = 0
         self._still_level: Level = Level.CLEAR
 
     def analyse_temperatures(self, frame: Frame) -> AnalysedFrame:
-        """What `frame`, a 16-bit TIFF, shows, given all frames before it; JpegError where it is cut short."""
+        """Analyse `frame`, a 16-bit TIFF, given all frames before it. Raises JpegError if it is cut short."""
         began, now = time.thread_time(), frame.received_ns
         words = read_words(frame.data)
         if words.shape != self._shape:
@@ -47,41 +47,41 @@ class ThermalAnalyst:
             self._ignored = rasterize(self._masks, words.shape[1], words.shape[0])
         heat = self._watch.observe(words, now, self._ignored)
         finding = self._finding(heat, now)
-        kept, still = self._pictures(heat, finding, frame)
+        clip_frame, still = self._pictures(heat, finding, frame)
         seen = Observation(frame.time_ns, (finding,))
-        return AnalysedFrame(seen, still, time.thread_time() - began, heat.fault, kept)
+        return AnalysedFrame(seen, still, time.thread_time() - began, heat.fault, clip_frame)
 
     def _finding(self, heat: Heat, now_ns: int) -> Finding:
-        found = heat.assessment
-        level = max(found.level, Level.CLEAR)
+        assessment = heat.assessment
+        level = max(assessment.level, Level.CLEAR)
         if level == Level.CLEAR:
             self._suspected_ns = 0
         else:
             self._suspected_ns = self._suspected_ns or now_ns
-        held = now_ns - self._suspected_ns + 1 if self._suspected_ns else 0
-        return Finding(Kind.HEAT, level, found.score, heat.box, found.terms, held)
+        lasted = now_ns - self._suspected_ns + 1 if self._suspected_ns else 0
+        return Finding(Kind.HEAT, level, assessment.score, heat.box, assessment.terms, lasted)
 
-    def _pictures(self, heat: Heat, finding: Finding, frame: Frame) -> tuple[KeptFrame | None, bytes]:
-        """The picture for the ring and the still for people: each only where one is due."""
+    def _pictures(self, heat: Heat, finding: Finding, frame: Frame) -> tuple[ClipFrame | None, bytes]:
+        """Draw the picture for the ring and the still for people, each only if it is due."""
         now = frame.received_ns
-        if not finding.held_ns and 0 <= now - self._drawn_ns < SPACING_NS:
+        if not finding.lasted_ns and 0 <= now - self._drawn_ns < SPACING_NS:
             return None, b""
         self._drawn_ns = now
         picture = draw(heat.celsius)
         height, width = picture.shape[:2]
-        kept = KeptFrame(frame.time_ns, encode(picture), width, height)
+        clip_frame = ClipFrame(frame.time_ns, encode(picture), width, height)
         if finding.level <= self._still_level and 0 <= now - self._still_ns < STILL_EVERY_NS:
-            return kept, b""
+            return clip_frame, b""
         self._still_ns, self._still_level = now, finding.level
         if finding.box:
             x, y, w, h = finding.box
             corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
             cv2.rectangle(picture, *corners, FRAME_COLOUR, 1)
-        return kept, encode(picture)
+        return clip_frame, encode(picture)
 
 
 def draw(celsius: Celsius) -> npt.NDArray[np.uint8]:
-    """`celsius` in false colours, cold is black, hot is white; grey where nothing was measured. BGR."""
+    """Draw `celsius` in false colours (BGR): black is cold, white is hot, grey was not measured."""
     known = np.isfinite(celsius)
     least, most = (float(celsius[known].min()), float(celsius[known].max())) if known.any() else (0.0, 0.0)
     shares = (np.where(known, celsius, least) - least) * (255 / max(RANGE_K, most - least))
@@ -94,5 +94,5 @@ def draw(celsius: Celsius) -> npt.NDArray[np.uint8]:
 
 
 def encode(picture: npt.NDArray[np.uint8]) -> bytes:
-    """`picture` (BGR) as JPEG."""
+    """Encode `picture` (BGR) as JPEG."""
     return cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()

@@ -1,4 +1,4 @@
-"""Keeps what cameras know of their views across restarts: one small file for each."""
+"""Storage of the cameras' usual levels across restarts, in one small file per camera."""
 
 import hashlib
 import logging
@@ -13,13 +13,13 @@ from embereye.v1.types_pb2 import Device
 
 logger = logging.getLogger(__name__)
 
-EVERY_NS = 600 * SECOND  # between two saves of one camera's: a crash loses no more
-MOST = 1_000  # views that are kept, of cameras that are gone, too: many more than a shard has cameras
+EVERY_NS = 600 * SECOND  # between two saves of one camera, so a crash loses no more
+MOST = 1_000  # stored views, including those of removed cameras; many more than a shard has cameras
 Camera = TypeVar("Camera")
 
 
 class ViewStore:
-    """A folder of views. What cannot be read or written is logged, and learnt anew: it is never worth a fault."""
+    """A folder of views. Unreadable or unwritable files are logged and the view is learned again; it is no fault."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -27,7 +27,7 @@ class ViewStore:
         self._failing = False
 
     def load(self, device: Device) -> Familiar | None:
-        """What is kept of the present view of `device`; what is kept of an earlier one is removed."""
+        """Return the stored usual level of the present view of `device`. Files of its earlier views are removed."""
         path = self._path(device)
         try:
             for other in self._folder.glob(f"{_short(device.id)}-*"):
@@ -35,11 +35,11 @@ class ViewStore:
                     other.unlink(missing_ok=True)
             return Familiar.load(path.read_bytes()) if path.exists() else None
         except (OSError, ValueError) as error:
-            logger.warning("camera %s: %s, what is known of its view, is not used: %s", device.id, path, error)
+            logger.warning("camera %s: %s: the usual level of its view cannot be used: %s", device.id, path, error)
             return None
 
     def save(self, device: Device, familiar: Familiar) -> None:
-        """Keep what is known of the view of `device`; of one of which nothing is known, nothing is kept."""
+        """Store the usual level of the present view of `device`, if any is known."""
         if not familiar.known:
             return
         try:
@@ -51,17 +51,17 @@ class ViewStore:
             self._failing = False
         except OSError as error:
             if not self._failing:
-                logger.warning("%s: what cameras know of their views is not kept: %s", self._folder, error)
+                logger.warning("%s: the usual levels of camera views cannot be saved: %s", self._folder, error)
             self._failing = True
 
     def _make_room(self) -> None:
-        """Remove the views that were saved longest ago, where there are very many: their cameras do not come back."""
-        found = sorted(self._folder.glob("*.view"), key=lambda path: path.stat().st_mtime_ns)
-        for path in found[: max(0, len(found) - MOST + 1)]:
+        """Remove the views saved longest ago if there are too many; their cameras are probably gone."""
+        stored = sorted(self._folder.glob("*.view"), key=lambda path: path.stat().st_mtime_ns)
+        for path in stored[: max(0, len(stored) - MOST + 1)]:
             path.unlink(missing_ok=True)
 
     def next_due(self, cameras: Mapping[str, Camera], now_ns: int) -> Camera | None:
-        """The camera that was not saved for longest, if that is EVERY_NS ago; its time begins anew."""
+        """Return the camera that was not saved for longest, if EVERY_NS have passed, and restart its time."""
         self._saved_ns = {name: min(now_ns, self._saved_ns.get(name, now_ns)) for name in cameras}
         name = min(self._saved_ns, key=self._saved_ns.__getitem__, default="")
         if not name or now_ns - self._saved_ns[name] < EVERY_NS:
@@ -74,7 +74,7 @@ class ViewStore:
 
 
 def view_of(device: Device) -> str:
-    """What tells the present view of `device` from earlier ones."""
+    """The identifier of the present view of `device`."""
     return _short("\n".join((device.source, device.detect_stream, device.view)))
 
 

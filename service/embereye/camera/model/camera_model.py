@@ -1,4 +1,4 @@
-"""The model's view of one camera: when it runs, what it found, and why it does not watch as it should."""
+"""A fleet's model on one camera: when it runs, what it detects, and why it does not run as it should."""
 
 import logging
 import statistics
@@ -22,13 +22,13 @@ from embereye.v1.types_pb2 import Mask
 
 logger = logging.getLogger(__name__)
 
-IDLE_NS = 10 * SECOND  # between runs while nothing moves, where the settings leave it at 0
-BUDGET_NS = SECOND  # for a run, where the settings leave it at 0
+IDLE_NS = 10 * SECOND  # between runs while nothing moves, if the settings say 0
+BUDGET_NS = SECOND  # for one run, if the settings say 0
 MOVES = 0.005  # share of the picture that has to differ from the background for the model to run sooner
-RUNS = 5  # over which the time of a run is judged
-LATE_RUNS = 3  # idle intervals without a run after which the model is called late
-LATE_NS = 5 * SECOND  # without a run before it is called late, at least: a machine may stop for a moment
-LOST_MOST = 0.3  # of a picture; with more of it missing the model does not run
+RUNS = 5  # over which the median run time is judged
+LATE_RUNS = 3  # idle intervals without a run after which the model is late
+LATE_NS = 5 * SECOND  # shortest time without a run that is late: a machine may pause for a moment
+LOST_MOST = 0.3  # of a picture; the model does not run if more is missing
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class _Run:
 
 @dataclass(eq=False)
 class CameraModel:
-    """When the model runs on one camera's frames, and what it has detected there; see `ModelledCamera`."""
+    """The model's runs and detections on one camera's frames; see `ModelledCamera`."""
 
     camera: str
     host: ModelHost
     settings: Model
     masks: tuple[Mask, ...] = ()
     clock: Callable[[], int] = now_ns
-    urgent: bool = field(default=False, init=False)  # no run goes before another camera's
+    urgent: bool = field(default=False, init=False)  # no run overtakes another camera's
     cpu_seconds: float = field(default=0.0, init=False)
     runs: int = field(default=0, init=False)
 
@@ -57,43 +57,43 @@ class CameraModel:
         self._idle_ns = max(self.settings.idle_ns or IDLE_NS, self._every_ns)
         self._budget_ns = self.settings.budget_ns or BUDGET_NS
         self._waiting: Frame | None = None
-        self._asked_ns = 0  # when it was last given a frame
+        self._asked_ns = 0  # when it last got a frame
         self._answered_ns = 0  # when a run last ended, or could first have begun
-        self._offered_ns = 0  # when the latest frame was there for it
+        self._offered_ns = 0  # when the latest frame was offered
         self._seconds: deque[float] = deque(maxlen=RUNS)
         self._failing = ""
         self._hanging = ""
 
     @property
     def side(self) -> int:
-        """The long side of pictures that suit the model, in pixels."""
+        """The long side of pictures that fit the model's input, in pixels."""
         return max(self.settings.width, self.settings.height)
 
-    def wants_picture(self, seen: Observation | None) -> bool:
-        """Whether a run is due, `seen` being what the built-in detectors made of the latest frame."""
+    def is_run_due(self, seen: Observation | None) -> bool:
+        """True if a run is due; `seen` is the built-in detectors' observation of the latest frame."""
         now = self.clock()
-        hurries = any(each.held_ns for each in self.watch.findings)
+        hurries = any(finding.lasted_ns for finding in self.watch.findings)
         hurries = hurries or (seen is not None and (seen.suspected or seen.motion > MOVES))
         due_ns = self._every_ns if hurries else self._idle_ns
         return self.host.ready and now - (self._asked_ns or now - self._idle_ns) >= due_ns
 
     def offer_frame(self, frame: Frame | None, seen: Observation) -> None:
-        """Queue `frame` for a run where one is due; `seen` is what the built-in detectors made of it.
+        """Queue `frame` for a run if one is due; `seen` is the built-in detectors' observation of it.
 
-        None: there was a frame, but no picture of a size that suits the model, as none was wanted before.
+        None: a frame was analysed, but no picture of a suitable size was requested before.
         """
         now = self.clock()
         self._asked_ns = self._asked_ns or now - self._idle_ns
         self._offered_ns = now
         if not self.host.ready or not self._answered_ns:
             self._answered_ns = now
-        if frame is None or not self.wants_picture(seen):
+        if frame is None or not self.is_run_due(seen):
             return
         if sum(w * h for _, _, w, h in frame.lost) > LOST_MOST:
             return
         if self._waiting is None:
             self._asked_ns = now
-        self._waiting = frame  # the newest
+        self._waiting = frame  # replaces an older one
         self.host.threads.submit(self)
 
     def next_frame(self) -> Frame | None:
@@ -102,22 +102,22 @@ class CameraModel:
         return frame
 
     def analyse_on_thread(self, frame: Frame) -> object:
-        """Run the model on `frame`; on one of the model's threads."""
+        """Run the model on `frame`. Called on one of the model's threads."""
         began, cpu = time.monotonic(), time.thread_time()
         header = frame.header
         wide, high = header.width // self.settings.width, header.height // self.settings.height
-        # Reduced as far as the model's input allows.
+        # Reduce the picture as far as the model's input allows.
         scale = next((scale for scale in SCALES if scale <= max(wide, high)), 1)
         detections = self.host.run_network(decode(frame.data, scale, (header.width, header.height)))
         return _Run(detections, time.monotonic() - began, time.thread_time() - cpu)
 
     @property
     def pause(self) -> float:
-        """Seconds between two runs after which it goes ahead of all others."""
+        """Seconds between two runs after which it overtakes all others."""
         return self._idle_ns / SECOND
 
     def finish_turn(self, turn: Turn) -> None:
-        """Note what the model detected, or why it failed."""
+        """Note the model's detections, or why it failed."""
         frame, result = turn.frame, turn.result
         self._hanging = ""
         if isinstance(result, _Run):
@@ -129,7 +129,7 @@ class CameraModel:
             self.watch.observe(result.detections, frame.time_ns, frame.lost)
             return
         if isinstance(result, UndecodableError):
-            return  # the frame's fault; where all are, the camera itself is dark
+            return  # the frame is at fault; if all frames are, the camera itself is dark
         reason = str(result) if isinstance(result, ModelError) else f"{type(result).__name__}: {result}"
         if reason != self._failing:
             logger.error("camera %s: detection.model: %s", self.camera, reason)
@@ -138,16 +138,16 @@ class CameraModel:
 
     def report_hang(self, seconds: float) -> None:
         """Note that a run has not ended for `seconds`."""
-        self._hanging = f"its run on one picture has been going on for {seconds:.0f} s"
+        self._hanging = f"its run on one picture has not ended for {seconds:.0f} s"
         self.watch.forget()
 
     @property
     def seconds(self) -> float:
-        """Median duration of the last runs; 0 before the first."""
+        """Median duration of the last runs, in seconds; 0 before the first."""
         return statistics.median(self._seconds) if self._seconds else 0.0
 
     def degraded(self, now: int) -> str:
-        """Why the model does not watch this camera as it should, or ''."""
+        """Return why the model does not watch this camera as it should, or ''."""
         reason = self.host.reason(now) or self._hanging or self._failing or self._slow()
         return f"detection.model: {reason}" if reason else ""
 
@@ -157,7 +157,7 @@ class CameraModel:
         late_ns = self._offered_ns - self._answered_ns
         if late_ns > max(LATE_RUNS * self._idle_ns, LATE_NS):
             return (
-                f"it last looked {late_ns / SECOND:.0f} s ago instead of every {self._idle_ns / SECOND:g} s: "
-                "use a smaller model, more shards, or a longer detection.model.idle"
+                f"its last run was {late_ns / SECOND:.0f} s ago, it should run every {self._idle_ns / SECOND:g} s. "
+                "Use a smaller model, more shards, or a longer detection.model.idle"
             )
         return ""

@@ -1,4 +1,4 @@
-"""The network that all cameras of a shard share: loaded, and loaded again when its file changes."""
+"""The network shared by all cameras of a shard: loaded, and loaded again when its file changes."""
 
 import asyncio
 import logging
@@ -18,29 +18,29 @@ from embereye.v1.shard_pb2 import Model
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0  # between two checks of the model's file
-LOADING_NS = 10 * SECOND  # for the first load, before the model is called missing
-MAX_BYTES = 1 << 30  # of the model's file
-BUSY_SECONDS = 30.0  # that a run waits for another one that hangs, before it fails
+LOADING_NS = 10 * SECOND  # for the first load, before the model is reported as missing
+MAX_BYTES = 1 << 30  # of the model's file, at most
+BUSY_SECONDS = 30.0  # how long a run waits for another one that hangs, before it fails
 
 
 class ModelHost:
-    """Holds the network, and the threads it runs on.
+    """The network and its threads.
 
-    `configure` and `run` belong to the event loop; `run_network` may be called on any thread.
+    Call `configure` and `run` on the event loop; `run_network` may be called on any thread.
     """
 
     def __init__(self, clock: Callable[[], int] = now_ns) -> None:
         self.settings: Model | None = None
-        self.threads = ModelThreads(1)  # a run takes a hundred times what a frame does: it must not hold frames up
+        self.threads = ModelThreads(1)  # a run takes a hundred times as long as a frame, so frames must not wait for it
         self._clock = clock
         self._network: Network | None = None
-        self._lock = threading.Lock()  # one run at a time; a spare thread may wait behind one that hangs
+        self._lock = threading.Lock()  # one run at a time; a spare thread may wait for one that hangs
         self._reason = ""
-        self._mark: tuple[int, int, int] | None = None  # mtime, inode and size of the file that was read last
+        self._mark: tuple[int, int, int] | None = None  # mtime, inode and size of the file that was last read
         self._wanted_ns = 0
 
     def configure(self, settings: Model | None) -> None:
-        """Use the model that `settings` declare from now on; None: there is none."""
+        """Use the model that `settings` declare from now on; None: no model."""
         if settings == self.settings:
             return
         self.settings = settings
@@ -49,19 +49,19 @@ class ModelHost:
 
     @property
     def ready(self) -> bool:
-        """Whether it is loaded."""
+        """True if the network is loaded."""
         return self._network is not None
 
     def reason(self, now: int) -> str:
-        """Why the model cannot be used, or ''."""
+        """Return why the model cannot be used, or ''."""
         if self.settings is None or self._network is not None:
             return ""
         if self._reason:
             return self._reason
-        return "it is still being loaded" if now - self._wanted_ns > LOADING_NS else ""
+        return "it is still loading" if now - self._wanted_ns > LOADING_NS else ""
 
     async def run(self) -> None:
-        """Load the model, and load it again whenever its file changes; runs until cancelled."""
+        """Load the model, and load it again whenever its file changes. Runs until cancelled."""
         started = False
         while True:
             if self.settings is not None:
@@ -80,8 +80,8 @@ class ModelHost:
         except OSError as error:
             self._mark = None
             if self._network is None:
-                self._fail(f"{path} cannot be read: {error.strerror}; {_remedy(settings)}")
-            return  # the loaded model stays: a mounted file disappears for a moment while it is replaced
+                self._fail(f"{path}: cannot be read: {error.strerror}. {_remedy(settings)}")
+            return  # the loaded model stays in use: a mounted file disappears briefly while it is replaced
         if mark == self._mark:
             return
         self._mark = mark
@@ -89,7 +89,7 @@ class ModelHost:
             network = await asyncio.to_thread(_load, path, settings)
         except ModelError as error:
             if settings is self.settings:
-                self._network = None  # the declared file is unusable, and what it replaced is not what was declared
+                self._network = None  # the declared file is unusable, and the model before it is no longer declared
                 self._fail(str(error))
             return
         if settings is self.settings:
@@ -102,12 +102,12 @@ class ModelHost:
         self._reason = reason
 
     def run_network(self, image: Picture) -> list[Detection]:
-        """What the network detects in `image` (BGR); ModelError where it cannot run. Called on the model's threads."""
+        """Return the detections in `image` (BGR); raise ModelError if the network cannot run. Thread-safe."""
         network = self._network
         if network is None:
-            raise ModelError("it is not loaded")
+            raise ModelError("the model is not loaded")
         if not self._lock.acquire(timeout=BUSY_SECONDS):
-            raise ModelError("another picture has held it up for too long")
+            raise ModelError("the run on another picture took too long")
         try:
             return network.detect_objects(image)
         finally:
@@ -115,7 +115,7 @@ class ModelHost:
 
 
 def path_of(settings: Model) -> Path:
-    """Where the model's file is: under EMBEREYE_MODEL where it is mounted, else at the declared path."""
+    """The path of the model's file: below EMBEREYE_MODEL if it is mounted, else the declared path."""
     if settings.mounted:
         return Path(os.environ.get("EMBEREYE_MODEL", "/etc/embereye/model")) / settings.mounted
     return Path(settings.path)
@@ -123,18 +123,18 @@ def path_of(settings: Model) -> Path:
 
 def _remedy(settings: Model) -> str:
     if settings.mounted:
-        return "is the ConfigMap or the volume that detection.model names there, with this file in it?"
-    return "detection.model.path is where the shard sees the file"
+        return "Check that detection.model names a ConfigMap or volume that exists and contains this file"
+    return "Set detection.model.path to a file that the shard can read"
 
 
 def _load(path: Path, settings: Model) -> Network:
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise ModelError(f"{path} has {size} bytes, more than {MAX_BYTES}")
+            raise ModelError(f"{path}: {size} bytes, at most {MAX_BYTES} are allowed")
         data = path.read_bytes()
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from error
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from error
     try:
         return Network(data, settings)
     except ModelError as error:

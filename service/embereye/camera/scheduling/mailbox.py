@@ -50,7 +50,7 @@ class Frame:
     group: PictureGroup | None = None  # video: the group it belongs to
     until: int = 0  # video: how many units of the group have to be decoded
     unreferenced_unit: CodedUnit | None = None  # video: its unit, if no other unit refers to it
-    passed: Sequence["Frame"] = ()  # video: frames before it that are decoded with it but not analysed
+    joined: Sequence["Frame"] = ()  # video: frames before it that are decoded with it but not analysed
 
 
 @dataclass

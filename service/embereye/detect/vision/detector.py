@@ -13,7 +13,7 @@ from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.flame.likeness import Likeness
 from embereye.detect.vision.motion import MotionGate
-from embereye.detect.vision.networks.appearance import SITES, Interest, Look, Looks
+from embereye.detect.vision.networks.appearance import SITES, Inspection, Inspections, Interest
 from embereye.detect.vision.observation import Finding, Observation
 from embereye.detect.vision.pixels import Picture, Planes
 from embereye.detect.vision.smoke import Smoke, SmokeDetector
@@ -45,7 +45,7 @@ class Detector:
         familiar: Familiar | None = None,
         phase: float = 0.0,
     ) -> None:
-        self.flame = FlameDetector(flame, Looks(phase), familiar) if flame else None
+        self.flame = FlameDetector(flame, Inspections(phase), familiar) if flame else None
         self._detail = DetailDetector(self.flame) if self.flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
@@ -62,7 +62,7 @@ class Detector:
         self._observation = Observation(0)
         self._calm = False
 
-    def wanted_look(self, time_ns: int) -> tuple[Box, ...] | None:
+    def due_inspection(self, time_ns: int) -> tuple[Box, ...] | None:
         """Of which close-ups the appearance network is to say something, beside the whole picture of `time_ns`.
 
         None: it is not to run on that picture.
@@ -85,14 +85,14 @@ class Detector:
         """Which part of the picture of `time_ns` is to be given to `detect` with more pixels as well; None: none is."""
         return self._detail.wanted(time_ns) if self._detail else None
 
-    def note_look(self, look: Look) -> None:
+    def add_inspection(self, look: Inspection) -> None:
         """Take in what the appearance network said of a picture, before that is given to `detect`."""
         if self.flame:
             self.flame.looks.note(look)
         if self._likeness:
             self._likeness.note(look)
 
-    def repeats(self, time_ns: int) -> bool:
+    def is_repeat(self, time_ns: int) -> bool:
         """Whether `detect` will say of the picture of `time_ns` what it said of the one before, without a look."""
         return self._calm and 0 <= time_ns - self._looked_ns < CALM_NS
 
@@ -105,7 +105,7 @@ class Detector:
         Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there. While nothing
         flickers, pictures within CALM_NS of the last that was looked at show what that one did.
         """
-        if self.repeats(time_ns):
+        if self.is_repeat(time_ns):
             return replace(self._observation, time_ns=time_ns)
         self._looked_ns = time_ns
         frame = to_working_size(frame)
@@ -160,17 +160,17 @@ class Detector:
         kind: Kind, seen: Flame | Smoke, limits: FlameThresholds | SmokeThresholds, box: Box | None
     ) -> Finding:
         level: Level = CLEAR
-        if seen.held_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
+        if seen.lasted_ns >= (seen.needed_ns if isinstance(seen, Flame) else limits.alarm_ns):
             level = Level.ALARM
-        elif seen.held_ns >= limits.pre_alarm_ns:
+        elif seen.lasted_ns >= limits.pre_alarm_ns:
             level = Level.PRE_ALARM
         if isinstance(seen, Flame) and seen.colourless:
             level = min(level, Level.PRE_ALARM)
-        return Finding(kind, level, seen.score, box, seen.terms, seen.held_ns)
+        return Finding(kind, level, seen.score, box, seen.terms, seen.lasted_ns)
 
 
 def _clearer(one: Finding, other: Finding) -> Finding:
-    return max(one, other, key=lambda found: (found.level, found.held_ns, found.score))
+    return max(one, other, key=lambda found: (found.level, found.lasted_ns, found.score))
 
 
 def without(

@@ -18,7 +18,7 @@ class Finding:
     score: float = 0.0  # 0..1; at 0.5 it is as likely as not
     box: Box | None = None
     terms: tuple[Term, ...] = ()
-    held_ns: int = 0  # for how long the sign has lasted, its gaps taken off; above 0 it is suspected
+    lasted_ns: int = 0  # for how long the sign has lasted, its gaps taken off; above 0 it is suspected
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Observation:
         for finding in self.findings:
             if finding.level > level:  # noqa: PLR1730 -- max() takes 0.2 µs longer, for every finding of every frame
                 level = finding.level
-            if finding.held_ns > 0:
+            if finding.lasted_ns > 0:
                 suspected, urgent = True, urgent or finding.kind == FLAME
         object.__setattr__(self, "level", level)
         object.__setattr__(self, "suspected", suspected)

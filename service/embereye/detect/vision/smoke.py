@@ -31,7 +31,7 @@ class Smoke:
     """What the smoke detector says of one frame."""
 
     score: float = 0.0  # of the best cloud, 0..1
-    held_ns: int = 0  # how long there has been smoke at the place where it has been longest
+    lasted_ns: int = 0  # how long there has been smoke at the place where it has been longest
     box: PixelBox | None = None  # x, y, width, height in pixels of the working picture
     terms: tuple[Term, ...] = ()
 
@@ -219,7 +219,7 @@ class SmokeDetector:
         best = max(clouds, key=lambda cloud: (float(self._held[cloud.mask].max()), cloud.odds), default=None)
         held = float(self._held.max(initial=0.0))
         if best is None:
-            self._result = Smoke(held_ns=int(held * SECOND))
+            self._result = Smoke(lasted_ns=int(held * SECOND))
             return
         limits = self.limits
         terms = [weight.term("smoke", name, best.values[name]) for name, weight in limits.weights.items()]

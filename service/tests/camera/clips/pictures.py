@@ -1,6 +1,6 @@
 """Frames, reports and clips for tests."""
 
-from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.ring import ClipFrame
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
 from embereye.v1.clips_pb2 import Clip
@@ -15,7 +15,7 @@ SIZE = (128, 96)
 
 
 def frame(number, rate=10):
-    return KeptFrame(START + number * SECOND // rate, PICTURES[number % len(PICTURES)], *SIZE)
+    return ClipFrame(START + number * SECOND // rate, PICTURES[number % len(PICTURES)], *SIZE)
 
 
 def report(level=Level.ALARM, episode="e1", device="gate"):

@@ -119,7 +119,7 @@ async def test_a_full_disk_is_said_once_and_the_next_clip_is_made_when_there_is_
     await recorder.flush()
     await asyncio.sleep(0)
     assert recorder.failing == "No space left on device"
-    assert caplog.text.count("clips cannot be written") == 1
+    assert caplog.text.count("cannot be written") == 1
     full = False
     sign(recorder, report(episode="later"), 5, START)
     clips, _ = await waiting(recorder)

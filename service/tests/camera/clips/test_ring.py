@@ -1,4 +1,4 @@
-from embereye.camera.clips.ring import SPACING_NS, Budget, KeptFrame, Ring
+from embereye.camera.clips.ring import SPACING_NS, Budget, ClipFrame, Ring
 from embereye.units import SECOND
 
 STEP = SECOND // 15
@@ -6,7 +6,7 @@ STEP = SECOND // 15
 
 def fill(ring, seconds, *, start=0.0, size=1000, suspected=False, before=5 * SECOND):
     for number in range(int(seconds * 15)):
-        frame = KeptFrame(int(start * SECOND) + number * STEP, bytes(size), 64, 48)
+        frame = ClipFrame(int(start * SECOND) + number * STEP, bytes(size), 64, 48)
         ring.add(frame, before, suspected=suspected)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.ring import ClipFrame
 from embereye.camera.clips.spool import CUT, FULL, ClipSpool
 from embereye.shard.clips import spool as clip_spool
 from embereye.v1.clips_pb2 import Clip
@@ -176,7 +176,7 @@ def test_a_clip_that_grows_too_large_ends_and_says_so(tmp_path, monkeypatch):
 def test_a_picture_of_another_size_is_left_out(tmp_path):
     spool = ClipSpool(tmp_path)
     recording = spool.begin(about(), frame(0))
-    assert recording.append(KeptFrame(frame(1).time_ns, PICTURES[1], 64, 48))
+    assert recording.append(ClipFrame(frame(1).time_ns, PICTURES[1], 64, 48))
     assert spool.finish(recording).frames == 1
 
 

@@ -5,7 +5,7 @@ import av
 import pytest
 
 from embereye.camera.clips.recorder import Recorder
-from embereye.camera.clips.ring import Budget, KeptFrame, KeptUnit, VideoRing
+from embereye.camera.clips.ring import Budget, ClipFrame, ClipUnit, VideoRing
 from embereye.camera.clips.spool import CUT, ClipSpool
 from embereye.levels import Level
 from embereye.units import SECOND
@@ -24,7 +24,7 @@ def kept(encoding="H264", count=48):
     for number, (timestamp, nals) in enumerate(coded(encoding, count, gop=GOP)):
         data = b"".join(b"\0\0\0\1" + nal for nal in nals)
         unit = AccessUnit(data, timestamp, (96, 64), key=number % GOP == 0, encoding=encoding)
-        found.append(KeptUnit(START + number * STEP, unit))
+        found.append(ClipUnit(START + number * STEP, unit))
     return found
 
 
@@ -69,7 +69,7 @@ def test_what_came_before_a_long_silence_leads_to_nothing():
     ring, units = VideoRing(Budget()), kept()
     for one in units:
         ring.add(one, 5 * SECOND)
-    later = [KeptUnit(one.time_ns + 3600 * SECOND, one.unit) for one in units[:4]]
+    later = [ClipUnit(one.time_ns + 3600 * SECOND, one.unit) for one in units[:4]]
     for one in later:
         ring.add(one, 5 * SECOND)
     assert ring.frames() == later
@@ -77,7 +77,7 @@ def test_what_came_before_a_long_silence_leads_to_nothing():
 
 def test_a_key_frame_of_which_nothing_is_left_does_no_harm():
     ring, units = VideoRing(Budget()), kept()
-    empty = KeptUnit(units[GOP].time_ns, replace(units[GOP].unit, data=b""))
+    empty = ClipUnit(units[GOP].time_ns, replace(units[GOP].unit, data=b""))
     for one in [*units[:GOP], empty, *units[GOP:]]:
         ring.add(one, SECOND)
     assert ring.frames()[0].unit.key
@@ -122,7 +122,7 @@ async def test_behind_a_picture_that_the_disk_was_too_slow_for_a_clip_goes_on_wi
         monkeypatch.setattr("embereye.camera.clips.recorder.PENDING_BYTES", -1 if number == 10 else 2**30)
         recorder.record_frame("gate", one, one.time_ns)
         if looked_at == "another one":  # whose pictures change nothing in the clip
-            recorder.record_frame("gate", KeptFrame(one.time_ns, PICTURES[0], *SIZE), one.time_ns)
+            recorder.record_frame("gate", ClipFrame(one.time_ns, PICTURES[0], *SIZE), one.time_ns)
     await recorder.flush()
     (clip,) = await recorder.run(ClipSpool.waiting)
     key = 2 * GOP
@@ -143,7 +143,7 @@ async def test_a_picture_of_another_size_is_left_out(recorder):
     units = kept(count=GOP)
     other = AccessUnit(units[0].unit.data, 0, (320, 240), key=True)
     recorder.record_report(report(), units, box=None, now_ns=units[-1].time_ns, about=about(), after_ns=SECOND)
-    recorder.record_frame("gate", KeptUnit(units[-1].time_ns + STEP, other), units[-1].time_ns + STEP)
+    recorder.record_frame("gate", ClipUnit(units[-1].time_ns + STEP, other), units[-1].time_ns + STEP)
     await recorder.flush()
     (clip,) = await recorder.run(ClipSpool.waiting)
     assert clip.frames == GOP
@@ -156,7 +156,7 @@ async def test_a_picture_of_which_a_loss_left_no_slice_spoils_no_clip(recorder, 
     lost = units[3 * GOP]
     sets = lost.unit.data.rpartition(b"\0\0\0\1")[0] if left != "nothing" else b""
     assert bool(sets) == (left != "nothing")
-    units[3 * GOP] = KeptUnit(lost.time_ns, replace(lost.unit, data=sets, damaged="a part of it was lost"))
+    units[3 * GOP] = ClipUnit(lost.time_ns, replace(lost.unit, data=sets, damaged="a part of it was lost"))
     recorder.record_report(report(), units[:20], box=None, now_ns=START, about=about(), after_ns=60 * SECOND)
     for one in units[20:]:
         recorder.record_frame("gate", one, one.time_ns)

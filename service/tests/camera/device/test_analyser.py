@@ -34,7 +34,7 @@ def test_blocks_of_large_videos_are_not_smoothed_while_nothing_is_suspected(anal
 
 def test_blocks_are_smoothed_from_the_first_suspicion_until_some_time_after_the_last(analyser):
     suspected = frame(1920, 1080)
-    finding = Finding(Kind.SMOKE, Level.CLEAR, 0.9, held_ns=1)
+    finding = Finding(Kind.SMOKE, Level.CLEAR, 0.9, lasted_ns=1)
     seen = Observation(time_ns=suspected.time_ns, findings=(finding,), motion=0.0)
     assert seen.suspected
     analyser.conclude(suspected, AnalysedFrame(seen, b"", 0.0))

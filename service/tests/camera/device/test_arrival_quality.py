@@ -55,7 +55,7 @@ def test_a_frame_that_could_not_be_decoded_counts_once():
         now += STEP
         quality.record_frame(0.2, now)
         quality.spoil_latest()
-    assert quality.fault(now) == ("broken frames: 100% of what arrived in 10 s cannot be decoded or is missing")
+    assert quality.fault(now) == ("broken frames: 100% of the frames of 10 s cannot be decoded or are missing")
 
 
 def ticking(count, start=0):
@@ -67,9 +67,9 @@ def ticking(count, start=0):
     [
         (ticking(50, start=77), ""),  # hours off, but it runs
         (ticking(20) + ticking(20, start=-3600 * SECOND), ""),  # set once
-        ([5] * 40, "the sender's clock stands still: 40 frames with the same time stamp"),
+        ([5] * 40, "the sender's clock stopped: 40 frames with the same time stamp"),
         ([*ticking(9), 1, *ticking(9, 2), 1, *ticking(9, 2), 1], "the sender's clock jumps: 3 times in 10 s"),
-        ([n * 5 * SECOND for n in range(9)], "the sender's clock jumps: 3 times in 10 s, at last by +5.0 s"),
+        ([n * 5 * SECOND for n in range(9)], "the sender's clock jumps: 3 times in 10 s, last by +5.0 s"),
     ],
 )
 def test_a_clock_that_stands_still_or_keeps_jumping_is_a_fault(stamps, fault):
@@ -120,7 +120,7 @@ def test_the_clock_of_a_sender_does_not_make_its_frames_late(stamps):
 @pytest.mark.parametrize(
     ("stamp", "fault"),
     [
-        (lambda number, now: now - number * STEP, "the sender's clock stands still"),
+        (lambda number, now: now - number * STEP, "the sender's clock stopped"),
         (lambda number, now: now - number * STEP // 2, "its pictures arrive 2.2 s late"),
     ],
 )

@@ -115,7 +115,7 @@ def test_a_key_frame_is_decoded_apart_from_what_came_before_it(hall):
 )
 def test_what_becomes_of_a_picture_becomes_of_those_that_were_decoded_with_it(hall, error, counted):
     def decode(order, frame):
-        if frame.passed:
+        if frame.joined:
             raise error
         return hall.decode_video(order, frame)
 
@@ -208,7 +208,7 @@ def test_a_picture_without_an_image_is_no_reason_to_look(hall):
         hall.show(unit)
     frame = SimpleNamespace(time_ns=hall.now + 5 * STEP, received_ns=hall.now, lost=(), hurried=False)
     before = hall.seen[-1]
-    found = hall.camera.analyser.inspect_pixels(frame, Decoded(NO_IMAGE, b"", 0.0))
+    found = hall.camera.analyser.analyse_picture(frame, Decoded(NO_IMAGE, b"", 0.0))
     assert found.observation.findings == before.findings
     assert found.observation.time_ns == frame.time_ns
     assert np.isfinite(found.cpu_seconds)

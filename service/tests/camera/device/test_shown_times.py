@@ -71,7 +71,7 @@ def test_a_clock_that_steps_back_hides_no_flame_and_is_told(options):
     hall = burnt(lambda number, shown: (shown - number) * STEP - number // 45 * SECOND // 5, **options)
     assert not falls(hall)
     assert alarmed(hall)
-    assert hall.camera.reason(hall.now) == "the sender's clock jumps: 3 times in 10 s, at last by -0.1 s"
+    assert hall.camera.reason(hall.now) == "the sender's clock jumps: 3 times in 10 s, last by -0.1 s"
 
 
 def test_a_clock_that_is_set_back_once_is_no_fault():

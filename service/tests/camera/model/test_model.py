@@ -107,7 +107,7 @@ async def test_a_model_is_not_run_on_every_frame(running, tmp_path):
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (None, "m.onnx cannot be read: No such file or directory; detection.model.path is where the shard sees"),
+        (None, "m.onnx: cannot be read: No such file or directory. Set detection.model.path to a file"),
         (b"no model", "m.onnx: opencv cannot read it"),
         (constant([[0.5]]), "its output has the shape (1, 1), not (1, 5 or more, boxes) as decoder yolov8"),
         (constant(np.full((1, 5, 1), np.nan)), "its output holds values that are no numbers"),
@@ -134,7 +134,7 @@ async def test_a_camera_that_has_nothing_but_a_failing_model_is_dark(running, tm
 async def test_a_camera_that_is_to_have_a_model_where_none_is_declared_is_dark(running):
     running.shard.apply(assignment(1, device("c1", detectors=["model"])))
     status = await Player(running.shard).show(60, lambda status: status.ledger.analysed)
-    assert status.reason == "model is its only detector, and its fleet declares no detection.model"
+    assert status.reason == "model is its only detector, but its fleet declares no detection.model"
 
 
 async def test_a_camera_with_detectors_of_its_own_has_the_model_only_if_it_says_so(running, tmp_path):
@@ -202,7 +202,7 @@ async def test_a_model_that_hangs_is_named_and_the_cameras_stay_covered(running,
     release = threading.Event()
     monkeypatch.setattr("embereye.camera.model.threads.HANG_SECONDS", 0.1)
     monkeypatch.setattr(Network, "detect_objects", lambda self, shown: release.wait(20) and [])
-    status = await player.show(60, lambda status: "has been going on" in status.degraded)
+    status = await player.show(60, lambda status: "has not ended for" in status.degraded)
     assert status.covered
     release.set()
     await player.show(60, lambda status: not status.degraded)
@@ -220,7 +220,7 @@ def test_a_model_that_does_not_keep_up_is_named():
         assert second == 130 or not model.degraded(now[0])
     now[0] += SECOND
     model.offer_frame(frame, seen)
-    assert "it last looked 32 s ago instead of every 10 s" in model.degraded(now[0])
+    assert "its last run was 32 s ago, it should run every 10 s" in model.degraded(now[0])
 
 
 async def test_other_settings_of_the_model_leave_the_built_in_detectors_what_they_learnt(running, tmp_path):
@@ -258,4 +258,4 @@ def test_a_model_is_given_time_to_load_before_it_is_called_missing():
     host = ModelHost(clock=lambda: now[0])
     host.configure(Model(path="x"))
     assert host.reason(5 * SECOND) == ""
-    assert host.reason(11 * SECOND) == "it is still being loaded"
+    assert host.reason(11 * SECOND) == "it is still loading"

@@ -322,7 +322,7 @@ async def test_a_camera_that_suspects_fire_is_read_on_at_once(running):
     controller._credit = 0.0
     camera.push_frame(noisy_jpeg(), time.time_ns(), tally)
     assert tally.wanted_ns > tally.heard_ns
-    burning = Finding(Kind.FLAME, Level.CLEAR, held_ns=1)
+    burning = Finding(Kind.FLAME, Level.CLEAR, lasted_ns=1)
     analysis = AnalysedFrame(Observation(time.time_ns(), (burning,)), b"", 0.001)
     camera.finish_turn(Turn(camera.next_frame(), 0.0, 0.0, 0.0, analysis))
     assert tally.wanted_ns == 0

@@ -5,7 +5,7 @@ import pytest
 
 from embereye.camera.decode.shipped import load_network
 from embereye.detect.vision.detector import FLAME, Detector
-from embereye.detect.vision.networks.appearance import Look
+from embereye.detect.vision.networks.appearance import Inspection
 from embereye.levels import Level
 from embereye.sim.scenes.lookalikes import LOOKALIKES, candle, filmed, overexposed, sun_on_water
 
@@ -28,9 +28,9 @@ def watch(draw, rate, seconds=SECONDS, quality=80, network=None, *, pauses=False
         if pauses and at % 3 >= 2.25:
             continue
         time_ns = START + int(at * 1e9)
-        if network and (close_ups := detector.wanted_look(time_ns)) is not None:
+        if network and (close_ups := detector.due_inspection(time_ns)) is not None:
             logits = network.logits(picture, close_ups)
-            detector.note_look(Look.of(time_ns, close_ups, logits))
+            detector.add_inspection(Inspection.of(time_ns, close_ups, logits))
         highest = max(highest, detector.detect(picture, time_ns).level)
     return highest
 
@@ -73,8 +73,8 @@ def test_two_seconds_make_a_clear_flame_only_where_pictures_come_often(rate, soo
     detector, needed = Detector(), set()
     for picture, at in filmed(candle(24), rate, 8):
         time_ns = START + int(at * 1e9)
-        if (close_ups := detector.wanted_look(time_ns)) is not None:
-            detector.note_look(Look(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
+        if (close_ups := detector.due_inspection(time_ns)) is not None:
+            detector.add_inspection(Inspection(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
         for finding in detector.detect(picture, time_ns).findings:
             needed |= {term.threshold for term in finding.terms if term.name == "flame.held"}
     assert min(needed) == pytest.approx(soonest)
@@ -86,8 +86,8 @@ def test_right_behind_a_pause_pictures_come_no_more_often_than_before():
         if at % 3 >= 2.25:
             continue
         time_ns = START + int(at * 1e9)
-        if (close_ups := detector.wanted_look(time_ns)) is not None:
-            detector.note_look(Look(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
+        if (close_ups := detector.due_inspection(time_ns)) is not None:
+            detector.add_inspection(Inspection(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
         for finding in detector.detect(picture, time_ns).findings:
             needed |= {term.threshold for term in finding.terms if term.name == "flame.held"}
     assert min(needed) == pytest.approx(2.7)
@@ -156,8 +156,8 @@ def watch_with(logit, draw, rate):
     detector, highest = Detector(), Level.CLEAR
     for picture, at in filmed(draw, rate, 8):
         time_ns = START + int(at * 1e9)
-        if (close_ups := detector.wanted_look(time_ns)) is not None:
-            detector.note_look(Look(time_ns, whole, tuple((box, logit) for box in close_ups)))
+        if (close_ups := detector.due_inspection(time_ns)) is not None:
+            detector.add_inspection(Inspection(time_ns, whole, tuple((box, logit) for box in close_ups)))
         highest = max(highest, detector.detect(picture, time_ns).level)
     return highest
 

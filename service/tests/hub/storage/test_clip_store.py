@@ -20,7 +20,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from embereye.camera.clips.recorder import Recorder
-from embereye.camera.clips.ring import KeptFrame
+from embereye.camera.clips.ring import ClipFrame
 from embereye.camera.clips.spool import ClipSpool
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.http import replay as replay_module
@@ -479,7 +479,7 @@ async def test_a_shard_delivers_what_it_recorded_once_its_hub_is_there(tmp_path:
     killed = Recorder(tmp_path / "spool", lambda: None)
     await killed.start()
     now = time.time_ns()
-    before = [KeptFrame(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
+    before = [ClipFrame(now + number * SECOND // 10, JPEG, 64, 48) for number in range(10)]
     report = EvidenceItem(
         id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME.wire, level=Level.ALARM.wire
     )  # fmt: skip
@@ -547,7 +547,7 @@ async def test_a_disk_that_fails_for_a_while_delays_a_clip_and_nothing_else(
     report = EvidenceItem(
         id="e1-1", episode="e1", device="gate", zone="yard", kind=Kind.FLAME.wire, level=Level.ALARM.wire
     )  # fmt: skip
-    frame = KeptFrame(now, JPEG, 64, 48)
+    frame = ClipFrame(now, JPEG, 64, 48)
     recorder.record_report(report, [frame], box=None, now_ns=now, about=Clip(fleet="f"), after_ns=60 * SECOND)
     await recorder.flush()
     if faulty == "Path.open":

@@ -19,7 +19,7 @@ from embereye.detect.vision.flame.character import rest_and_unity, travel
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.periodicity import Periodicity
 from embereye.detect.vision.flame.recent import Recent
-from embereye.detect.vision.networks.appearance import Interest, Looks, close_up_of
+from embereye.detect.vision.networks.appearance import Inspections, Interest, close_up_of
 from embereye.detect.vision.pixels import (
     NOTHING,
     NOWHERE,
@@ -67,7 +67,7 @@ class Flame:
     """What the flame detector says of one frame."""
 
     score: float = 0.0  # of the best site, 0..1
-    held_ns: int = 0  # how long that site has been a flame
+    lasted_ns: int = 0  # how long that site has been a flame
     needed_ns: int = FlameThresholds.alarm_ns  # how long it has to be one for an alarm
     box: PixelBox | None = None
     terms: tuple[Term, ...] = ()
@@ -260,13 +260,13 @@ class FlameDetector:
     def __init__(
         self,
         thresholds: FlameThresholds | None = None,
-        looks: Looks | None = None,
+        looks: Inspections | None = None,
         familiar: Familiar | None = None,
         place: Box = WHOLE,
         whole: "FlameDetector | None" = None,
     ) -> None:
         self._place, self._whole = place, whole
-        self.looks = looks or Looks()
+        self.looks = looks or Inspections()
         self.familiar = familiar or Familiar()
         self.limits = limits = thresholds or FlameThresholds()
         self._least = least_odds(limits.score_min)
@@ -465,7 +465,7 @@ class FlameDetector:
         best = max(sites, key=lambda site: (self._held_at(memory, site), site.score), default=None)
         held = float(memory.held.max(initial=0.0)) if self._holding else 0.0
         if best is None:
-            self._result = Flame(held_ns=int(held * SECOND), colourless=self.colourless)
+            self._result = Flame(lasted_ns=int(held * SECOND), colourless=self.colourless)
             return
         needed_ns = self._needed(best)
         terms = self._terms(best, held, needed_ns)

@@ -9,7 +9,7 @@ import math
 
 from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame
-from embereye.detect.vision.networks.appearance import EVERY_NS, Interest, Look, Looks
+from embereye.detect.vision.networks.appearance import EVERY_NS, Inspection, Inspections, Interest
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Term
@@ -20,7 +20,7 @@ LAPSED_NS = 2 * EVERY_NS[Interest.MOVES]  # without a look, after which what the
 class Likeness:
     """What the network's looks at one camera's whole pictures add up to. Not safe for two threads at once."""
 
-    def __init__(self, limits: FlameThresholds, looks: Looks, familiar: Familiar) -> None:
+    def __init__(self, limits: FlameThresholds, looks: Inspections, familiar: Familiar) -> None:
         self._limits, self._looks, self._familiar = limits, looks, familiar
         self._motion = 0.0  # the most since the latest look, share of the picture
         self._looked_ns = 0
@@ -48,7 +48,7 @@ class Likeness:
         if not 0 <= time_ns - self._looked_ns <= LAPSED_NS:
             self._held_ns, self._alike = 0, False
 
-    def note(self, look: Look) -> None:
+    def note(self, look: Inspection) -> None:
         """Take in `look`, which is among the looks."""
         limits, elapsed = self._limits, max(0, look.time_ns - self._looked_ns)
         known_ns = elapsed if elapsed <= 2 * EVERY_NS[Interest.STILL] else 0

@@ -64,7 +64,7 @@ class AppearanceNetwork:
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """What the network said of one picture."""
 
     time_ns: int
@@ -72,13 +72,13 @@ class Look:
     close_ups: tuple[tuple[Box, float], ...] = ()
 
     @classmethod
-    def of(cls, time_ns: int, close_ups: Sequence[Box], logits: Sequence[float]) -> "Look":
+    def of(cls, time_ns: int, close_ups: Sequence[Box], logits: Sequence[float]) -> "Inspection":
         """The look of which the network said `logits`, at a picture and `close_ups` of it."""
         whole, *others = logits
         return cls(time_ns, whole, tuple(zip(close_ups, others, strict=True)))
 
 
-class Looks:
+class Inspections:
     """The latest looks at one camera's pictures, and when the next one is due.
 
     `phase` (0..1) shifts them within their period: cameras that a shard started together would otherwise have them
@@ -86,7 +86,7 @@ class Looks:
     """
 
     def __init__(self, phase: float = 0.0) -> None:
-        self._looks: deque[Look] = deque(maxlen=LOOKS)
+        self._looks: deque[Inspection] = deque(maxlen=LOOKS)
         self._phase = phase
         self._asked_ns = 0
         self._hurried = 0  # looks at what is suspected, one after another
@@ -102,7 +102,7 @@ class Looks:
         self._hurried = min(self._hurried + 1, HURRIED) if interest == Interest.SUSPECTED else max(self._hurried - 1, 0)
         return True
 
-    def note(self, look: Look) -> None:
+    def note(self, look: Inspection) -> None:
         """Remember `look`; one that steps back in time starts anew."""
         if self._looks and look.time_ns < self._looks[-1].time_ns:
             self._looks.clear()

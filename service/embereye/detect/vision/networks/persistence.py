@@ -57,7 +57,7 @@ class ModelWatch:
         held = self._held[kind] = min(max(held, 0), int(HELD_MOST * self._alarm_ns))
         self._seen[kind] = seen
         if best is None:
-            return Finding(kind, Level.CLEAR, held_ns=held)
+            return Finding(kind, Level.CLEAR, lasted_ns=held)
         level: Level = Level.CLEAR
         if held >= self._alarm_ns:
             level = Level.ALARM
@@ -86,7 +86,7 @@ def merged(ours: Sequence[Finding], models: Sequence[Finding]) -> tuple[Finding,
             continue
         first, second = sorted((other, finding), key=lambda each: (each.level, each.score), reverse=True)
         by_kind[finding.kind] = replace(
-            first, terms=(*first.terms, *second.terms), held_ns=max(first.held_ns, second.held_ns)
+            first, terms=(*first.terms, *second.terms), lasted_ns=max(first.lasted_ns, second.lasted_ns)
         )
     return tuple(by_kind.values())
 

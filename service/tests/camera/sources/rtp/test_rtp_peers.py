@@ -82,13 +82,13 @@ class Relay(asyncio.DatagramProtocol):
     def __init__(self, target, loss, delay):
         self.target, self.loss, self.delay = target, loss, delay
         self.chance = random.Random(5)
-        self.lost = self.passed = 0
+        self.lost = self.joined = 0
 
     def datagram_received(self, data, address):
         if self.chance.random() < self.loss:
             self.lost += 1
             return
-        self.passed += 1
+        self.joined += 1
         late = self.delay * self.chance.random()
         asyncio.get_running_loop().call_later(late, self.forward, data)
 

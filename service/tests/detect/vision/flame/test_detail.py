@@ -9,7 +9,7 @@ import pytest
 from embereye.camera.decode.shipped import load_network
 from embereye.detect.vision.detector import Detector
 from embereye.detect.vision.flame.detail import RESTED_NS, SIDE, WATCHED_NS
-from embereye.detect.vision.networks.appearance import Look
+from embereye.detect.vision.networks.appearance import Inspection
 from embereye.detect.vision.working import cut, to_working_size
 from embereye.levels import Kind, Level
 from embereye.sim.scenes.lookalikes import LOOKALIKES, ROOM, candle, filmed
@@ -40,9 +40,9 @@ class Agrees:
 def watch(draw, rate=15.0, seconds=14.0, detector=None, network=None, *, detailed=True):
     detector, seen = detector or Detector(), []
     for picture, time_ns in far_away(draw, rate, seconds):
-        if network and (close_ups := detector.wanted_look(time_ns)) is not None:
+        if network and (close_ups := detector.due_inspection(time_ns)) is not None:
             logits = network.logits(to_working_size(picture), close_ups, picture)
-            detector.note_look(Look.of(time_ns, close_ups, logits))
+            detector.add_inspection(Inspection.of(time_ns, close_ups, logits))
         place = detector.wanted_detail(time_ns)
         detail = cut(picture, place) if place and detailed else None
         small = cv2.resize(picture, (160, 120), interpolation=cv2.INTER_AREA)

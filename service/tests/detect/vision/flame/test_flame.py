@@ -8,7 +8,7 @@ from embereye.detect.vision.detector import Detector, rasterize
 from embereye.detect.vision.flame.character import rest_and_unity
 from embereye.detect.vision.flame.flame import core_coloured, flame_coloured, glowing
 from embereye.detect.vision.flame.recent import Recent
-from embereye.detect.vision.networks.appearance import Look
+from embereye.detect.vision.networks.appearance import Inspection
 from embereye.detect.vision.pixels import NOWHERE, Planes
 from embereye.detect.vision.thresholds import FlameThresholds
 from embereye.detect.vision.working import working_scale
@@ -148,7 +148,7 @@ def test_a_large_clear_flame_needs_less_time(room):
 def test_a_threshold_of_0_finds_no_less_than_one_just_above(fire):
     def held(score_min):
         seen = watch(fire[:60], detector=Detector(replace(LIMITS, score_min=score_min), smoke=None))
-        return [observation.findings[0].held_ns for observation in seen]
+        return [observation.findings[0].lasted_ns for observation in seen]
 
     assert held(0.0) == held(0.001) != held(0.5)
 
@@ -180,8 +180,8 @@ def test_what_few_pixels_say_counts_less_unless_the_network_says_so_too():
         detector = Detector(limits)
         for number, picture in enumerate(pictures):
             time_ns = START + int(number / 15 * SECOND)
-            if (close_ups := detector.wanted_look(time_ns)) is not None:
-                detector.note_look(Look(time_ns, logit, tuple((box, logit) for box in close_ups)))
+            if (close_ups := detector.due_inspection(time_ns)) is not None:
+                detector.add_inspection(Inspection(time_ns, logit, tuple((box, logit) for box in close_ups)))
             detector.detect(picture, time_ns)
         [site] = detector.flame.sites
         assert np.count_nonzero(site.mask) < LIMITS.few_area

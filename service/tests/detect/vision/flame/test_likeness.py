@@ -3,7 +3,7 @@ import pytest
 
 from embereye.detect.vision.detector import FLAME, Detector
 from embereye.detect.vision.flame.familiar import KNOWN_S, Familiar
-from embereye.detect.vision.networks.appearance import Look
+from embereye.detect.vision.networks.appearance import Inspection
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Mask
@@ -24,9 +24,9 @@ def watch(says, seconds=12.0, *, moves=True, rate=10, start=START, colour=True, 
         if moves:
             left = number * 7 % 140
             picture[40:60, left : left + 20] = 200
-        if (close_ups := detector.wanted_look(time_ns)) is not None:
+        if (close_ups := detector.due_inspection(time_ns)) is not None:
             odds = says(number / rate) if callable(says) else says
-            detector.note_look(Look(time_ns, odds, tuple((box, odds) for box in close_ups)))
+            detector.add_inspection(Inspection(time_ns, odds, tuple((box, odds) for box in close_ups)))
         [found] = [one for one in detector.detect(picture, time_ns).findings if one.kind == Kind.FLAME]
         levels.append(found.level)
         terms = found.terms or terms
@@ -112,8 +112,8 @@ def test_an_alarm_ends_when_the_network_can_look_no_more(away):
         time_ns = START + number * SECOND // 10 + (number >= 120) * away * SECOND
         picture = ROOM.copy()
         picture[40:60, number * 7 % 140 :][:, :20] = 200
-        if number < 120 and detector.wanted_look(time_ns) is not None:
-            detector.note_look(Look(time_ns, CLEARLY))
+        if number < 120 and detector.due_inspection(time_ns) is not None:
+            detector.add_inspection(Inspection(time_ns, CLEARLY))
         lost = [(0.0, 0.9, 1.0, 0.1)] if number >= 120 else ()
         levels.append(detector.detect(picture, time_ns, lost).level)
     assert levels[119] == Level.ALARM
@@ -123,6 +123,6 @@ def test_an_alarm_ends_when_the_network_can_look_no_more(away):
 def test_a_clock_that_jumps_starts_the_evidence_anew():
     detector = Detector()
     for number, time_ns in enumerate([START, START + SECOND, START + 3600 * SECOND, START - 3600 * SECOND]):
-        detector.note_look(Look(time_ns, CLEARLY))
+        detector.add_inspection(Inspection(time_ns, CLEARLY))
         detector.detect(np.where(number % 2, ROOM, 255 - ROOM), time_ns)
     assert not detector._likeness.holds

@@ -16,9 +16,9 @@ from embereye.detect.vision.networks.appearance import (
     SIDE,
     UNHURRIED_NS,
     AppearanceNetwork,
+    Inspection,
+    Inspections,
     Interest,
-    Look,
-    Looks,
     close_up_of,
 )
 from embereye.units import SECOND
@@ -75,11 +75,11 @@ def test_a_file_that_is_no_network_is_refused():
 
 def test_looks_become_more_frequent_with_interest():
     for interest in Interest:
-        assert len(asked(Looks(), interest, 3.5)) == 1 + int(3.5 * SECOND / EVERY_NS[interest])
+        assert len(asked(Inspections(), interest, 3.5)) == 1 + int(3.5 * SECOND / EVERY_NS[interest])
 
 
 def test_what_stays_suspected_is_looked_at_less_once_it_is_known():
-    looks = Looks()
+    looks = Inspections()
     first = asked(looks, Interest.SUSPECTED, 60.0)
     assert first[HURRIED - 1] == START + (HURRIED - 1) * SECOND
     assert {after - before for before, after in pairwise(first[HURRIED - 1 :])} == {UNHURRIED_NS}
@@ -91,7 +91,7 @@ def test_what_stays_suspected_is_looked_at_less_once_it_is_known():
 
 
 def test_cameras_that_start_together_are_not_looked_at_together():
-    cameras, every_ns = [Looks((number + 0.5) / 100) for number in range(100)], EVERY_NS[Interest.STILL]
+    cameras, every_ns = [Inspections((number + 0.5) / 100) for number in range(100)], EVERY_NS[Interest.STILL]
     times = range(START, START + 2 * every_ns, SECOND // 15)
     due = [[looks.due(time, Interest.STILL) for looks in cameras] for time in times]
     assert max(map(sum, due)) <= 2
@@ -106,10 +106,10 @@ def asked(looks, interest, seconds, start=START):
 
 
 def test_the_mean_of_the_latest_looks_counts_and_old_ones_say_nothing():
-    looks, box, elsewhere = Looks(), (0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.3, 0.3)
+    looks, box, elsewhere = Inspections(), (0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.3, 0.3)
     assert looks.whole(START) is None
     for number, value in enumerate((9.0, 1.0, 2.0, 3.0)):
-        looks.note(Look(START + number * SECOND // 2, value, ((box, -value),)))
+        looks.note(Inspection(START + number * SECOND // 2, value, ((box, -value),)))
     now = START + 2 * SECOND
     assert looks.whole(now) == pytest.approx(2.5)
     assert looks.close_up((0.12, 0.1, 0.3, 0.3), now) == pytest.approx(-2.5)
@@ -118,9 +118,9 @@ def test_the_mean_of_the_latest_looks_counts_and_old_ones_say_nothing():
 
 
 def test_a_step_back_in_time_forgets_the_looks():
-    looks = Looks()
-    looks.note(Look(START, 9.0))
-    looks.note(Look(START - SECOND, -1.0))
+    looks = Inspections()
+    looks.note(Inspection(START, 9.0))
+    looks.note(Inspection(START - SECOND, -1.0))
     assert looks.whole(START - SECOND) == -1.0
 
 

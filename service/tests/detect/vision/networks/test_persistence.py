@@ -42,7 +42,7 @@ def test_a_sign_becomes_pre_alarm_and_alarm_by_lasting() -> None:
 
 
 def test_the_first_sign_of_all_is_suspected_so_that_it_is_looked_at_sooner() -> None:
-    assert Watched().see(0.9).held_ns > 0
+    assert Watched().see(0.9).lasted_ns > 0
 
 
 def test_a_model_that_errs_now_and_then_never_alarms() -> None:
@@ -77,8 +77,8 @@ def test_what_lies_in_a_mask_or_in_a_lost_part_is_not_seen() -> None:
     for _ in range(10):
         assert masked.see(0.9).level == CLEAR
         assert open_.see(0.9, lost=((0.0, 0.4, 1.0, 0.2),)).level == CLEAR
-    assert masked.see(0.9, box=(0.0, 0.0, 0.2, 0.2)).held_ns
-    assert masked.see(0.9, box=WHOLE).held_ns
+    assert masked.see(0.9, box=(0.0, 0.0, 0.2, 0.2)).lasted_ns
+    assert masked.see(0.9, box=WHOLE).lasted_ns
 
 
 def test_kinds_last_by_themselves_and_a_model_that_fails_says_nothing() -> None:
@@ -96,6 +96,6 @@ def finding(kind: Kind, level: Level, name: str, held: int = 0) -> Finding:
 def test_a_kind_that_both_see_is_one_finding_the_stronger_first() -> None:
     ours = (finding(FLAME, PRE_ALARM, "ours", 5),)
     both = merged(ours, (finding(FLAME, ALARM, "model", 3), finding(SMOKE, CLEAR, "smoke")))
-    assert [(each.kind, each.level, each.held_ns) for each in both] == [(FLAME, ALARM, 5), (SMOKE, CLEAR, 0)]
+    assert [(each.kind, each.level, each.lasted_ns) for each in both] == [(FLAME, ALARM, 5), (SMOKE, CLEAR, 0)]
     assert [term.name for term in both[0].terms] == ["model", "ours"]
     assert merged(ours, ()) == ours
