@@ -73,7 +73,7 @@ def _entries(cameras: Sequence[FoundCamera], naming: Naming) -> Iterator[str]:
 
 def _guarded(camera: FoundCamera) -> bool:
     """True if the camera needs credentials, as far as is known."""
-    return camera.proven or bool(camera.problem)
+    return camera.authenticated or bool(camera.problem)
 
 
 def _about(camera: FoundCamera, profiles: Sequence[Profile], *, several: bool) -> Iterator[str]:

@@ -334,13 +334,15 @@ METRICS = (
     Metric(
         "embereye_camera_analysis_failures_total", "counter", "", (), "Frames on which a detector failed.", (CAMERA,)
     ),
-    Metric("embereye_camera_clips_delivered_total", "counter", "", (), "Clips and stills that the hub has.", (CAMERA,)),
+    Metric(
+        "embereye_camera_clips_delivered_total", "counter", "", (), "Clips and stills stored by the hub.", (CAMERA,)
+    ),
     Metric(
         "embereye_camera_clips_dropped_total",
         "counter",
         "",
         (),
-        "Clips and stills given up for want of room.",
+        "Clips and stills dropped because the disk was full.",
         (CAMERA,),
     ),
     Metric("embereye_camera_clips_failing", "gauge", "", (), "1 while no clip can be written.", (CAMERA,)),
@@ -349,7 +351,7 @@ METRICS = (
         "counter",
         "",
         (),
-        "Frames that the disk was too slow for.",
+        "Frames left out of clips because the disk was too slow.",
         (CAMERA,),
     ),
     Metric("embereye_camera_clips_made_total", "counter", "", (), "Clips and stills recorded.", (CAMERA,)),
@@ -358,10 +360,10 @@ METRICS = (
         "counter",
         "",
         (),
-        "Clips and stills that the hub will never take.",
+        "Clips and stills rejected by the hub for good.",
         (CAMERA,),
     ),
-    Metric("embereye_camera_clips_waiting", "gauge", "", (), "Clips that the hub has not got.", (CAMERA,)),
+    Metric("embereye_camera_clips_waiting", "gauge", "", (), "Clips waiting to be delivered to the hub.", (CAMERA,)),
     Metric("embereye_camera_decoders", "gauge", "", (), "Decoder processes.", (CAMERA,)),
     Metric(
         "embereye_camera_decoders_busy_ratio",
@@ -372,17 +374,20 @@ METRICS = (
         (CAMERA,),
     ),
     Metric(
-        "embereye_camera_decoders_died_total", "counter", "", (), "Decoder processes that were replaced.", (CAMERA,)
+        "embereye_camera_decoders_died_total",
+        "counter",
+        "",
+        (),
+        "Decoder processes that ended and were replaced.",
+        (CAMERA,),
     ),
-    Metric(
-        "embereye_camera_degraded", "gauge", "", (), "Cameras in which less is detected than was asked for.", (CAMERA,)
-    ),
+    Metric("embereye_camera_degraded", "gauge", "", (), "Cameras with limited detection.", (CAMERA,)),
     Metric(
         "embereye_camera_device_shed_total",
         "counter",
         "",
         ("camera", "zone"),
-        "Frames of one camera that were given up.",
+        "Frames of one camera that were shed.",
         (CAMERA,),
     ),
     Metric(
@@ -390,7 +395,7 @@ METRICS = (
         "histogram",
         "seconds",
         (),
-        "From a frame's capture, as its sender tells it, to the end of its analysis.",
+        "From a frame's capture, by its sender's clock, to the end of its analysis.",
         (CAMERA,),
     ),
     Metric(
@@ -406,19 +411,19 @@ METRICS = (
         "counter",
         "",
         (),
-        "Frames analysed, and those of calm scenes that needed no look.",
+        "Frames analysed, or skipped because their scene is calm.",
         (CAMERA,),
     ),
-    Metric("embereye_camera_frames_in_work", "gauge", "", (), "Frames that are being decoded or looked at.", (CAMERA,)),
+    Metric("embereye_camera_frames_in_work", "gauge", "", (), "Frames being decoded or analysed.", (CAMERA,)),
     Metric("embereye_camera_frames_offered_total", "counter", "", (), "Frames received.", (CAMERA,)),
     Metric("embereye_camera_frames_rejected_total", "counter", "", ("reason",), "Unusable frames.", (CAMERA,)),
-    Metric("embereye_camera_frames_shed_total", "counter", "", ("reason",), "Frames given up, by reason.", (CAMERA,)),
+    Metric("embereye_camera_frames_shed_total", "counter", "", ("reason",), "Frames shed, by reason.", (CAMERA,)),
     Metric(
         "embereye_camera_frames_unread_total",
         "counter",
         "",
         (),
-        "Frames left with their senders under overload, as far as can be told. They are not offered.",
+        "Frames left with their senders under overload, estimated. They do not count as offered.",
         (CAMERA,),
     ),
     Metric("embereye_camera_frames_waiting", "gauge", "", (), "Frames that wait for a decoder.", (CAMERA,)),
@@ -427,7 +432,7 @@ METRICS = (
         "gauge",
         "ratio",
         (),
-        "Share of the last half second in which the event loop ran or waited for a processor.",
+        "Share of the last half second in which the event loop ran or waited for a CPU.",
         (CAMERA,),
     ),
     Metric(
@@ -444,7 +449,7 @@ METRICS = (
         "counter",
         "",
         (),
-        "Pictures that the model looked at.",
+        "Pictures analysed by the fleet's own model.",
         (CAMERA,),
         "spec.detection.model is set",
     ),
@@ -454,7 +459,7 @@ METRICS = (
         "gauge",
         "1/s",
         ("bound", "camera", "zone"),
-        "Frames per second that are looked at: `in_force` now, `target` where nothing is short, `least` at all times.",
+        "Frames analysed per second: `in_force` now, `target` without overload, `least` at all times.",
         (CAMERA,),
     ),
     Metric(
@@ -462,7 +467,7 @@ METRICS = (
         "gauge",
         "",
         ("kind",),
-        "1 where videos are decoded by the hardware that was asked for, 0 where by software.",
+        "1 if videos are decoded by the requested hardware, 0 if in software.",
         (CAMERA,),
         "spec.decoding.hardware is set",
     ),
@@ -471,18 +476,18 @@ METRICS = (
         "gauge",
         "",
         (),
-        "Cameras whose stream to record does not come: their clips are of the stream that is looked at.",
+        "Cameras whose record stream fails, so that their clips use the detect stream.",
         (CAMERA,),
     ),
     Metric(
-        "embereye_camera_refused", "gauge", "", (), "Cameras that are not looked at for want of decoding.", (CAMERA,)
+        "embereye_camera_refused", "gauge", "", (), "Cameras refused because decoding capacity is missing.", (CAMERA,)
     ),
     Metric(
         "embereye_camera_slowed",
         "gauge",
         "",
         (),
-        "Cameras that are looked at less often than they are to be, because the shard does not keep up.",
+        "Cameras analysed below their target rate because the shard is overloaded.",
         (CAMERA,),
     ),
     Metric("embereye_camera_sources", "gauge", "", ("state",), "Cameras by state of their source.", (CAMERA,)),

@@ -81,7 +81,7 @@ def test_the_command_tells_everything_in_json_and_goes_on_after_what_cannot_be_r
     assert set(fire["detections"][0]) >= {"start", "kind", "score", "box", "why"}
     assert set(fire["detections"][0]["why"][0]) == {"name", "value", "threshold", "unit"}
     assert walk["alarms"] == walk["detections"] == walk["faults"] == []
-    assert f"{broken}: it is not a video that can be read" in err
+    assert f"{broken}: not a readable video" in err
     assert "exist.mp4: it is not a file" in err
 
 
@@ -282,7 +282,7 @@ def test_what_shows_no_fire_is_exported_without_boxes_beside_the_rest(folder, tm
 def test_a_folder_of_something_else_is_not_overwritten(folder, tmp_path, capsys):
     (tmp_path / "annotations.json").write_text("[]")
     assert main(["detect", "--coco", str(tmp_path), str(folder / "walk.avi")]) == 2
-    assert "no data set in COCO's form" in capsys.readouterr().err
+    assert "not a data set in COCO's format" in capsys.readouterr().err
     assert (tmp_path / "annotations.json").read_text() == "[]"
 
 

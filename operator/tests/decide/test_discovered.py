@@ -9,7 +9,7 @@ from embereye_operator.decide.discovered import Naming, fleet_text
 
 MAIN = Profile("p1", "main", "H264", 1920, 1080, 25, source="v")
 SUB = Profile("p2", "sub", "H264", 640, 360, 15, source="v")
-YARD = FoundCamera("onvif://10.0.0.7", "Yard north", "city hall", "ACME X-1", "0042", (MAIN, SUB), proven=True)
+YARD = FoundCamera("onvif://10.0.0.7", "Yard north", "city hall", "ACME X-1", "0042", (MAIN, SUB), authenticated=True)
 
 
 def entries(*cameras):
@@ -26,7 +26,7 @@ def test_a_camera_is_ready_to_be_applied_with_its_large_stream_recorded():
     }  # fmt: skip
     text = fleet_text([YARD], Naming())
     assert "# ACME X-1 0042" in text
-    assert '# detection uses "sub" (H264 640x360, 15 frames/s): of 2 the cheapest with at least 480 pixels' in text
+    assert '# detection uses "sub" (H264 640x360, 15 frames/s): the cheapest of 2 with at least 480 pixels' in text
     assert "kubectl --namespace default label secret cameras embereye.dev/allow-fleet-use=true" in text
 
 

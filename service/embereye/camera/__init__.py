@@ -1,1 +1,1 @@
-"""The camera shard: sources, mailboxes, scheduler, workers."""
+"""The camera shard: sources, mailboxes, scheduling, decoding, analysis and clips."""

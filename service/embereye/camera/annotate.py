@@ -1,4 +1,4 @@
-"""Writes a video with the findings drawn into it."""
+"""Writing of a video with the findings drawn in."""
 
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,13 @@ from embereye.detect.vision.observation import Observation
 from embereye.levels import Level
 from embereye.process.lifecycle import UserError
 
-RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to keep its time
+RATE = 15.0  # frames/s of the video; frames of the recording are repeated or left out to match
 _COLOURS = {Level.CLEAR: (160, 160, 160), Level.PRE_ALARM: (0, 200, 255)}  # BGR; above: red
 _RED = (0, 0, 255)
 
 
 class Annotator:
-    """One output file; `close` it, or it cannot be played."""
+    """One output file. It can be played only after `close`."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -25,21 +25,21 @@ class Annotator:
         self._written = 0
 
     def add(self, data: bytes, seconds: float, seen: Observation | None) -> None:
-        """Draw what was `seen` into the frame `data` of the time `seconds`. UserError where it cannot be written."""
+        """Add the frame `data` of the time `seconds` with `seen` drawn in. Raises UserError if that is impossible."""
         missing = int(seconds * RATE) + 1 - self._written
         if missing <= 0:
             return
         try:
             picture = decode(data, 1)
         except UndecodableError:
-            return  # the next one is shown in its place
+            return  # the next frame is shown instead
         draw(picture, seconds, seen)
         height, width = picture.shape[:2]
         if self._writer is None:
             self._size = (width, height)
             self._writer = cv2.VideoWriter(str(self._path), cv2.VideoWriter.fourcc(*"mp4v"), RATE, self._size)
             if not self._writer.isOpened():
-                raise UserError(f"--annotate {self._path}: it cannot be written; the name has to end in .mp4")
+                raise UserError(f"--annotate {self._path}: cannot be written. Use a name that ends in .mp4")
         if (width, height) != self._size:
             picture = cv2.resize(picture, self._size)  # type: ignore[assignment]
         for _ in range(missing):
@@ -53,7 +53,7 @@ class Annotator:
 
 
 def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> None:
-    """Frames around what is suspected, and a line of text for each kind."""
+    """Draw frames around suspected places and a line of text per kind."""
     height, width = picture.shape[:2]
     size = max(0.35, height / 600)
     lines = [(f"{seconds:.1f} s", (255, 255, 255))]
@@ -66,6 +66,6 @@ def draw(picture: DecodedImage, seconds: float, seen: Observation | None) -> Non
             corners = (int(x * width), int(y * height)), (int((x + w) * width), int((y + h) * height))
             cv2.rectangle(picture, *corners, colour, max(1, height // 240))
     for number, (words, colour) in enumerate(lines, 1):
-        where = (6, int(number * 36 * size))
-        cv2.putText(picture, words, where, cv2.FONT_HERSHEY_SIMPLEX, size, (0, 0, 0), 3)
-        cv2.putText(picture, words, where, cv2.FONT_HERSHEY_SIMPLEX, size, colour, 1)
+        position = (6, int(number * 36 * size))
+        cv2.putText(picture, words, position, cv2.FONT_HERSHEY_SIMPLEX, size, (0, 0, 0), 3)
+        cv2.putText(picture, words, position, cv2.FONT_HERSHEY_SIMPLEX, size, colour, 1)

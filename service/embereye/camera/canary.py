@@ -1,4 +1,4 @@
-"""A camera shard's canary: a camera that nobody declared, before which a fire grows."""
+"""A camera shard's canary: an undeclared camera that shows a growing fire, to prove that fires are detected."""
 
 import asyncio
 import time
@@ -24,15 +24,15 @@ from embereye.zone.canary import ZONE
 
 Image = npt.NDArray[np.uint8]
 
-WIDTH, HEIGHT = 160, 120  # pixels: the size that detectors work at
-RATE = 10.0  # frames/s: enough to see flicker
+WIDTH, HEIGHT = 160, 120  # pixels; the size that detectors work at
+RATE = 10.0  # frames/s, enough for flicker
 CALM = 5  # frames before the fire
-FLAME_SCORE = 0.5  # even odds: a fleet that asks for more would prove nothing but that
-LEAST_RATE = 5.0  # frames/s that an overloaded shard leaves it, as it does a usual camera
+FLAME_SCORE = 0.5  # even odds, independent of the fleet's threshold, which may be higher
+LEAST_RATE = 5.0  # frames/s that an overloaded shard still analyses, as for a usual camera
 
 
 class FireFilm:
-    """Pictures of a wall before which flames rise; each is drawn when it is shown."""
+    """Pictures of flames in front of a wall, drawn one at a time."""
 
     def __init__(self) -> None:
         random = np.random.default_rng(7)
@@ -42,7 +42,7 @@ class FireFilm:
         self._noise = random.integers(0, 7, (4, HEIGHT, WIDTH, 3)).astype(np.uint8)
 
     def picture(self, number: int) -> bytes:
-        """JPEG `number`; the fire begins with picture CALM."""
+        """Draw picture `number` as JPEG; the fire begins with picture CALM."""
         picture: Image = cv2.add(self._wall, self._noise[number % len(self._noise)])  # type: ignore[assignment]
         if number >= CALM:
             seconds = (number - CALM) / RATE
@@ -53,7 +53,7 @@ class FireFilm:
         height, width = int(48 + 20 * min(1.0, seconds / 3)), 44
         y, x = np.mgrid[0:height, 0:width].astype(np.float32)
         up, across = 1 - y / height, (x + 0.5) / width * 2 - 1
-        # Never the same twice, and nothing that could be followed: what repeats or passes by is no flame.
+        # The turbulence never repeats or moves as a whole, because the detector takes that for no flame.
         self._cells = (0.45 * self._cells + 0.55 * self._random.random(self._cells.shape)).astype(np.float32)
         turbulence = cv2.resize(self._cells, (width, height), interpolation=cv2.INTER_CUBIC)
         heat = np.clip(1.5 * (1 - np.abs(across)) ** 0.7 * (1.15 - up) * (1.7 * turbulence - 0.1), 0, 1)
@@ -69,17 +69,17 @@ class FireFilm:
 
 @dataclass
 class CameraCanary:
-    """Lends nothing to the shard's counts: its camera has a mailbox, a ledger and times of its own.
+    """Burns canary fires. Their camera has a separate mailbox, ledger and times, so the shard's counts exclude it.
 
     `withdraw` removes a camera from the pool.
     """
 
     links: ShardLinks
     withdraw: Callable[[CameraDevice], None]
-    cpu_seconds: float = 0.0  # that canaries took, decoding included
+    cpu_seconds: float = 0.0  # CPU time of canaries, including decoding
 
     async def burn(self, fire: Fire, fleet: str, settings: CameraSettings) -> None:
-        """Offer the pictures of a growing fire at RATE until the fire is reported."""
+        """Push the pictures of a growing fire at RATE until the fire is reported."""
         episodes = Episodes(fleet)
 
         def report(camera: CameraDevice, seen: Observation) -> None:
@@ -87,7 +87,7 @@ class CameraCanary:
                 if evidence := episodes.observe(sign, now_ns()):
                     fire.report(evidence)
 
-        own = replace(
+        links = replace(
             self.links,
             report=report,
             ring_budget=Budget(),
@@ -99,7 +99,7 @@ class CameraCanary:
         fleets.CopyFrom(settings)
         fleets.flame_threshold = FLAME_SCORE
         device = Device(id=fire.device, zone=ZONE, detectors=["flame"], fps_target=2 * RATE, fps_min=LEAST_RATE)
-        camera, film, number = CameraDevice(device, fleets, own), FireFilm(), 0
+        camera, film, number = CameraDevice(device, fleets, links), FireFilm(), 0
         drawing = 0.0
         try:
             while not fire.reported.is_set():

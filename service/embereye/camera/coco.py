@@ -1,7 +1,7 @@
-"""Writes stills of recordings with boxes of what was seen, in COCO's form, for training a model of one's own.
+"""Export of stills with boxes in COCO's format, for training a custom model.
 
-Of a recording that shows a fire the boxes are the detectors' own, to be corrected by people; of one that shows none
-the stills have no boxes: what was suspected there is what a model has to learn to leave alone.
+For a recording with fire, the boxes are the detectors' findings, to be corrected by people. Stills of a recording
+without fire have no boxes: the model has to learn that nothing there is fire.
 """
 
 import hashlib
@@ -15,20 +15,20 @@ from embereye.process.files import write_whole
 from embereye.process.lifecycle import UserError
 from embereye.wire.jpeg.header import JpegError, read_header
 
-EVERY_S = 1.0  # between two stills of a time in which something is suspected
-CALM_EVERY_S = 10.0  # … in which nothing is, of a recording without fire
+EVERY_S = 1.0  # between two stills while fire is suspected
+CALM_EVERY_S = 10.0  # … while it is not, in a recording without fire
 CATEGORIES = {Kind.FLAME: 1, Kind.SMOKE: 2}
 FILE = "annotations.json"
 
 
 class CocoFolder:
-    """A data set in `folder`: images/ and annotations.json, to which what is there already is not lost."""
+    """A data set in `folder`: images/ and annotations.json. Existing contents are preserved."""
 
     def __init__(self, folder: Path) -> None:
-        """UserError where `folder` cannot be written, or holds annotations that cannot be read."""
+        """Open `folder`; raise UserError if it cannot be written or its annotations cannot be read."""
         self._folder = folder
         self._images: dict[str, dict[str, Any]] = {}  # by file name
-        self._boxes: dict[str, list[dict[str, Any]]] = {}  # likewise
+        self._boxes: dict[str, list[dict[str, Any]]] = {}  # by file name
         path = folder / FILE
         try:
             known = json.loads(path.read_bytes()) if path.exists() else {"images": [], "annotations": []}
@@ -37,26 +37,26 @@ class CocoFolder:
             for box in known["annotations"]:
                 self._boxes.setdefault(names[box["image_id"]], []).append(box)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is no data set in COCO's form: {error!r}; name another folder") from error
+            raise UserError(f"{path}: not a data set in COCO's format. Name another folder ({error!r})") from error
         try:
             (folder / "images").mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"--coco {folder} cannot be written: {error.strerror}") from error
+            raise UserError(f"--coco {folder}: cannot be written: {error.strerror}") from error
 
     @property
     def stills(self) -> int:
-        """How many there are."""
+        """Number of stills in the data set."""
         return len(self._images)
 
     def add(self, data: bytes, seen: Observation | None, *, fire: bool) -> None:
-        """Keep the JPEG `data` with what was `seen` in it, if it shows a `fire`. OSError where it cannot be written."""
+        """Store the JPEG `data`, with the findings in `seen` if it shows a `fire`. May raise OSError."""
         try:
             header = read_header(data)
         except JpegError:
             return
         name = f"{hashlib.sha256(data).hexdigest()[:20]}.jpg"
         if fire and name in self._images:
-            return  # its boxes may have been corrected
+            return  # people may have corrected its boxes
         write_whole(self._folder / "images" / name, data, durable=False)
         self._images[name] = {"file_name": name, "width": header.width, "height": header.height}
         self._boxes[name] = []
@@ -70,7 +70,7 @@ class CocoFolder:
                 })  # fmt: skip
 
     def save(self) -> None:
-        """Write the annotations, numbered anew. OSError where they cannot be written."""
+        """Write the annotations with new numbers. Raises OSError if that is impossible."""
         numbers = {name: number for number, name in enumerate(sorted(self._images), 1)}
         boxes = [(name, box) for name in numbers for box in self._boxes.get(name, ())]
         content = {
@@ -85,7 +85,7 @@ class CocoFolder:
 
 
 class CocoExport:
-    """Chooses the stills of one recording."""
+    """Selects the stills of one recording."""
 
     def __init__(self, folder: CocoFolder, *, fire: bool) -> None:
         self._folder = folder
@@ -93,7 +93,7 @@ class CocoExport:
         self._last: float | None = None
 
     def add(self, data: bytes, seconds: float, seen: Observation | None) -> None:
-        """Keep the frame of the time `seconds` if it is due."""
+        """Store the frame of the time `seconds` if a still is due."""
         suspected = seen is not None and (seen.level > Level.CLEAR if self._fire else seen.suspected)
         if not suspected and self._fire:
             return

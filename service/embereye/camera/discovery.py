@@ -1,4 +1,4 @@
-"""Looks for cameras in the network (WS-Discovery, IPv4) and asks each for its profiles (ONVIF)."""
+"""Search for cameras in the network (WS-Discovery, IPv4), and reading of each camera's profiles (ONVIF)."""
 
 import asyncio
 import contextlib
@@ -18,24 +18,25 @@ from embereye.units import counted
 from embereye.wire.onvif.discovery import GROUP_V4, MAX_ANSWER, PORT, probe, read_matches
 from embereye.wire.rtsp.messages import printable
 
-PROBES = (0.0, 0.5, 1.5)  # seconds after the start: datagrams get lost
-MOST_CAMERAS = 512  # of one search
-MOST_ANSWERS = 20_000  # datagrams of one search that are read
-AT_ONCE = 8  # cameras that are asked at the same time
+PROBES = (0.0, 0.5, 1.5)  # seconds after the start; repeated because datagrams get lost
+MOST_CAMERAS = 512  # found in one search, at most
+MOST_ANSWERS = 20_000  # datagrams read in one search, at most
+AT_ONCE = 8  # cameras asked at the same time
 ANSWER_SECONDS = 5.0  # for each answer of a camera
-ASK_SECONDS = 15.0  # for all that one camera is asked
+ASK_SECONDS = 15.0  # for all questions to one camera
 _ADDRESS_OF = 0x8915  # SIOCGIFADDR, netdevice(7)
 
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]  # is called with a line for people
 
 
 def addresses(names: Iterable[str]) -> dict[str, str]:
-    """The IPv4 address of each interface by its name; `names` are of interfaces or addresses, none: all but loopback.
+    """Return the IPv4 address of each interface by its name.
 
-    UserError where there is no such interface, or none has an address.
+    `names` lists interfaces or addresses; if it is empty, all interfaces except loopback are used. Raises UserError if
+    a named interface does not exist or no interface has an address.
     """
     known = {name: address for _, name in socket.if_nameindex() if (address := _address_of(name))}
-    found: dict[str, str] = {}
+    selected: dict[str, str] = {}
     for named in names:
         match = next((name for name, address in known.items() if named in {name, address}), None)
         if match is None:
@@ -43,11 +44,11 @@ def addresses(names: Iterable[str]) -> dict[str, str]:
             raise UserError(
                 f'--interface "{named}": this machine has no such interface with an IPv4 address, only {has}'
             )
-        found[match] = known[match]
-    found = found or {name: address for name, address in known.items() if not address.startswith("127.")}
-    if not found:
-        raise UserError("no interface has an IPv4 address: name one with --interface, or cameras with --host")
-    return found
+        selected[match] = known[match]
+    selected = selected or {name: address for name, address in known.items() if not address.startswith("127.")}
+    if not selected:
+        raise UserError("no network interface has an IPv4 address. Name one with --interface, or cameras with --host")
+    return selected
 
 
 def _address_of(name: str) -> str:
@@ -57,13 +58,13 @@ def _address_of(name: str) -> str:
     return ""
 
 
-async def search(interfaces: Iterable[str], seconds: float, tell: Tell) -> list[FoundCamera]:
-    """Probe by the interfaces with these addresses for `seconds`; the cameras that answered, each once.
+async def search(interfaces: Iterable[str], seconds: float, report: Progress) -> list[FoundCamera]:
+    """Send probes from the interface addresses for `seconds` and return each camera that answers once.
 
-    UserError where it cannot be sent by any of them.
+    Raises UserError if no interface can send.
     """
     message = str(uuid.uuid4())
-    found: dict[str, FoundCamera] = {}
+    cameras: dict[str, FoundCamera] = {}
     left = MOST_ANSWERS
 
     def receive(receiver: socket.socket) -> None:
@@ -74,10 +75,10 @@ async def search(interfaces: Iterable[str], seconds: float, tell: Tell) -> list[
                 left -= 1
                 for match in read_matches(data, message):
                     camera = located(match, sender[0])
-                    if camera and camera.source not in found and len(found) < MOST_CAMERAS:
-                        found[camera.source] = camera
-                        said = f"{printable(camera.name)} {printable(camera.maker)}".strip()
-                        tell(f"{camera.source} answers{f': {said}' if said else ''}")
+                    if camera and camera.source not in cameras and len(cameras) < MOST_CAMERAS:
+                        cameras[camera.source] = camera
+                        description = f"{printable(camera.name)} {printable(camera.maker)}".strip()
+                        report(f"{camera.source} answers{f': {description}' if description else ''}")
 
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
@@ -90,7 +91,7 @@ async def search(interfaces: Iterable[str], seconds: float, tell: Tell) -> list[
             _send(senders, probe(message))
             await asyncio.sleep(max(0.0, min(pause, until - loop.time())))
         await asyncio.sleep(max(0.0, until - loop.time()))
-    return list(found.values())
+    return list(cameras.values())
 
 
 def _sender(address: str) -> socket.socket:
@@ -101,12 +102,12 @@ def _sender(address: str) -> socket.socket:
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
     except OSError as error:
         sender.close()
-        raise UserError(f"cannot probe from {address}: {error.strerror}") from error
+        raise UserError(f"{address}: cannot send probes from this address: {error.strerror}") from error
     return sender
 
 
 def _send(senders: Sequence[socket.socket], data: bytes) -> None:
-    """Send `data` by every sender; UserError where none could."""
+    """Send `data` by every sender; raise UserError if all fail."""
     problems = []
     for sender in senders:
         try:
@@ -114,11 +115,11 @@ def _send(senders: Sequence[socket.socket], data: bytes) -> None:
         except OSError as error:
             problems.append(f"{sender.getsockname()[0]}: {error.strerror}")
     if senders and len(problems) == len(senders):
-        raise UserError(f"cannot send a probe by any interface: {'; '.join(problems)}")
+        raise UserError(f"probes: cannot be sent by any interface: {'; '.join(problems)}")
 
 
-async def ask_all(cameras: Sequence[FoundCamera], user: str, password: str, tell: Tell) -> list[FoundCamera]:
-    """`cameras` with what each of them says of itself and its profiles, in their order."""
+async def ask_all(cameras: Sequence[FoundCamera], user: str, password: str, report: Progress) -> list[FoundCamera]:
+    """Add each camera's information and profiles to `cameras`, in their order."""
     turns, done = asyncio.Semaphore(AT_ONCE), 0
 
     async def ask_one(camera: FoundCamera) -> FoundCamera:
@@ -126,15 +127,15 @@ async def ask_all(cameras: Sequence[FoundCamera], user: str, password: str, tell
         async with turns:
             asked = await ask(camera, user, password)
         done += 1
-        tell(f"{done}/{len(cameras)} {camera.source}: {asked.problem or counted(len(asked.profiles), 'profile')}")
+        report(f"{done}/{len(cameras)} {camera.source}: {asked.problem or counted(len(asked.profiles), 'profile')}")
         return asked
 
     return list(await asyncio.gather(*(ask_one(camera) for camera in cameras)))
 
 
 async def ask(camera: FoundCamera, user: str, password: str) -> FoundCamera:
-    """`camera` with what it says of itself and its profiles; what went wrong stands in its `problem`."""
-    camera = replace(camera, proven=bool(user))
+    """Add the camera's information and profiles, or its `problem`."""
+    camera = replace(camera, authenticated=bool(user))
     try:
         with readable_errors(ANSWER_SECONDS):
             async with open_session(ANSWER_SECONDS) as session, asyncio.timeout(ASK_SECONDS):

@@ -1,4 +1,4 @@
-"""Whether a shard's videos are decoded by the hardware that was asked for, and what is told where they are not."""
+"""The state of hardware decoding in a shard, and the warning if videos are decoded in software instead."""
 
 import logging
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ logger = logging.getLogger(__name__)
 
 
 class HardwareDecoding:
-    """One per shard; `kind` is what was asked for, empty: software. `find` finds out."""
+    """The state in one shard; `kind` is the requested hardware, empty: software."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._reason: str | None = None  # why it cannot be had; empty: it can; None: not known yet
+        self._reason: str | None = None  # why it cannot be used; empty: it can; None: not known yet
 
     async def find(self) -> None:
-        """Find out whether it can be had."""
+        """Test whether the requested hardware works."""
         if not self._kind:
             return
         self._reason = await unusable_reason(self._kind)
@@ -29,16 +29,16 @@ class HardwareDecoding:
 
     @property
     def degraded(self) -> str:
-        """Why videos are decoded by software although hardware was asked for; empty: they are not."""
-        return f"decoded by software, not by {self._kind}: {self._reason}" if self._reason else ""
+        """The reason why videos are decoded in software although hardware was requested, or ''."""
+        return f"decoded in software instead of {self._kind}: {self._reason}" if self._reason else ""
 
     def metrics(self) -> Iterator[Metric]:
-        """Nothing where hardware was not asked for."""
+        """Yield the gauge if hardware was requested."""
         if not self._kind or self._reason is None:
             return
         decoding = GaugeMetricFamily(
             "embereye_camera_hardware_decoding",
-            "1 where videos are decoded by the hardware that was asked for, 0 where by software.",
+            "1 if videos are decoded by the requested hardware, 0 if in software.",
             labels=["kind"],
         )
         decoding.add_metric([self._kind], int(not self._reason))

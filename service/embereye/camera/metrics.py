@@ -1,6 +1,6 @@
 """The metric families of a camera shard, built at scrape time from plain counters.
 
-They are totals over all cameras, but for the rate and the loss of each, up to a number of cameras.
+They are totals over all cameras. Only rates and shed frames are also listed per camera, for a limited number.
 """
 
 from collections import Counter
@@ -18,20 +18,20 @@ from embereye.shard.series import DEVICE_SERIES, over_limit
 
 
 def frame_metrics(totals: Totals) -> Iterator[Metric]:
-    """What became of frames, and what their analysis took."""
+    """Yield the counters of frames and the cost of their analysis."""
     ledger = totals.ledger
     yield CounterMetricFamily("embereye_camera_frames_offered", "Frames received.", value=ledger.offered)
     yield CounterMetricFamily(
         "embereye_camera_frames_analysed",
-        "Frames analysed, and those of calm scenes that needed no look.",
+        "Frames analysed, or skipped because their scene is calm.",
         value=ledger.analysed,
     )
     yield CounterMetricFamily(
         "embereye_camera_frames_unread",
-        "Frames left with their senders under overload, as far as can be told. They are not offered.",
+        "Frames left with their senders under overload, estimated. They do not count as offered.",
         value=totals.unread,
     )
-    yield _by_reason("embereye_camera_frames_shed", "Frames given up, by reason.", ledger.shed)
+    yield _by_reason("embereye_camera_frames_shed", "Frames shed, by reason.", ledger.shed)
     yield _by_reason("embereye_camera_frames_rejected", "Unusable frames.", ledger.rejected)
     yield CounterMetricFamily(
         "embereye_camera_analysis_cpu_seconds", "CPU time of decoding and detection.", value=totals.cpu_seconds
@@ -41,7 +41,7 @@ def frame_metrics(totals: Totals) -> Iterator[Metric]:
     )
     if totals.model_runs is not None:
         yield CounterMetricFamily(
-            "embereye_camera_model_runs", "Pictures that the model looked at.", value=totals.model_runs
+            "embereye_camera_model_runs", "Pictures analysed by the fleet's own model.", value=totals.model_runs
         )
         yield CounterMetricFamily(
             "embereye_camera_model_cpu_seconds", "CPU time of the model.", value=totals.model_seconds
@@ -56,10 +56,10 @@ def _by_reason(name: str, text: str, counts: Mapping[str, int]) -> Metric:
 
 
 def latency_metrics(delays: LatencyHistogram, ages: LatencyHistogram) -> Iterator[Metric]:
-    """How long frames took to be analysed."""
+    """Yield the histograms of the time until frames are analysed."""
     for name, text, histogram in (
         ("delay", "From a frame's arrival to the end of its analysis.", delays),
-        ("age", "From a frame's capture, as its sender tells it, to the end of its analysis.", ages),
+        ("age", "From a frame's capture, by its sender's clock, to the end of its analysis.", ages),
     ):
         yield HistogramMetricFamily(
             f"embereye_camera_frame_{name}_seconds", text, buckets=histogram.buckets(), sum_value=histogram.sum
@@ -67,7 +67,7 @@ def latency_metrics(delays: LatencyHistogram, ages: LatencyHistogram) -> Iterato
 
 
 def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[Metric]:
-    """How many cameras are in which condition at `now_ns`."""
+    """Yield the numbers of cameras by condition at `now_ns`."""
     sources = GaugeMetricFamily("embereye_camera_sources", "Cameras by state of their source.", labels=["state"])
     states = Counter(camera.status.source_state.partition(":")[0].partition(";")[0] for camera in cameras)
     for state, count in sorted(states.items()):
@@ -80,32 +80,32 @@ def camera_metrics(cameras: Collection[CameraDevice], now_ns: int) -> Iterator[M
     )
     yield GaugeMetricFamily(
         "embereye_camera_degraded",
-        "Cameras in which less is detected than was asked for.",
+        "Cameras with limited detection.",
         value=sum(bool(camera.status.degraded(now_ns)) for camera in cameras),
     )
     yield GaugeMetricFamily(
         "embereye_camera_record_failing",
-        "Cameras whose stream to record does not come: their clips are of the stream that is looked at.",
+        "Cameras whose record stream fails, so that their clips use the detect stream.",
         value=sum(camera.status.is_record_failing for camera in cameras),
     )
     yield GaugeMetricFamily(
         "embereye_camera_slowed",
-        "Cameras that are looked at less often than they are to be, because the shard does not keep up.",
+        "Cameras analysed below their target rate because the shard is overloaded.",
         value=sum(camera.arrivals.mailbox.rate_controller.limited for camera in cameras),
     )
-    yield from _each(cameras)
+    yield from _per_camera(cameras)
 
 
-def _each(cameras: Collection[CameraDevice]) -> Iterator[Metric]:
-    """The rate in force and the frames given up of each camera, up to a number of cameras."""
+def _per_camera(cameras: Collection[CameraDevice]) -> Iterator[Metric]:
+    """Yield the rates and shed frames per camera, for a limited number of cameras."""
     rate = ManySeries(
         "embereye_camera_rate_hertz",
-        "Frames per second that are looked at: `in_force` now, `target` where nothing is short, `least` at all times.",
+        "Frames analysed per second: `in_force` now, `target` without overload, `least` at all times.",
         "gauge",
         ("camera", "zone", "bound"),
     )
     shed = ManySeries(
-        "embereye_camera_device_shed", "Frames of one camera that were given up.", "counter", ("camera", "zone")
+        "embereye_camera_device_shed", "Frames of one camera that were shed.", "counter", ("camera", "zone")
     )
     for camera in islice(cameras, DEVICE_SERIES):
         labels = camera.device.id, camera.device.zone

@@ -1,4 +1,4 @@
-"""The rates of a shard's cameras: measures whether the pool keeps up, and gives each camera its rate."""
+"""The analysis rates of a shard's cameras, adapted to the pool's load."""
 
 import math
 import time
@@ -15,18 +15,18 @@ from embereye.process.timing.thread_time import ThreadTime
 
 @dataclass(frozen=True, slots=True)
 class _Totals:
-    """What was counted up to one moment."""
+    """Counts up to one moment."""
 
     at: float = 0.0  # monotonic seconds
     busy: float = 0.0  # seconds of all decoders
     analysed: int = 0  # frames
     superseded: int = 0  # frames
     finished: int = 0  # turns
-    waited: float = 0.0  # seconds, of their results for the event loop
+    waited: float = 0.0  # seconds that results waited for the event loop
 
 
 class RateAdapter:
-    """Reads the pool and its cameras and adapts their rates; on the event loop."""
+    """Measures the pool's load and adapts the cameras' rates. Use it on the event loop."""
 
     def __init__(self, pool: DecoderPool) -> None:
         self.budget = PoolBudget()
@@ -36,7 +36,7 @@ class RateAdapter:
         self._before = _Totals()
 
     def adapt(self, cameras: Collection[CameraDevice], now_ns: int) -> None:
-        """Give every camera its rate for the time to come, at `now_ns` (Unix epoch)."""
+        """Set every camera's rate from the load since the last call, at `now_ns` (Unix epoch)."""
         self._thread = self._thread or ThreadTime()
         ledgers = [camera.arrivals.mailbox.ledger for camera in cameras]
         totals = _Totals(
@@ -49,7 +49,7 @@ class RateAdapter:
         )
         before, self._before = self._before, totals
         passed = max(1e-3, totals.at - before.at)
-        # Cameras that are handed over take their counts with them.
+        # Cameras that are handed over remove their counts from the sum.
         analysed, superseded = max(0, totals.analysed - before.analysed), max(0, totals.superseded - before.superseded)
         finished = totals.finished - before.finished
         self.load = PoolLoad(
@@ -61,14 +61,14 @@ class RateAdapter:
         )
         wants = [_want(camera, now_ns) for camera in cameras]
         self.budget.adapt(self.load, wants, totals.at)
-        turned = totals.at / ROTATION_SECONDS
+        rotation = totals.at / ROTATION_SECONDS
         for camera, want in zip(cameras, wants, strict=True):
             mailbox = camera.arrivals.mailbox
             if mailbox.encoding:
-                # To look at fewer pictures of a video saves a third of the work; then what is decoded less counts.
+                # Fewer analysed pictures of a video save up to a third of the work; after that, decode less.
                 mailbox.slots = 1 if self.budget.limited else VIDEO_SLOTS
                 seconds, flow = self.budget.seconds, mailbox.flow
-                mailbox.depth = flow.depth(seconds, (camera.phase + turned) % 1.0, camera.arrivals.least_rate)
+                mailbox.depth = flow.depth(seconds, (camera.phase + rotation) % 1.0, camera.arrivals.least_rate)
                 mailbox.rate_controller.grant(flow.analysis_rate(seconds, mailbox.depth))
             else:
                 mailbox.rate_controller.grant(self.budget.rate(want))
@@ -76,7 +76,7 @@ class RateAdapter:
 
 
 def _want(camera: CameraDevice, now_ns: int) -> Want:
-    """What `camera` would use of the pool: of a video all of its units are decoded, or its key frames at least."""
+    """Return the demand of `camera` on the pool; for a video, all units are wanted and key frames are the minimum."""
     arrivals, flow = camera.arrivals, camera.arrivals.mailbox.flow
     if arrivals.mailbox.encoding and flow.known:
         return Want(flow.rate, flow.work(Depth.KEYS) / flow.cost, flow.cost, camera.urgent)

@@ -21,24 +21,24 @@ from embereye.v1.shard_pb2 import CameraSettings
 from embereye.wire.jpeg.header import MAX_SIDE
 from embereye.wire.video.access_unit import AccessUnit
 
-TARGET = 15.0  # frames/s: a fleet's default; under suspicion a camera takes all there are, and so do we
-STREAM_SECONDS = 60.0  # of a stream that are looked at
+TARGET = 15.0  # frames/s, a fleet's default; while fire is suspected all frames are analysed
+STREAM_SECONDS = 60.0  # length of a stream that is analysed
 
 Seen = Callable[[bytes, float, Observation | None], None]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How recordings are looked at."""
+    """The settings for analysing recordings."""
 
     camera: CameraSettings
-    fps: float = 0.0  # at most this many frames/s are taken at all, as of a slower camera; 0: all
+    fps: float = 0.0  # frames/s, at most, as of a slower camera; 0: all
     seconds: float = STREAM_SECONDS  # of a stream
-    most: float = 0.0  # seconds of a file; 0: all of it
+    most: float = 0.0  # seconds of a file, at most; 0: all
 
 
 def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
-    """Show `source` to a camera; SourceError where it cannot be read. `seen` gets every frame that is taken."""
+    """Show `source` to a camera; raise SourceError if it cannot be read. `seen` gets every frame that is used."""
     replay = Replay(settings.camera, fps_target=min(TARGET, settings.fps or TARGET))
     next_due = 0.0
 
@@ -52,7 +52,7 @@ def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
         if seen:
             seen(data, seconds, observation)
 
-    path = source if Path(source).exists() else ""  # whatever its name looks like
+    path = source if Path(source).exists() else ""  # an existing file, even if its name looks like a URL
     if path or parse_source(source).kind == "file":
         _play(path or parse_source(source).address, show, settings.most)
     else:
@@ -62,7 +62,7 @@ def watch(source: str, settings: Settings, seen: Seen | None = None) -> Replay:
 
 def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
     if not Path(path).is_file():
-        raise SourceError("it is not a file")
+        raise SourceError("not a file")
     shown = False
     for data, seconds in frames(path):
         if most and seconds > most:
@@ -70,11 +70,11 @@ def _play(path: str, show: Callable[[bytes, float], None], most: float) -> None:
         show(data, seconds)
         shown = True
     if not shown:
-        raise SourceError("it is not a video that can be read")
+        raise SourceError("not a readable video")
 
 
 class _Pictures:
-    """Makes JPEG of a video's access units, as they were recorded by a camera that sends JPEG."""
+    """Converts a video's access units to JPEG, as if the camera had sent JPEG."""
 
     def __init__(self) -> None:
         self._decoder: VideoDecoder | None = None
@@ -82,7 +82,7 @@ class _Pictures:
         self._number = 0
 
     def decode(self, unit: AccessUnit, time_ns: int) -> tuple[bytes, int]:
-        """The picture that is to be shown after `unit`, and when it was taken; empty: none, or a damaged one."""
+        """Return the picture shown after `unit` and its capture time; (b"", 0) if there is none or it is damaged."""
         self._number += 1
         self._times[self._number] = time_ns
         if unit.damages_following:
@@ -107,9 +107,9 @@ class _Pictures:
 async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple[Box, ...]], None]) -> None:
     stream = open_source(source, DialLimiter(1), SocketPoller())
     if stream is None:
-        raise SourceError("frames that are pushed cannot be waited for: name a file or a URL")
+        raise SourceError("pushed frames cannot be analysed here. Name a file or a URL")
     began_ns, shown = 0, 0
-    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # to show a picture
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # set if a picture cannot be shown
     pictures = _Pictures()
 
     def offer(data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = ()) -> None:
@@ -125,7 +125,7 @@ async def _pull(source: str, seconds: float, show: Callable[[bytes, float, tuple
         began_ns = began_ns or time_ns
         try:
             show(data, max(0.0, (time_ns - began_ns) / 1e9), lost)
-        except Exception as error:  # a source would take it for one of its own, and go on
+        except Exception as error:  # a source would treat it as its failure and continue
             failed.set_exception(error)
 
     playing = stream.play(offer, lambda _: None)

@@ -1,4 +1,4 @@
-"""Plays a recording to one camera as a shard would: what is detected, and which alarms its zone raises."""
+"""Playback of a recording to one camera, as in a shard: its detections and the alarms of its zone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from embereye.v1.shard_pb2 import CameraSettings
 from embereye.v1.types_pb2 import Device, Term
 from embereye.zone.state import ZoneMachine
 
-START_NS = 1_700_000_000 * SECOND  # a recording's first frame; any time will do
+START_NS = 1_700_000_000 * SECOND  # time of a recording's first frame; the value does not matter
 FLEET = "default/cameras/recording"
 
 
@@ -36,7 +36,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class Alarm:
-    """The zone's alarm, or a further kind at alarm level that joined it."""
+    """The zone's alarm, or another kind at alarm level that joined it."""
 
     time: float  # seconds from the first frame
     kind: Kind
@@ -45,7 +45,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why the camera could not see."""
+    """A time at which the camera could not see, and why."""
 
     start: float  # seconds from the first frame
     reason: str
@@ -53,10 +53,10 @@ class Fault:
 
 @dataclass
 class Replay:
-    """One camera and its zone, on the recording's time instead of the clock's."""
+    """One camera and its zone, with the recording's time as clock."""
 
     settings: CameraSettings
-    fps_target: float = 0.0  # frames/s above which frames are shed while nothing is suspected; 0: none is
+    fps_target: float = 0.0  # frames/s above which frames are shed while no fire is suspected; 0: none
     detections: list[Detection] = field(default_factory=list, init=False)
     alarms: list[Alarm] = field(default_factory=list, init=False)
     faults: list[Fault] = field(default_factory=list, init=False)
@@ -78,7 +78,7 @@ class Replay:
         return START_NS + round(self.seconds * SECOND)
 
     def show(self, data: bytes, seconds: float, lost: tuple[Box, ...] = ()) -> Observation | None:
-        """Show one compressed frame, taken `seconds` after the first; what is seen now, None while nothing was."""
+        """Show one compressed frame, taken `seconds` after the first. Returns the latest observation, or None."""
         self.seconds = seconds
         self.frames += 1
         self.camera.offer_frame(data, self._now_ns, lost)
@@ -89,7 +89,7 @@ class Replay:
         return self.camera.analyser.observation
 
     def _run_turn(self, camera: CameraDevice) -> None:
-        """Do at once what the pool and its processes do in a shard."""
+        """Decode and analyse a frame at once, as the pool and its processes do in a shard."""
         frame = camera.next_frame()
         assert frame
         turn = Turn(frame, waited=0.0, began=self.seconds)

@@ -1,7 +1,7 @@
-"""A picture that somebody uploaded, made anew from its pixels: a process of its own, which may fail alone.
+"""Re-encoding of an uploaded picture from its pixels, in a separate process that may crash safely.
 
-Reads the file on standard input, as `python -m embereye.camera.rewrite MEDIA`, and writes a line of JSON, {"media",
-"width", "height"} and behind it the picture, or {"refused": why}. Whoever runs it has checked how large it says it is.
+Run as `python -m embereye.camera.rewrite MEDIA` with the file on standard input. It writes a line of JSON, {"media",
+"width", "height"}, followed by the picture, or {"refused": reason}. The caller checks the declared size before.
 """
 
 import json
@@ -14,19 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 LONGEST = 4_096  # pixels of the longer side
-MAX_KEPT = 6 * 2**20  # bytes
+MAX_BYTES = 6 * 2**20  # of the result
 QUALITIES = (90, 80, 65, 50)
-MEMORY = 2 * 2**30  # bytes of address space that decoding may take
+MEMORY = 2 * 2**30  # bytes of address space for decoding, at most
 
 
 def rewrite(data: bytes, media: str) -> tuple[dict[str, Any], bytes]:
-    """What is told of the picture in `data`, and the picture: a PNG, or a JPEG where it was one or is too large."""
+    """Return the description and the bytes: a PNG, or a JPEG if the input was one or PNG is too large."""
     try:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR if media == "image/jpeg" else -1)
     except cv2.error:
         pixels = None
     if pixels is None:
-        return {"refused": f"the {media} cannot be decoded: it is damaged, or not all of it came"}, b""
+        return {"refused": f"the {media} cannot be decoded: it is damaged or incomplete"}, b""
     flat = _flattened(pixels)
     if (share := LONGEST / max(flat.shape[:2])) < 1:
         size = (max(1, round(flat.shape[1] * share)), max(1, round(flat.shape[0] * share)))
@@ -34,17 +34,17 @@ def rewrite(data: bytes, media: str) -> tuple[dict[str, Any], bytes]:
     height, width = flat.shape[:2]
     if media != "image/jpeg":
         encoded = bytes(cv2.imencode(".png", flat)[1])
-        if len(encoded) <= MAX_KEPT:
+        if len(encoded) <= MAX_BYTES:
             return {"media": "image/png", "width": width, "height": height}, encoded
     for quality in QUALITIES:
         encoded = bytes(cv2.imencode(".jpg", flat, [cv2.IMWRITE_JPEG_QUALITY, quality])[1])
-        if len(encoded) <= MAX_KEPT:
+        if len(encoded) <= MAX_BYTES:
             return {"media": "image/jpeg", "width": width, "height": height}, encoded
-    return {"refused": "it cannot be made small enough: upload one with fewer pixels or less in it"}, b""
+    return {"refused": "it cannot be made small enough. Upload a picture with fewer pixels or less detail"}, b""
 
 
 def _flattened(pixels: NDArray[Any]) -> NDArray[Any]:
-    """Eight bits for each of three colours, on white where it lets something shine through."""
+    """Convert to three colours of eight bits, on white where the picture is transparent."""
     if pixels.dtype == np.uint16:
         pixels = (pixels >> 8).astype(np.uint8)
     if pixels.ndim == 2:
@@ -56,7 +56,7 @@ def _flattened(pixels: NDArray[Any]) -> NDArray[Any]:
 
 
 def main() -> int:
-    """Rewrite standard input; returns the exit code."""
+    """Rewrite standard input. Returns the exit code."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     cv2.setNumThreads(1)
     about, picture = rewrite(sys.stdin.buffer.read(), sys.argv[1])

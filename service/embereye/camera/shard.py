@@ -1,4 +1,9 @@
-"""The camera shard: owns cameras, runs their sources and their analysis, turns what they see into evidence."""
+"""The camera shard: owns cameras, runs their sources and analysis, and reports evidence.
+
+`apply` opens and closes cameras as the assignment says. A source, or a sender, offers frames to its `CameraDevice`,
+which queues for the decoder pool; `_report_signs` turns the observation of an analysed frame into evidence and clips.
+`_tick` checks coverage and, less often, adapts rates, refuses cameras and saves views.
+"""
 
 import asyncio
 import os
@@ -50,10 +55,10 @@ from embereye.v1.shard_pb2 import Assignment, CameraSettings, Load
 from embereye.v1.types_pb2 import Device
 
 TICK = 0.25  # seconds between two checks of coverage
-ADAPT_TICKS = 2  # ticks between two looks at whether the pool keeps up
+ADAPT_TICKS = 2  # ticks between two adaptations of the rates
 SAMPLE_TICKS = 3  # ticks between two samples of load
-CLEAR = Level.CLEAR  # looked up once: a lookup costs more than all the rest of a comparison
-DIALS = 8  # sources that are being connected at the same time
+CLEAR = Level.CLEAR  # looked up once, because the attribute access costs more than the comparison
+DIALS = 8  # sources that connect at the same time
 DRAIN_SECONDS = 1.0  # for frames in work
 
 
@@ -63,14 +68,14 @@ class CameraShard:
     def __init__(self, *, decoders: int | None = None) -> None:
         self._cameras: dict[str, CameraDevice] = {}
         self._sources: dict[str, asyncio.Task[Any]] = {}
-        self._records: dict[str, asyncio.Task[Any]] = {}  # of the streams that clips are kept of
+        self._records: dict[str, asyncio.Task[Any]] = {}  # tasks of the separate record streams
         self._assignment = Assignment()
         self._episodes = Episodes("")
         self._pool = DecoderPool(decoders or decoder_count(os.cpu_count()))
         self._access = DeviceAccess()
         self._push = PushService(self.admit_pushed_frame, self._access)
         self._meter = Meter()
-        self._clips: ClipPipeline | None = None  # None: there is no folder for them
+        self._clips: ClipPipeline | None = None  # None: no folder for clips
         self._context: ShardContext | None = None
         self._dials = DialLimiter(DIALS)
         self._poller = SocketPoller(self._pool.dispatch_gathered)
@@ -81,11 +86,11 @@ class CameraShard:
             submit=self._pool.submit, report=self._report_signs, ring_budget=Budget(), model_host=self._host,
             record=self._record_unit,
         )  # fmt: skip
-        self._views: ViewStore | None = None  # None: there is no folder for them
-        self._marked: dict[str, list[Region]] = {}  # by camera, where people marked flames as none
+        self._views: ViewStore | None = None  # None: no folder for views
+        self._marked: dict[str, list[Region]] = {}  # by camera: places where people marked a flame as false
         self._canary = CameraCanary(self._links, self._pool.withdraw)
         self._hardware = HardwareDecoding(hardware.wanted())
-        self._retired = Totals()  # of cameras that were ours
+        self._retired = Totals()  # counts of cameras that were handed over
         self._draining = False
         self._covered: dict[str, bool] = {}
         self._running = Running()
@@ -95,10 +100,10 @@ class CameraShard:
         return [Service(add_FramesServicer_to_server, self._push, "embereye.v1.Frames", WINDOW)]
 
     async def start(self, context: ShardContext) -> None:
-        """Start the decoder pool and the tick; RuntimeError where no decoder comes up."""
+        """Start the decoder pool and the tick; raise RuntimeError if no decoder starts."""
         keep_freed_memory()
         freeze_heap()
-        cv2.setNumThreads(1)  # the decoder processes are the parallelism: OpenCV's own threads would compete with them
+        cv2.setNumThreads(1)  # the decoder processes are parallel already; OpenCV's threads would compete with them
         self._context = context
         if context.tls:
             context.tls.subscribe(self._access.judge_anew)
@@ -111,12 +116,10 @@ class CameraShard:
         context.tasks.start(self._hardware.find(), name="find-hardware-decoding")
         context.tasks.start(self._host.run(), name="camera-model")
 
-    # Which cameras it owns
-
     def apply(self, assignment: Assignment) -> None:
-        """Own exactly these cameras; only the sources of cameras that are new or changed are (re)started."""
-        # Copied: whoever keeps a part of it, as a detector does while nothing changes there, keeps not the whole
-        # assignment, which names each device of the fleet.
+        """Own exactly these cameras. Only new cameras, and cameras with changed streams, (re)open their sources."""
+        # Copy: a detector that retains a part of the message would retain the whole assignment, which names each device
+        # of the fleet.
         settings = CameraSettings()
         settings.CopyFrom(assignment.camera)
         self._host.configure(settings.model if settings.HasField("model") else None)
@@ -133,18 +136,18 @@ class CameraShard:
                 self._cameras[name] = CameraDevice(device, settings, self._links)
                 if self._views and (familiar := self._views.load(device)):
                     self._cameras[name].analyser.recall(familiar)
-                self._tell_marked(self._cameras[name])
+                self._set_marks(self._cameras[name])
                 self._open_source(device)
                 continue
             reopened = _streams(camera.device) != _streams(device)
             camera.configure(device, settings)
-            self._tell_marked(camera)
+            self._set_marks(camera)
             if reopened:
                 self._close_source(name)
                 self._open_source(device)
 
     def _release_cameras(self, gone: set[str]) -> None:
-        """Let go of cameras, which other shards may own now, and send their senders there."""
+        """Release cameras that other shards may own now, and redirect their senders."""
         for name in gone:
             self._close_source(name)
             camera = self._cameras.pop(name)
@@ -182,7 +185,7 @@ class CameraShard:
             self._play_source(camera, source)
 
     def _open_recorded(self, camera: CameraDevice) -> None:
-        """Open the stream that clips are kept of, where it is another one than is looked at, and clips are kept."""
+        """Open the separate record stream of `camera`, if one is declared and clips are recorded."""
         device, status = camera.device, camera.status
         try:
             source = open_recorded(device, self._dials, self._poller) if self._clips else None
@@ -223,10 +226,8 @@ class CameraShard:
             if task := tasks.pop(name, None):
                 task.cancel()
 
-    # What comes in, and what goes out
-
     def admit_pushed_frame(self, name: str, image: bytes, time_ns: int, tally: Tally) -> PushVerdict:
-        """Decide about a frame of camera `name` that a sender pushed, captured at `time_ns` (Unix epoch)."""
+        """Decide about a pushed frame of camera `name`, captured at `time_ns` (Unix epoch)."""
         camera = self._cameras.get(name)
         if self._draining:
             return PushVerdict(accepted=False, reason="this shard is draining", elsewhere=True)
@@ -238,19 +239,19 @@ class CameraShard:
             target = next((peer.grpc for peer in self._assignment.peers if peer.shard == owner), "")
             return PushVerdict(accepted=False, reason=f"shard {owner} owns it", elsewhere=True, target=target)
         if not camera.status.pushed:
-            reason = f'camera "{name}" is declared with a source of its own, not with push'
+            reason = f'camera "{name}": its declared source is not push'
             return PushVerdict(accepted=False, reason=reason)
         return PushVerdict(accepted=True, reason=camera.push_frame(image, time_ns, tally))
 
     def _report_signs(self, camera: CameraDevice, seen: Observation) -> None:
-        """Make evidence of what was seen in a frame; the clips of its camera get the frame."""
+        """Report a frame's signs as evidence and add the frame to its camera's clips."""
         device = camera.device
         if self._cameras.get(device.id) is not camera:
             return  # handed over while its frame was in work
         now = now_ns()
-        # Most frames of most cameras show nothing, as the ones before them did.
-        worth_telling = seen.level > CLEAR or self._episodes.active(device.id)
-        for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if worth_telling else ():
+        # Most frames of most cameras show nothing, as did the frames before them.
+        has_signs = seen.level > CLEAR or self._episodes.active(device.id)
+        for sign, finding in zip(signs_of(camera, seen), seen.findings, strict=True) if has_signs else ():
             report = self._episodes.observe(sign, now)
             if report and self._context:
                 if traces := self._context.traces:
@@ -261,31 +262,29 @@ class CameraShard:
         if self._clips:
             self._clips.record_frame(camera, now)
 
-    def _record_unit(self, camera: CameraDevice, kept: ClipUnit) -> None:
-        """Add an access unit of a video to the clips of its camera."""
+    def _record_unit(self, camera: CameraDevice, unit: ClipUnit) -> None:
+        """Add an access unit of a video to its camera's clips."""
         if self._clips:
-            self._clips.record_unit(camera.device.id, kept, now_ns())
+            self._clips.record_unit(camera.device.id, unit, now_ns())
 
     def note_marked(self, places: MarkedPlaces) -> None:
-        """Have cameras know where people said that what looked like a flame was none."""
+        """Give cameras the places where people marked a flame as false."""
         self._marked.clear()
         for place in places.places:
             if place.kind == Kind.FLAME.wire:
                 self._marked.setdefault(place.device, []).append(place.region)
         for camera in self._cameras.values():
-            self._tell_marked(camera)
+            self._set_marks(camera)
 
-    def _tell_marked(self, camera: CameraDevice) -> None:
+    def _set_marks(self, camera: CameraDevice) -> None:
         view = view_of(camera.device)
         regions = [region for region in self._marked.get(camera.device.id, ()) if region.view == view]
         places = [((region.x, region.y, region.width, region.height), region.area) for region in regions]
         camera.analyser.familiar.set_marks(places)
 
     async def light_canary(self, fire: Fire) -> None:
-        """Have a fire grow before a camera that nobody declared."""
+        """Show a growing fire to an undeclared camera."""
         await self._canary.burn(fire, self._assignment.fleet, self._assignment.camera)
-
-    # What it does now and then
 
     async def _tick(self) -> None:
         ticks = 0
@@ -320,7 +319,7 @@ class CameraShard:
         totals = self._totals()
         self._meter.sample(
             time.monotonic(),
-            # With more shards, frames that are left with their senders now would be analysed, too.
+            # With more shards, frames that now stay with their senders would be analysed too.
             offered=totals.ledger.offered + int(totals.unread),
             analysed=totals.ledger.analysed,
             cpu=time.process_time() + self._pool.cpu_seconds - self._canary.cpu_seconds,
@@ -329,10 +328,8 @@ class CameraShard:
     def _totals(self) -> Totals:
         return self._retired.plus(self._cameras.values())
 
-    # What the process asks
-
     def devices(self, now_ns: int) -> list[DeviceStatus]:
-        """The status of every owned camera."""
+        """Return the status of every owned camera."""
         statuses = [camera.message(now_ns) for camera in self._cameras.values()]
         if self._clips and (failing := self._clips.failing):
             for status in statuses:
@@ -344,21 +341,21 @@ class CameraShard:
         return statuses
 
     def statuses(self, now_ns: int) -> Iterator[DeviceStatus]:
-        """The same: cameras of a shard are few."""
+        """Iterate over the same statuses; a shard has few cameras."""
         return iter(self.devices(now_ns))
 
     def covered(self, now_ns: int) -> tuple[int, int]:
-        """How many cameras it owns, and how many of them are covered."""
+        """Return the numbers of owned and of covered cameras."""
         return len(self._cameras), sum(not camera.reason(now_ns) for camera in self._cameras.values())
 
     def degraded(self) -> str:
-        """Why videos are decoded otherwise than was asked for, or ''; each camera has reasons of its own."""
+        """Return why hardware decoding is not used as requested, or ''; other reasons concern single cameras."""
         return self._hardware.degraded
 
     def load(self) -> Load:
-        """What was measured over the last seconds."""
+        """Return the load measured over the last seconds."""
         now = now_ns()
-        since = self._running.since(now)  # what waits has had no chance of a turn before
+        since = self._running.since(now)  # frames that wait could not get a turn before this
         mailboxes = [camera.arrivals.mailbox for camera in self._cameras.values()]
         waiting = [frame for mailbox in mailboxes if (frame := mailbox.waiting)]
         return self._meter.load(
@@ -367,39 +364,39 @@ class CameraShard:
         )
 
     def metrics(self) -> Iterator[Metric]:
-        """Its own metric families, read at scrape time."""
+        """Yield the shard's metric families, read at scrape time."""
         yield from frame_metrics(self._totals())
         yield from latency_metrics(self._links.delays, self._links.ages)
         yield from camera_metrics(self._cameras.values(), now_ns())
         yield GaugeMetricFamily("embereye_camera_push_streams", "Open push streams.", value=self._push.streams)
         yield CounterMetricFamily(
-            "embereye_camera_decoders_died", "Decoder processes that were replaced.", value=self._pool.died
+            "embereye_camera_decoders_died", "Decoder processes that ended and were replaced.", value=self._pool.died
         )
         yield from self._hardware.metrics()
         load = self._rates.load
         for name, text, value in (
             ("decoders", "Decoder processes.", self._pool.count),
             ("frames_waiting", "Frames that wait for a decoder.", self._pool.waiting),
-            ("frames_in_work", "Frames that are being decoded or looked at.", self._pool.in_work),
+            ("frames_in_work", "Frames being decoded or analysed.", self._pool.in_work),
             ("decoders_busy_ratio", "Share of the last half second in which the decoders worked.", load.decoders_busy),
             (
                 "loop_busy_ratio",
-                "Share of the last half second in which the event loop ran or waited for a processor.",
+                "Share of the last half second in which the event loop ran or waited for a CPU.",
                 load.loop_busy,
             ),
-            ("refused", "Cameras that are not looked at for want of decoding.", len(self._admission.refused)),
+            ("refused", "Cameras refused because decoding capacity is missing.", len(self._admission.refused)),
         ):
             yield GaugeMetricFamily(f"embereye_camera_{name}", text, value=value)
         if self._clips:
             yield from self._clips.metrics()
 
     def _save_a_view(self, now_ns: int) -> None:
-        """Save what is known of the view whose turn it is: each takes a fraction of a millisecond."""
+        """Save the view whose turn it is. A save takes a fraction of a millisecond."""
         if self._views and (camera := self._views.next_due(self._cameras, now_ns)):
             self._views.save(camera.device, camera.analyser.familiar)
 
     async def drain(self, successor: str = "") -> None:
-        """Send senders away, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
+        """Redirect senders, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
         self._draining = True
         self._push.send_drain(None, "this shard is draining", successor)
         for name in {*self._sources, *self._records}:
@@ -423,20 +420,20 @@ class CameraShard:
 
 
 def _copied(device: Device) -> Device:
-    own = Device()
-    own.CopyFrom(device)
-    return own
+    copy = Device()
+    copy.CopyFrom(device)
+    return copy
 
 
 def _streams(device: Device) -> tuple[str | float, ...]:
-    """What says which streams of `device` are opened, and how: of ONVIF one is chosen for the rates that are wanted."""
+    """The settings that decide which streams of `device` are opened; ONVIF also chooses by the wanted rates."""
     watched = device.detect_stream if "://" in device.detect_stream else device.source
     rates = (device.fps_target, device.fps_min) if watched.lower().startswith("onvif:") else ()
     return device.source, device.credentials, device.detect_stream, device.record_stream, *rates
 
 
 def _demand(name: str, camera: CameraDevice) -> Demand:
-    """The least that `camera` needs: its least rate, of a video its key frames."""
+    """The minimum that `camera` needs: its minimum rate, or a video's key frames."""
     flow = camera.arrivals.mailbox.flow
     if camera.encoding and flow.known:
         return Demand(name, flow.key_rate, flow.key_seconds or flow.cost)

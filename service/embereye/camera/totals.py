@@ -1,4 +1,4 @@
-"""Totals over all cameras of a shard, those that were handed over included: counters never fall."""
+"""Totals over all cameras of a shard, including handed-over ones, so that counters never fall."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -10,17 +10,17 @@ from embereye.v1 import evidence_pb2
 
 @dataclass
 class Totals:
-    """What the cameras of a shard add up to."""
+    """The sums over the cameras of a shard."""
 
     ledger: Ledger = field(default_factory=Ledger)
     cpu_seconds: float = 0.0  # of decoding and detection
     failures: int = 0  # of the analysis
-    unread: float = 0.0  # frames left with their senders, as far as can be told
-    model_runs: int | None = None  # pictures that the fleet's own model looked at; None: there has been none
-    model_seconds: float = 0.0  # CPU time of it
+    unread: float = 0.0  # frames left with their senders, estimated
+    model_runs: int | None = None  # pictures analysed by the fleet's own model; None: there was no model
+    model_seconds: float = 0.0  # CPU time of the model
 
     def add(self, camera: CameraDevice) -> None:
-        """Add what `camera` has counted."""
+        """Add the counts of `camera`."""
         ledger, cost = camera.arrivals.mailbox.ledger, camera.analyser.cost
         self.ledger.add(ledger)
         self.cpu_seconds += cost.cpu_seconds
@@ -32,9 +32,9 @@ class Totals:
             self.model_seconds += seconds
 
     def retire(self, camera: CameraDevice) -> evidence_pb2.Ledger:
-        """Add a `camera` that is handed over; returns its final ledger.
+        """Add a `camera` that is handed over. Returns its final ledger.
 
-        A frame in work is finished, but nobody counts it any more: it is shed.
+        A frame in work is finished but no longer counted, so it counts as shed.
         """
         self.add(camera)
         ledger = camera.arrivals.mailbox.ledger
@@ -45,9 +45,9 @@ class Totals:
         return final
 
     def plus(self, cameras: Iterable[CameraDevice]) -> "Totals":
-        """These totals and those of `cameras`, as a copy."""
-        together = replace(self, ledger=Ledger())
-        together.ledger.add(self.ledger)
+        """Return a copy of these totals with those of `cameras` added."""
+        total = replace(self, ledger=Ledger())
+        total.ledger.add(self.ledger)
         for camera in cameras:
-            together.add(camera)
-        return together
+            total.add(camera)
+        return total

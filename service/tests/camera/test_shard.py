@@ -100,7 +100,7 @@ async def test_unusable_frames_are_counted_and_named_as_the_reason(running):
 async def test_a_source_that_cannot_be_opened_is_told_and_never_covered(running):
     running.shard.apply(assignment(1, device("c1", "ftp://me:secret@cam/1")))
     status = status_of(running.shard, "c1")
-    assert 'source "ftp://cam" is not one of' in status.reason
+    assert 'source "ftp://cam": unknown scheme' in status.reason
     assert not status.covered
     assert "secret" not in str(status)
 
@@ -109,7 +109,7 @@ async def test_detectors_that_this_version_does_not_have_do_not_pretend_to_watch
     running.shard.apply(assignment(1, device("c1", detectors=["sound"])))
     push(running.shard, "c1", noisy_jpeg())
     await eventually(lambda: running.shard._cameras["c1"].arrivals.mailbox.ledger.analysed)
-    assert "none of its detectors: sound" in status_of(running.shard, "c1").reason
+    assert "lacks all of its detectors: sound" in status_of(running.shard, "c1").reason
 
 
 async def test_a_picture_that_never_changes_is_a_frozen_camera(running):

@@ -81,7 +81,7 @@ async def test_a_web_camera_is_asked_with_the_password_of_the_day(running, tmp_p
     running.shard.apply(assignment(1, device("c1", f"http://127.0.0.1:{bound_port(server)}/v", credentials="gate")))
     await eventually(lambda: status_of(running.shard, "c1").covered)
     allowed[0] = "Basic " + base64.b64encode(b"me:new").decode()
-    await eventually(lambda: "HTTP 401 Unauthorized: check the credentials" in status_of(running.shard, "c1").state)
+    await eventually(lambda: "HTTP 401 Unauthorized. Check the credentials" in status_of(running.shard, "c1").state)
     seen = status_of(running.shard, "c1").ledger.offered
     secret(tmp_path, "new")
     await eventually(lambda: status_of(running.shard, "c1").ledger.offered > seen)

@@ -133,9 +133,12 @@ async def test_a_stream_to_record_that_cannot_be_is_told_and_the_camera_is_watch
         watched = f"rtsp://127.0.0.1:{port}/small"
         for epoch, (named, reason) in enumerate(
             [
-                ("main", '"main" is a profile, and only a source onvif://HOST has profiles: write a URL'),
-                ("http://127.0.0.1/hush", "is no RTSP address"),
-                (f"rtsp://127.0.0.1:{port}/small?codec=jpeg", "it has no H.264 or H.265 track, only: video JPEG"),
+                ("main", '"main": only a source onvif://HOST has profiles. Write a URL'),
+                ("http://127.0.0.1/hush", "only RTSP and ONVIF streams can be recorded"),
+                (
+                    f"rtsp://127.0.0.1:{port}/small?codec=jpeg",
+                    "the camera has no H.264 or H.265 track, only: video JPEG",
+                ),
             ],
             start=1,
         ):

@@ -261,7 +261,7 @@ async def test_a_format_that_is_not_decoded_here_is_named(running, server):
     for name, told in (("mpeg4", "MP4V-ES"), ("vp8", "VP8")):
         await eventually(lambda name=name, told=told: told in status_of(running.shard, name).reason, 40)
         reason = status_of(running.shard, name).reason
-        assert f"it has no JPEG, H.264 or H.265 track, only: video {told}" in reason
+        assert f"the camera has no JPEG, H.264 or H.265 track, only: video {told}" in reason
     running.shard.apply(assignment(2))
 
 

@@ -316,7 +316,7 @@ async def test_a_camera_pushes_over_tls_where_its_certificate_is_its_own(site: S
     await site.covered(["camera-1"], 60)
 
     async def refused() -> bool:
-        return 'what was shown speaks for "camera-1" alone' in site.log("simulate")
+        return 'its credentials allow only "camera-1"' in site.log("simulate")
 
     await until(refused, "the sender of camera-2 is told why it is refused")
 

@@ -1,1 +1,1 @@
-"""Where a camera's frames come from: one module per kind of source."""
+"""Sources of a camera's frames, one module per kind."""

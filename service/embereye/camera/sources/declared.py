@@ -1,4 +1,4 @@
-"""What a camera's declared source means, before anything is opened."""
+"""Parsing of a camera's declared source, before anything is opened."""
 
 import ipaddress
 import re
@@ -20,65 +20,70 @@ _KINDS = {
     "rtp": "rtp",
     "onvif": "onvif",
 }
-UNPROVEN = "tls=unverified"
+UNVERIFIED = "tls=unverified"
 SNAPSHOTS = "snapshots=only"
 DEVICE = re.compile(r"/dev/video\d{1,3}")  # Video4Linux's names
 _TRANSPORTS = ("transport=tcp", "transport=udp")
-_OURS = {"rtsp": _TRANSPORTS, "rtsps": (*_TRANSPORTS, UNPROVEN), "https": (UNPROVEN,), "onvif": (UNPROVEN, SNAPSHOTS)}
-SECRET_LENGTH = 3  # characters; what is shorter in a path is a number of a channel, and everywhere in every text
-_URL_REMEDY = "write rtsp://HOST:PORT/PATH, and / ? # @ of a password as %2F %3F %23 %40"
+_OURS = {
+    "rtsp": _TRANSPORTS,
+    "rtsps": (*_TRANSPORTS, UNVERIFIED),
+    "https": (UNVERIFIED,),
+    "onvif": (UNVERIFIED, SNAPSHOTS),
+}
+SECRET_LENGTH = 3  # characters; a shorter path segment is a channel's number and occurs in every text
+_URL_REMEDY = "Write rtsp://HOST:PORT/PATH, with / ? # @ in a password as %2F %3F %23 %40"
 _HOST = re.compile(r"([\w.-]{0,260}|\[[0-9A-Fa-f:.%\w]{2,60}\])(?::\d{1,5})?")
 _RTP_OPTIONS = {"width": (1, MAX_SIDE), "height": (1, MAX_SIDE), "payload": (0, 127)}
 
 
 class SourceError(ValueError):
-    """A source that cannot be opened as declared; the text is for people and holds no password."""
+    """A source that cannot be opened as declared. The text is for people and contains no password."""
 
 
 @dataclass(frozen=True)
 class DeclaredSource:
-    """A source, parsed. `address` holds no credentials."""
+    """A parsed source. `address` contains no credentials."""
 
     kind: str  # "http", "rtsp", "rtp", "onvif", "file", "device" or "push"
-    address: str  # URL or path; of "rtp" the address to listen at, empty: any
+    address: str  # URL or path; for "rtp" the address to listen at, empty: any
     user: str = ""
     password: str = ""
-    port: int = 0  # of "rtp"
-    options: Mapping[str, int] = field(default_factory=dict)  # of "rtp": width, height and payload, where given
-    transport: str = "tcp"  # of "rtsp": "tcp" or "udp", what is tried first
-    proven: bool = True  # of rtsps, https and onvif: its certificate has to be trusted here
-    snapshots: bool = False  # of "onvif": its streams are not to be played
-    interface: str = ""  # of "rtp": the address of the network interface that joins a multicast group
+    port: int = 0  # for "rtp"
+    options: Mapping[str, int] = field(default_factory=dict)  # for "rtp": width, height and payload, if given
+    transport: str = "tcp"  # for "rtsp": "tcp" or "udp", tried first
+    verified: bool = True  # for rtsps, https and onvif: require a trusted certificate
+    snapshots: bool = False  # for "onvif": do not play its streams
+    interface: str = ""  # for "rtp": address of the network interface that joins a multicast group
 
 
 def redact(source: str) -> str:
-    """`source` for people and logs: of a URL scheme, host and port alone, of a file its path.
+    """Shorten `source` for people and logs: a URL to scheme, host and port, a file to its path.
 
-    Cameras take user and password in the path ("/user=admin_password=x_channel=1") as well as in the query.
+    Cameras have credentials in the path ("/user=admin_password=x_channel=1") as well as in the query.
     """
     scheme, mark, rest = source.partition("://")
     if not mark:
         if source.startswith(("/", "./", "../")) or not re.search(r"[@=?]", source):
             return source
-        return f"{re.split(r'[/?#@=:]', source, maxsplit=1)[0][:20]}…"  # perhaps an address that lacks its scheme
+        return f"{re.split(r'[/?#@=:]', source, maxsplit=1)[0][:20]}…"  # perhaps an address without its scheme
     authority, slash, behind = _authority(rest)
     if scheme.lower() == "file" and not authority and slash == "/":
         return source
     place = authority.rpartition("@")[2]
-    # An "@" further on may be a path's, or that of a password with a slash in it, of which `place` is a part then.
+    # A later "@" may belong to the path, or to a password with a slash, of which `place` is then a part.
     if "@" in behind or _HOST.fullmatch(place) is None:
         return f"{scheme[:20]}://…"
     return f"{scheme[:20]}://{place}"
 
 
 def _authority(rest: str) -> tuple[str, str, str]:
-    """What is in front of the first of / ? # and backslash, that one, and what is behind it."""
-    found = re.search(r"[/?#\\]", rest)
-    return (rest[: found.start()], found[0], rest[found.end() :]) if found else (rest, "", "")
+    """Split `rest` at the first of / ? # and backslash: the part before it, the character, the part after it."""
+    mark = re.search(r"[/?#\\]", rest)
+    return (rest[: mark.start()], mark[0], rest[mark.end() :]) if mark else (rest, "", "")
 
 
 def conceal(text: str, source: str) -> str:
-    """`text`, which may quote the URL `source`, without what `redact` leaves out of that: a camera may echo it."""
+    """Remove from `text` the parts of the URL `source` that `redact` hides, because a camera may echo them."""
     shown = redact(source)
     if shown == source or not shown:
         return text
@@ -99,9 +104,9 @@ def conceal(text: str, source: str) -> str:
 
 
 def parse_source(source: str) -> DeclaredSource:
-    """Parse a camera's `source`; SourceError where it is none.
+    """Parse a camera's `source`; raise SourceError if it is invalid.
 
-    An empty source and `push:` mean that the camera's frames are pushed; a plain path means a file.
+    An empty source and `push:` mean that frames are pushed; a plain path means a file.
     """
     if source in {"", "push", "push:", "push://"}:
         return DeclaredSource("push", "")
@@ -109,10 +114,10 @@ def parse_source(source: str) -> DeclaredSource:
         parts = urlsplit(source)
         port = parts.port
     except ValueError as error:
-        raise SourceError(f'source "{redact(source)}" is not a URL: {_URL_REMEDY}') from error
+        raise SourceError(f'source "{redact(source)}": not a URL. {_URL_REMEDY}') from error
     kind = _KINDS.get(parts.scheme.lower())
     if kind is None:
-        raise SourceError(f'source "{redact(source)}" is not one of {", ".join(SCHEMES)}')
+        raise SourceError(f'source "{redact(source)}": unknown scheme. Use {", ".join(SCHEMES[:-1])} or {SCHEMES[-1]}')
     if kind == "rtp":
         return _rtp(source, parts, port)
     if kind == "push":
@@ -120,20 +125,20 @@ def parse_source(source: str) -> DeclaredSource:
     if kind == "file":
         path = source if not parts.scheme else unquote(parts.path)
         if not path or (parts.scheme and parts.netloc not in {"", "localhost"}):
-            raise SourceError(f'source "{redact(source)}" names no file of this machine: write file:///path or /path')
+            raise SourceError(f'source "{redact(source)}": no file of this machine. Write file:///path or /path')
         return DeclaredSource("device" if DEVICE.fullmatch(path) else "file", path)
     if not parts.hostname or port == 0:
-        raise SourceError(f'source "{redact(source)}" names no host')
+        raise SourceError(f'source "{redact(source)}": the host is missing')
     ours, parts = _ours(parts)
     return DeclaredSource(
         kind, urlunsplit(_without_credentials(parts)), unquote(parts.username or ""), unquote(parts.password or ""),
-        transport="udp" if "transport=udp" in ours else "tcp", proven=UNPROVEN not in ours,
+        transport="udp" if "transport=udp" in ours else "tcp", verified=UNVERIFIED not in ours,
         snapshots=SNAPSHOTS in ours,
     )  # fmt: skip
 
 
 def _ours(parts: SplitResult) -> tuple[list[str], SplitResult]:
-    """The options in the query that are for us, and `parts` without them: the rest of the query is the camera's."""
+    """Split our options from the query: the options, and `parts` with the camera's part of the query."""
     known = _OURS.get(parts.scheme.lower(), ())
     words = parts.query.split("&")
     rest = "&".join(word for word in words if word not in known)
@@ -141,9 +146,9 @@ def _ours(parts: SplitResult) -> tuple[list[str], SplitResult]:
 
 
 def _rtp(source: str, parts: SplitResult, port: int | None) -> DeclaredSource:
-    """A port of ours that a camera sends to: rtp://:PORT, or rtp://ADDRESS:PORT where ADDRESS is ours or a group."""
+    """Parse a port for a camera's packets: rtp://:PORT, or rtp://ADDRESS:PORT for one address or group."""
     if not port:
-        raise SourceError(f'source "{redact(source)}" names no port: write rtp://:5004')
+        raise SourceError(f'source "{redact(source)}": the port is missing. Write rtp://:5004')
     address = parts.hostname or ""
     options: dict[str, int] = {}
     interface = ""
@@ -153,17 +158,17 @@ def _rtp(source: str, parts: SplitResult, port: int | None) -> DeclaredSource:
             continue
         least, most = _RTP_OPTIONS.get(name, (0, -1))
         if name not in _RTP_OPTIONS:
-            # Which one is not said: behind a ? may be the end of a password.
+            # Do not quote the option: the text after a ? may be the end of a password.
             known = ", ".join(_RTP_OPTIONS)
-            raise SourceError(f'source "{redact(source)}": it has an option that is not one of {known}, interface')
+            raise SourceError(f'source "{redact(source)}": unknown option. Use {known} or interface')
         if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-            raise SourceError(f'source "{redact(source)}": {name} is not between {least} and {most}')
+            raise SourceError(f'source "{redact(source)}": {name} has to be between {least} and {most}')
         options[name] = int(value)
-    for text, said in ((address, f'"{address}"'), (interface, "interface")):
+    for text, label in ((address, f'"{address}"'), (interface, "interface")):
         try:
             ipaddress.ip_address(text or "::")
         except ValueError as error:
-            raise SourceError(f'source "{redact(source)}": {said} is no IP address') from error
+            raise SourceError(f'source "{redact(source)}": {label} is not an IP address') from error
     return DeclaredSource("rtp", address, port=port, options=options, interface=interface)
 
 

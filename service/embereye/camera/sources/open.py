@@ -1,4 +1,4 @@
-"""From a declared source to what can be played."""
+"""Creation of the source that a camera declares."""
 
 from embereye.camera.sources.credentials import credentials_of
 from embereye.camera.sources.declared import SourceError, parse_source, redact
@@ -17,59 +17,59 @@ from embereye.wire.rtsp.messages import printable
 def open_source(
     source: str, dials: DialLimiter, poller: SocketPoller, *, secret: str = "", wanted: Wanted = ANYTHING
 ) -> Source | None:
-    """The source that `source` declares, not yet opened; None: its frames are pushed. SourceError: not possible.
+    """Create the declared source, not yet opened; None if frames are pushed. Raises SourceError if it is impossible.
 
-    `dials` limits how many sources are being connected at the same time; `poller` polls the sockets of all of them;
-    `secret` names the Secret with the camera's user and password; `wanted` is which of its streams to play, and how
-    often to ask where every picture has to be asked for.
+    `dials` limits simultaneous connection attempts. `poller` polls the sockets of all sources. `secret` names the
+    Secret with the camera's user and password. `wanted` selects the stream to play, and the request rate for sources
+    that need a request per picture.
     """
-    what = parse_source(source)
-    credentials = credentials_of(what, secret)
-    match what.kind:
+    declared = parse_source(source)
+    credentials = credentials_of(declared, secret)
+    match declared.kind:
         case "push":
             return None
         case "rtp":
-            return RtpSource(what, poller)
+            return RtpSource(declared, poller)
         case "file":
-            return FileSource(what.address, dials.starts)
+            return FileSource(declared.address, dials.starts)
         case "device":
-            return DeviceSource(what.address, dials.starts)
+            return DeviceSource(declared.address, dials.starts)
         case "rtsp":
-            return RtspSource(what, credentials, dials, poller, formats=VIDEO if wanted.recorded else FORMATS)
+            return RtspSource(declared, credentials, dials, poller, formats=VIDEO if wanted.recorded else FORMATS)
         case "onvif":
-            from embereye.camera.sources.onvif.source import OnvifSource  # aiohttp takes 8 MB where nobody needs it
+            from embereye.camera.sources.onvif.source import (
+                OnvifSource,
+            )  # aiohttp takes 8 MB, so load it only if needed
 
-            return OnvifSource(what, credentials, dials, poller, wanted)
+            return OnvifSource(declared, credentials, dials, poller, wanted)
         case _:
             from embereye.camera.sources.http.source import HttpSource
 
-            return HttpSource(what, credentials, dials, poller)
+            return HttpSource(declared, credentials, dials, poller)
 
 
 def open_watched(device: Device, dials: DialLimiter, poller: SocketPoller) -> Source | None:
-    """The stream of `device` that is looked at; otherwise as `open_source`."""
+    """Create the detect stream of `device`, as `open_source` does."""
     address, profile = _named_stream(device.source, device.detect_stream)
     wanted = Wanted(profile, rate=device.fps_target, least_rate=device.fps_min)
     return open_source(address, dials, poller, secret=device.credentials, wanted=wanted)
 
 
 def open_recorded(device: Device, dials: DialLimiter, poller: SocketPoller) -> Source | None:
-    """The stream of `device` that its clips are kept of; None: the one that is looked at. SourceError: not possible."""
+    """Create the record stream of `device`; None if it is the detect stream. Raises SourceError if it is impossible."""
     if not device.record_stream:
         return None
     address, profile = _named_stream(device.source, device.record_stream)
     if parse_source(address).kind not in {"rtsp", "onvif"}:
-        raise SourceError(f'streams.record "{redact(address)}" is no RTSP address: no other stream is kept as it comes')
+        raise SourceError(f'streams.record "{redact(address)}": only RTSP and ONVIF streams can be recorded')
     wanted = Wanted(profile, recorded=True)
     return open_source(address, dials, poller, secret=device.credentials, wanted=wanted)
 
 
 def _named_stream(source: str, named: str) -> tuple[str, str]:
-    """The address and the profile that `named` stands for: a URL of its own, or a profile of the ONVIF `source`."""
+    """Return the address and profile that `named` means: a URL, or a profile of the ONVIF `source`."""
     if "://" in named:
         return named, ""
     if named and not source.lower().startswith("onvif:"):
-        raise SourceError(
-            f'"{printable(named)}" is a profile, and only a source onvif://HOST has profiles: write a URL'
-        )
+        raise SourceError(f'"{printable(named)}": only a source onvif://HOST has profiles. Write a URL')
     return source, named

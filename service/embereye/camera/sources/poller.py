@@ -1,4 +1,4 @@
-"""Polls the sockets of many cameras together."""
+"""Polling of the sockets of many cameras together."""
 
 import asyncio
 import logging
@@ -7,34 +7,34 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-# Between two polls while sockets are busy: the packets of a picture come close together, and the pictures of many
-# cameras that are handled together find code and data in the caches.
+# Between two polls while sockets are busy. The packets of a picture arrive close together, and handling many cameras'
+# pictures together finds warm caches.
 POLL_SECONDS = 0.008
-PATIENT_SECONDS = 0.016  # the same where all sockets are patient
-QUIET_POLLS = 2.0  # as much time without data, after which one picture that comes is probably alone
+PATIENT_SECONDS = 0.016  # the same if all sockets are patient
+QUIET_POLLS = 2.0  # periods without an incomplete picture, after which the next picture is probably alone
 DATAGRAM = 65_536  # bytes of the largest datagram, and of the most that the kernel joins
 
 
 class SocketPoller:
-    """Calls the readers of all readable sockets of one event loop together, every POLL_SECONDS while they are busy.
+    """Calls the readers of all readable sockets together, every POLL_SECONDS while they are busy.
 
-    A wake-up for every packet would cost more than the packets; one for every camera's picture, more than the pictures.
-    A socket is patient if its sender waits where its buffer is full. `polled` is called once all have been read.
+    A wake-up per packet would cost more than the packets, and one per camera's picture more than the pictures. A socket
+    is patient if its sender waits when the buffer is full. `polled` is called once all have been read.
     """
 
     def __init__(self, polled: Callable[[], None] = lambda: None) -> None:
         self._polled = polled
-        self.buffer = memoryview(bytearray(8 * DATAGRAM))  # that sockets are read into, one at a time
+        self.buffer = memoryview(bytearray(8 * DATAGRAM))  # sockets are read into it, one at a time
         self._readers: dict[int, Callable[[], bool]] = {}
-        self._patient: set[int] = set()  # those of them
-        self._epoll: select.epoll | None = None  # while there are any
-        self._timer: asyncio.TimerHandle | None = None  # while busy: the next poll
-        self._settled = 0.0  # loop time of the latest poll after which no picture was incomplete
+        self._patient: set[int] = set()  # descriptors of the patient sockets
+        self._epoll: select.epoll | None = None  # exists while there are sockets
+        self._timer: asyncio.TimerHandle | None = None  # next poll, while busy
+        self._complete_at = 0.0  # loop time of the latest poll after which no picture was incomplete
 
     def add(self, descriptor: int, read: Callable[[], bool], *, patient: bool = False) -> None:
-        """Call `read` when `descriptor`, a `patient` one or not, has something to be read.
+        """Call `read` when `descriptor` is readable; a `patient` one may be polled less often.
 
-        `read` returns whether the rest of a picture is expected at once; it runs on the event loop.
+        `read` runs on the event loop and returns True if the rest of a picture is about to arrive.
         """
         if self._epoll is None:
             self._epoll = select.epoll()
@@ -45,7 +45,7 @@ class SocketPoller:
             self._patient.add(descriptor)
 
     def remove(self, descriptor: int) -> None:
-        """Stop polling `descriptor`; call it before the descriptor is closed."""
+        """Stop polling `descriptor`. Call it before closing the descriptor."""
         assert self._epoll
         self._epoll.unregister(descriptor)
         del self._readers[descriptor]
@@ -76,13 +76,13 @@ class SocketPoller:
             try:
                 if read := self._readers.get(descriptor):
                     awaited |= read()
-            except Exception:  # this socket's own, and others wait behind it
-                logger.exception("what came by a socket could not be used")
-        alone = now - self._settled > QUIET_POLLS * self._period
+            except Exception:  # an error of this socket must not stop the others
+                logger.exception("the data read from a socket could not be used")
+        alone = now - self._complete_at > QUIET_POLLS * self._period
         if not awaited:
-            self._settled = now
+            self._complete_at = now
         if self._epoll is not epoll:
-            return  # the last of those sockets was removed
+            return  # the last socket was removed
         waiting = self._timer is not None
         if readable and (awaited or not alone):
             if not waiting:

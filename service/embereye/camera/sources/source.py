@@ -1,4 +1,4 @@
-"""What every pulled source offers, and the loop that keeps one running."""
+"""The interface of pulled sources, and the loop that keeps one running."""
 
 import asyncio
 import logging
@@ -15,43 +15,43 @@ from embereye.wire.rtsp.messages import printable
 from embereye.wire.video.access_unit import AccessUnit
 
 logger = logging.getLogger(__name__)
-SetState = Callable[[str], None]  # is called with the source's state, for people, whenever it changes
-SETTLED_SECONDS = 5.0  # of streaming; a source that ends sooner counts as one that could not be opened
-BURST_SECONDS = 0.005  # of the event loop that one read may take; a picture takes a fiftieth of that
-MAX_REASON = 400  # characters of why a source ended
-PAUSE_FACTOR = 4.0  # times what a longer read took: a flood gets a fifth of the event loop at most
+SetState = Callable[[str], None]  # receives the source's state for people, whenever it changes
+STABLE_SECONDS = 5.0  # of streaming; a source that ends sooner counts as not opened
+BURST_SECONDS = 0.005  # of the event loop for one read; a picture takes a fiftieth of that
+MAX_REASON = 400  # characters of the reason why a source ended
+PAUSE_FACTOR = 4.0  # times the duration of a long read: a flood gets at most a fifth of the event loop
 
 
 class Offer(Protocol):
-    """Accepts one compressed frame; mostly `CameraDevice.offer_frame`."""
+    """A function that accepts one compressed frame; mostly `CameraDevice.offer_frame`."""
 
     def __call__(self, data: bytes | AccessUnit, time_ns: int = 0, lost: tuple[Box, ...] = (), /) -> None:
-        """Accept `data`, captured at `time_ns` (Unix epoch; 0: now); the boxes `lost` of it did not arrive.
+        """Accept `data`, captured at `time_ns` (Unix epoch; 0: now). The boxes `lost` did not arrive.
 
-        Access units come in decoding order, with the times of their presentation.
+        Access units come in decoding order, with their presentation times.
         """
         ...
 
 
 def read_pause(spent: float) -> float:
-    """Seconds to leave a source unread after it has kept the event loop busy for `spent` seconds.
+    """Seconds to leave a source unread after it occupied the event loop for `spent` seconds.
 
-    A sender that floods would otherwise have the whole loop to itself.
+    Without the pause, a flooding sender would block the loop.
     """
     return PAUSE_FACTOR * spent if spent > BURST_SECONDS else 0.0
 
 
 def refusal_reason(error: OSError) -> str:
-    """Why a connection cannot be had, in words. Name resolution fails with negative numbers of its own."""
+    """Describe in words why a connection failed. Name resolution uses separate, negative error numbers."""
     reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-    return reason or str(error) or "it breaks the connection off"
+    return reason or str(error) or "the connection was closed"
 
 
 class Source(Protocol):
     """A source of frames that a shard pulls."""
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Open the source once and offer its frames until it ends; SourceError says why it could not go on.
+        """Open the source once and offer its frames until it ends. Raises SourceError with the reason if it fails.
 
         Cancelling it closes everything that it opened.
         """
@@ -60,13 +60,13 @@ class Source(Protocol):
 
 async def keep_playing(
     camera: str, source: Source, offer: Offer, set_state: SetState, backoff: Backoff | None = None,
-    *, settled: float = SETTLED_SECONDS, declared: Iterable[str] = (),
+    *, stable_seconds: float = STABLE_SECONDS, declared: Iterable[str] = (),
 ) -> None:  # fmt: skip
     """Play `source` again whenever it ends, after a wait, until cancelled.
 
-    The wait grows, and starts over once the source has streamed for `settled` seconds: a player that crashes at its
-    second frame must not be restarted at once, a second of CPU each time. What is told of a failure quotes nothing of
-    the addresses `declared` but host and port.
+    The wait grows, and starts over once the source has streamed for `stable_seconds`. A player that crashes at its
+    second frame must not restart at once, because each start costs a second of CPU time. Messages about failures show
+    only host and port of the `declared` addresses.
     """
     addresses = [address for address in declared if "://" in address]
 
@@ -75,8 +75,8 @@ async def keep_playing(
             text = conceal(text, address)
         return text
 
-    def told(reason: str) -> str:
-        return printable(without_secrets(reason), MAX_REASON)  # a camera may have had a say in it
+    def shown_reason(reason: str) -> str:
+        return printable(without_secrets(reason), MAX_REASON)  # the camera may have supplied a part of it
 
     backoff = backoff or Backoff(floor=0.2, cap=10.0)
     failing, since = "", 0.0
@@ -95,14 +95,14 @@ async def keep_playing(
             await source.play(offer_streamed, set_state)
             reason = "the source ended"
         except SourceError as error:
-            reason = told(str(error))
-        except Exception as error:  # a source that explodes must not take the shard with it
-            said = without_secrets("".join(traceback.format_exception(error)))
-            logger.error("camera %s: its source failed\n%s", camera, said)  # noqa: TRY400 -- which would quote it all
-            reason = told(f"{type(error).__name__}: {error}")
+            reason = shown_reason(str(error))
+        except Exception as error:  # an unexpected error of a source must not end the shard
+            trace = without_secrets("".join(traceback.format_exception(error)))
+            logger.error("camera %s: its source failed\n%s", camera, trace)  # noqa: TRY400 -- the traceback could contain a password
+            reason = shown_reason(f"{type(error).__name__}: {error}")
         if reason != failing:
             logger.warning("camera %s: %s; trying again", camera, reason)
-        if since and time.monotonic() - since >= settled:
+        if since and time.monotonic() - since >= stable_seconds:
             backoff.reset()
         failing, since = reason, 0.0
         set_state(f"failed: {reason}")

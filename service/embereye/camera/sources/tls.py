@@ -1,31 +1,31 @@
-"""Whether a camera that speaks TLS is who its certificate says."""
+"""TLS for connections to cameras, with or without a check of the certificate."""
 
 import ssl
 from functools import cache
 
-from embereye.camera.sources.declared import UNPROVEN, SourceError
+from embereye.camera.sources.declared import UNVERIFIED, SourceError
 from embereye.process.tls.trust import trusting
 
 LEGACY_SERVER_CONNECT = ssl.Options(0x4)  # OpenSSL's; Python names it from 3.12 on
 
 
-def context(*, proven: bool) -> ssl.SSLContext:
-    """The TLS context of a connection. Not `proven`: eavesdroppers are kept out, but anybody may pose as the camera."""
-    return trusting() if proven else unproven()
+def context(*, verified: bool) -> ssl.SSLContext:
+    """The TLS context of a connection. Without `proven`, data is encrypted but anybody may pose as the camera."""
+    return trusting() if verified else unverified()
 
 
 @cache
-def proven() -> ssl.SSLContext:
-    """The context of all connections by aiohttp that are proven: reading whom this machine trusts takes a while."""
+def verified() -> ssl.SSLContext:
+    """The context of all verified aiohttp connections, cached because reading the certificates is slow."""
     return trusting()
 
 
 @cache
-def unproven() -> ssl.SSLContext:
-    """The context of all connections that are not proven, one for all: aiohttp keeps connections by it.
+def unverified() -> ssl.SSLContext:
+    """The context of all unverified connections, cached because aiohttp reuses connections per context.
 
-    It takes the newest that the camera has, however old that is. Python would refuse ciphers without forward secrecy
-    and TLS 1.1, and OpenSSL servers without RFC 5746: many cameras have nothing else.
+    It accepts the newest protocol that the camera has, however old. Python would refuse TLS 1.1 and ciphers without
+    forward secrecy, and OpenSSL servers without RFC 5746, but many cameras have nothing else.
     """
     secure = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     secure.check_hostname, secure.verify_mode = False, ssl.CERT_NONE
@@ -36,8 +36,10 @@ def unproven() -> ssl.SSLContext:
 
 
 def refusal(error: Exception) -> SourceError:
-    """The sentence for a connection that TLS has refused."""
+    """Describe a connection that TLS refused."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message.rstrip(".")
-        return SourceError(f"its certificate is not trusted: {why}; to go without proof, add {UNPROVEN} to the query")
+        return SourceError(
+            f"its certificate is not trusted: {why}. To connect without verification, add {UNVERIFIED} to the query"
+        )
     return SourceError(f"cannot connect: TLS: {getattr(error, 'reason', '') or error}")

@@ -65,7 +65,7 @@ def test_a_clip_that_a_full_disk_keeps_from_being_recovered_waits_for_the_next_s
     left = sorted(tmp_path.iterdir())
     monkeypatch.setattr(clip_spool, "FREE_BYTES", 2**60)
     assert reopened(tmp_path).waiting() == []
-    assert "waits for the next start: less than" in caplog.text
+    assert "cannot be completed before the next start: less than" in caplog.text
     assert sorted(tmp_path.iterdir()) == left
     monkeypatch.undo()
     (clip,) = reopened(tmp_path).waiting()

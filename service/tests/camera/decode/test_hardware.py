@@ -76,8 +76,8 @@ async def test_a_shard_says_why_its_videos_are_decoded_by_software(monkeypatch, 
         await started(shard, tasks, tmp_path)
         shard.apply(assignment(1, device("gate", f"rtsp://127.0.0.1:{port}/small")))
         await eventually(lambda: status_of(shard, "gate").covered)
-        await eventually(lambda: "; decoded by software, not by nvdec: " in status_of(shard, "gate").state)
-        assert "decoded by software, not by nvdec" in shard.degraded()
+        await eventually(lambda: "; decoded in software instead of nvdec: " in status_of(shard, "gate").state)
+        assert "decoded in software instead of nvdec" in shard.degraded()
         values = {sample.labels["kind"]: sample.value for metric in shard.metrics() for sample in metric.samples
                   if metric.name == "embereye_camera_hardware_decoding"}  # fmt: skip
         assert values == {"nvdec": 0}

@@ -29,9 +29,9 @@ def test_a_secret_goes_before_the_sources_own_credentials_and_is_read_anew_every
     ("name", "spoil", "text"),
     [
         ("none", lambda _: None, 'Secret "none" has no key username, or is not mounted'),
-        ("../gate", lambda _: None, "is not the name of a Secret"),
+        ("../gate", lambda _: None, "not the name of a Secret"),
         ("gate", lambda folder: (folder / "password").unlink(), "has no key password"),
-        ("gate", lambda folder: (folder / "password").write_bytes(b"\xff\xfe"), "password is no UTF-8 text"),
+        ("gate", lambda folder: (folder / "password").write_bytes(b"\xff\xfe"), "password is not UTF-8 text"),
         ("gate", lambda folder: (folder / "username").write_text("a\r\nInjected: b"), "control characters"),
         ("gate", lambda folder: (folder / "password").write_text("x" * 2000), "longer than 1024 bytes"),
     ],

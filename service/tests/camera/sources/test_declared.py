@@ -39,16 +39,16 @@ def test_credentials_are_decoded_and_kept_out_of_the_address():
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        ("rtp://cam", "names no port: write rtp://:5004"),
-        ("rtp://cam:5004", '"cam" is no IP address'),
-        ("rtp://:5004?size=4", "it has an option that is not one of width, height, payload, interface"),
-        ("rtp://:5004?width=9000", "width is not between 1 and 8192"),
-        ("rtp://:5004?height=x", "height is not between"),
-        ("ftp://me:secret@cam/x", 'source "ftp://cam" is not one of rtsp, rtp, http, onvif, push, file'),
-        ("http:///x", "names no host"),
-        ("http://cam:99999/x", "is not a URL"),
-        ("http://[::1/x", "is not a URL"),
-        ("file://elsewhere/x.mp4", "names no file of this machine"),
+        ("rtp://cam", "the port is missing. Write rtp://:5004"),
+        ("rtp://cam:5004", '"cam" is not an IP address'),
+        ("rtp://:5004?size=4", "unknown option. Use width, height, payload or interface"),
+        ("rtp://:5004?width=9000", "width has to be between 1 and 8192"),
+        ("rtp://:5004?height=x", "height has to be between"),
+        ("ftp://me:secret@cam/x", 'source "ftp://cam": unknown scheme. Use rtsp, rtp, http, onvif, push or file'),
+        ("http:///x", "the host is missing"),
+        ("http://cam:99999/x", "not a URL"),
+        ("http://[::1/x", "not a URL"),
+        ("file://elsewhere/x.mp4", "no file of this machine"),
     ],
 )
 def test_a_source_that_cannot_be_opened_is_refused_with_a_sentence(source, text):
@@ -130,4 +130,4 @@ def test_what_a_camera_echoes_of_its_address_is_not_told(secret, form, encoded):
 
 def test_words_that_only_resemble_a_part_of_the_address_stay():
     assert conceal("streaming; no frame within 5 s", "rtsp://cam/stream") == "streaming; no frame within 5 s"
-    assert conceal("/var/clip.mp4 is not a file", "/var/clip.mp4") == "/var/clip.mp4 is not a file"
+    assert conceal("/var/clip.mp4: not a file", "/var/clip.mp4") == "/var/clip.mp4: not a file"

@@ -36,19 +36,19 @@ def played(path):
 
 
 async def test_one_that_is_not_there_or_may_not_be_opened_is_told_with_what_to_do(tmp_path, monkeypatch):
-    with pytest.raises(SourceError, match="is the camera plugged in, and does the shard run on its machine"):
+    with pytest.raises(SourceError, match="Plug in the camera, and run the shard on its machine"):
         await played("/dev/video999")
     (tmp_path / "video0").write_bytes(b"")
     monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, which may do everything
-    with pytest.raises(SourceError, match="add the user to the group video"):
+    with pytest.raises(SourceError, match="Add the user to the group video"):
         await played(tmp_path / "video0")
 
 
 def test_what_is_no_device_is_told(tmp_path):
     (tmp_path / "video0").write_bytes(b"none")
-    with pytest.raises(DeviceError, match="it gives no video"):
+    with pytest.raises(DeviceError, match="it has no video"):
         next(device.play_device(str(tmp_path / "video0"), 90))
-    with pytest.raises(DeviceError, match="there is none"):
+    with pytest.raises(DeviceError, match="it does not exist"):
         next(device.play_device(str(tmp_path / "video1"), 90))
 
 

@@ -140,7 +140,7 @@ async def test_a_camera_that_breaks_its_connection_or_a_taker_that_explodes_ends
         (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 2_000_000, "HTTP: "),
         (OK[:-2] + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + A, "HTTP: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n" + A, "HTTP: "),
-        (OK + b"\n" * 8_000_000, "no picture in 10000 lines of what it sends"),
+        (OK + b"\n" * 8_000_000, "not MJPEG: no picture within 10000 lines"),
     ],
 )
 async def test_a_server_that_is_no_camera_is_told_in_one_sentence(answer, text):
@@ -155,7 +155,7 @@ async def test_an_address_of_single_pictures_is_told_as_such():
     async with camera(head + A) as address:
         frames, _, reason = await play(address)
     assert frames == [A]
-    assert reason == 'the server sends "image/jpeg", one picture each time, not multipart/x-mixed-replace'
+    assert reason == 'the server sends "image/jpeg", a single picture, not multipart/x-mixed-replace'
 
 
 async def test_a_server_that_never_answers_is_given_up():
@@ -305,7 +305,7 @@ async def test_a_stream_that_breaks_off_is_told_in_plain_words():
     async with camera(ok, b"%x\r\n" % (len(A) + 11), b"--x\r\n\r\n" + A) as address:
         frames, _, reason = await play(address)
     assert frames == [A]
-    assert reason == "the connection broke in the middle of its answer"
+    assert reason == "the connection broke before the end of the answer"
 
 
 @pytest.mark.parametrize(("settled", "grows"), [(0.0, False), (60.0, True)])
@@ -316,7 +316,7 @@ async def test_a_source_that_ends_at_once_is_waited_for_longer_and_longer_unless
 
     states, backoff = [], Backoff(0.001, 0.001)
     player = asyncio.ensure_future(
-        keep_playing("c", Flapping(), lambda *_: None, states.append, backoff, settled=settled)
+        keep_playing("c", Flapping(), lambda *_: None, states.append, backoff, stable_seconds=settled)
     )
     await eventually(lambda: states.count("failed: the source ended") >= 3)
     player.cancel()

@@ -351,7 +351,7 @@ async def test_a_sender_shows_a_token_where_its_fleet_asks_for_one(running, tmp_
         await own.send("c2")
         await eventually(lambda: whole.balanced("c2", 1) and own.balanced("c1", 1))
         await eventually(lambda: [(list(one.devices), one.reason) for one in own.rejections]
-                         == [(["c2"], 'what was shown speaks for "c1" alone')])  # fmt: skip
+                         == [(["c2"], 'its credentials allow only "c1"')])  # fmt: skip
         assert await stranger.call.code() is grpc.StatusCode.UNAUTHENTICATED
         for one in (whole, own, stranger):
             one.call.cancel()

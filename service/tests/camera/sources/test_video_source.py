@@ -56,7 +56,7 @@ async def test_a_player_that_is_killed_is_started_again(clip):
     await eventually(lambda: frames)
     killed = source.process
     killed.kill()
-    await eventually(lambda: any("ended with code -9" in state for state in states))
+    await eventually(lambda: any("ended with exit code -9" in state for state in states))
     seen = len(frames)
     await eventually(lambda: len(frames) > seen)
     assert source.process is not killed
@@ -105,6 +105,6 @@ async def test_a_player_that_hangs_is_killed_and_started_again(clip, monkeypatch
 async def test_a_file_that_is_not_there_or_no_video_is_told(tmp_path):
     broken = tmp_path / "broken.mp4"
     broken.write_bytes(b"this is no video")
-    for path, text in ((tmp_path / "none.mp4", "is not a file"), (broken, "not a video that can be read")):
+    for path, text in ((tmp_path / "none.mp4", "not a file"), (broken, "not a readable video")):
         with pytest.raises(SourceError, match=text):
             await FileSource(str(path), asyncio.Semaphore(1)).play(lambda *_: None, lambda _: None)

@@ -60,10 +60,10 @@ async def test_a_large_picture_is_made_small_enough() -> None:
 
 def test_what_would_stay_too_large_becomes_a_jpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     noise = encoded(".png", np.random.default_rng(1).integers(0, 255, (200, 200, 3)).astype(np.uint8))
-    monkeypatch.setattr(rewrite, "MAX_KEPT", 60_000)
+    monkeypatch.setattr(rewrite, "MAX_BYTES", 60_000)
     about, picture = rewrite.rewrite(noise, "image/png")
     assert (about["media"], len(picture) <= 60_000) == ("image/jpeg", True)
-    monkeypatch.setattr(rewrite, "MAX_KEPT", 100)
+    monkeypatch.setattr(rewrite, "MAX_BYTES", 100)
     assert "cannot be made small enough" in rewrite.rewrite(noise, "image/png")[0]["refused"]
 
 

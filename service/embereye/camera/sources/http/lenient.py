@@ -1,4 +1,4 @@
-"""Connections to cameras whose HTTP servers write lines among their header fields that are none."""
+"""Connections to cameras whose HTTP servers write invalid lines among their header fields."""
 
 import asyncio
 import functools
@@ -6,33 +6,33 @@ import functools
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 
-from embereye.camera.sources.tls import proven
+from embereye.camera.sources.tls import verified
 from embereye.wire.http.head import MAX_HEAD, head_end, repaired_head
 
 
 class LenientConnector(aiohttp.TCPConnector):
-    """Mends the heads of responses before aiohttp parses them, which refuses such lines and has no option for that."""
+    """Repairs the heads of responses before aiohttp parses them, because aiohttp refuses invalid lines."""
 
     def __init__(self) -> None:
-        super().__init__(ssl=proven())
+        super().__init__(ssl=verified())
         handler: type[ResponseHandler] = _LenientHandler
         self._factory = functools.partial(handler, loop=asyncio.get_running_loop())
 
 
 class _LenientHandler(ResponseHandler):
-    """Hands over the head of each response once all of it is there, and what follows as it comes."""
+    """Passes on the head of each response once it is complete, and all later data at once."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._head: bytearray | None = bytearray()  # of the response that is awaited; None: it was handed over
+        self._head: bytearray | None = bytearray()  # of the expected response; None: it was passed on
 
     def set_response_params(self, **options: object) -> None:
-        """Await a response."""
+        """Expect a new response."""
         self._head = bytearray()
-        super().set_response_params(**options)  # type: ignore[arg-type]  # whichever aiohttp has
+        super().set_response_params(**options)  # type: ignore[arg-type]  # depends on aiohttp's version
 
     def data_received(self, data: bytes) -> None:
-        """Accept what has come."""
+        """Collect the head, or pass `data` on."""
         if self._head is not None and data:
             searched = len(self._head)
             self._head += data

@@ -23,13 +23,13 @@ _REFUSED_TYPES = ("text/", "application/json", "video/")
 
 
 class HttpSource:
-    """A camera that answers a GET with MJPEG; Basic and Digest credentials. See `Source`."""
+    """A camera that answers a GET with MJPEG, with Basic and Digest credentials. See `Source`."""
 
     def __init__(
-        self, what: DeclaredSource, credentials: Credentials, dials: asyncio.Semaphore, poller: SocketPoller,
+        self, declared: DeclaredSource, credentials: Credentials, dials: asyncio.Semaphore, poller: SocketPoller,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS,
     ) -> None:  # fmt: skip
-        self._what = what
+        self._declared = declared
         self._credentials = credentials
         self._dials = dials
         self._poller = poller
@@ -43,7 +43,9 @@ class HttpSource:
             connector = LenientConnector()
             async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=CHUNK) as session:
                 async with self._dials, asyncio.timeout(self._dial):
-                    response = await get(session, self._what.address, *self._credentials(), proven=self._what.proven)
+                    response = await get(
+                        session, self._declared.address, *self._credentials(), verified=self._declared.verified
+                    )
                 try:
                     await self._stream(response, offer, set_state)
                 finally:
@@ -55,24 +57,22 @@ class HttpSource:
             raise SourceError(f'the server sends "{content_type}", not multipart/x-mixed-replace')
         await offer_pictures(response, offer, set_state, self._poller, stall=self._stall)
         if content_type.lower().startswith("image/"):
-            raise SourceError(
-                f'the server sends "{content_type}", one picture each time, not multipart/x-mixed-replace'
-            )
+            raise SourceError(f'the server sends "{content_type}", a single picture, not multipart/x-mixed-replace')
 
 
 async def get(
-    session: aiohttp.ClientSession, url: str, user: str, password: str, *, proven: bool = True
+    session: aiohttp.ClientSession, url: str, user: str, password: str, *, verified: bool = True
 ) -> aiohttp.ClientResponse:
-    """The answer to a GET, its body not read, with Basic or Digest credentials where the server asks for them.
+    """Send a GET, with Basic or Digest credentials if the server requests them. The body is not read.
 
-    SourceError unless its status is 200. aiohttp's own DigestAuthMiddleware was tried in place of ours: it reads only
-    the first WWW-Authenticate header, so that a camera which offers Basic before Digest, or first an algorithm that
-    neither knows, answers it 401; and RTSP needs ours in any case.
+    Raises SourceError unless the status is 200. aiohttp's DigestAuthMiddleware does not suffice: it reads only the
+    first WWW-Authenticate header, so it fails if a camera offers Basic, or an unknown algorithm, before Digest. RTSP
+    needs our implementation anyway.
     """
-    trust = proven or tls.unproven()
+    trust = verified or tls.unverified()
     response = await session.get(url, max_redirects=3, ssl=trust)
     asked = (*response.history, response)[0].url
-    # No other host gets them, and nobody on the way.
+    # Credentials go neither to another host nor over an unencrypted detour.
     same = response.url.host == asked.host and response.url.scheme in {asked.scheme, "https"}
     if response.status == 401 and user and same:
         challenge = strongest(response.headers.getall("WWW-Authenticate", ())) or Challenge("basic")
@@ -85,14 +85,14 @@ async def get(
         )
     if response.status != 200:
         response.close()
-        hint = ": check the credentials" if response.status in {401, 403} else ""
+        hint = ". Check the credentials" if response.status in {401, 403} else ""
         raise SourceError(f"HTTP {response.status} {response.reason}{hint}")
     return response
 
 
 @contextlib.contextmanager
 def readable_errors(dial: float) -> Iterator[None]:
-    """Turn aiohttp's errors into a SourceError with a sentence; `dial` is how many seconds a server has to answer."""
+    """Convert aiohttp's errors to a SourceError; `dial` is the seconds that a server has to answer."""
     try:
         yield
     except TimeoutError as error:
@@ -100,8 +100,8 @@ def readable_errors(dial: float) -> Iterator[None]:
     except aiohttp.ClientConnectorCertificateError as error:
         raise tls.refusal(error.certificate_error) from error
     except aiohttp.ClientPayloadError as error:
-        raise SourceError("the connection broke in the middle of its answer") from error
+        raise SourceError("the connection broke before the end of the answer") from error
     except aiohttp.ClientConnectorError as error:
         raise SourceError(f"cannot connect: {refusal_reason(error.os_error)}") from error
-    except (aiohttp.ClientError, UnicodeError) as error:  # UnicodeError: of a host that can be no name
+    except (aiohttp.ClientError, UnicodeError) as error:  # UnicodeError: of an invalid host name
         raise SourceError(f"HTTP: {type(error).__name__}: {str(error)[:200]}") from error

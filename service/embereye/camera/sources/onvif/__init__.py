@@ -1,1 +1,1 @@
-"""Cameras that are asked by ONVIF which streams they have."""
+"""Cameras whose streams are found by ONVIF."""

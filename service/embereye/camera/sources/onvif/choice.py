@@ -1,4 +1,4 @@
-"""Which of a camera's streams is looked at, and why."""
+"""Choice of the stream to analyse or record, with the reason."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,26 +8,26 @@ from embereye.camera.sources.onvif.wanted import VIDEO
 from embereye.wire.onvif.media import Profile
 from embereye.wire.rtsp.messages import printable
 
-# Pictures are looked at with 160 pixels, suspicious places with more: a flame that is 3 % of this wide has 15 pixels.
+# Detection uses 160 pixels, and more at suspicious places: a flame that is 3 % of this wide has 15 pixels.
 DETAIL = 480  # pixels of the long side
-# What decoding a pixel costs. JPEG is decoded at a quarter of its size, and what is not looked at, not at all.
+# Relative cost of decoding a pixel. JPEG is decoded at a quarter of its size, and unanalysed frames are not decoded.
 COSTS = {"JPEG": 0.5, "H264": 1.0, "H265": 1.4}
-_TOLD = 8  # names in an error
+_LISTED = 8  # names in an error, at most
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A profile, and why it was chosen, for people."""
+    """A profile, and the reason for its choice, for people."""
 
     profile: Profile
     why: str
 
 
 def choose_watched(profiles: Sequence[Profile], wanted: str, least_rate: float) -> Choice | None:
-    """The profile to look at: the one named `wanted`, else the one that costs least and shows enough.
+    """Choose the profile to analyse: the one named `wanted`, or the cheapest with enough detail.
 
-    One that sends fewer than `least_rate` frames/s is chosen only where no other is there. None where no profile has
-    video that can be decoded; SourceError where `wanted` is not among them.
+    A profile with fewer than `least_rate` frames/s is chosen only if there is no other. Returns None if no profile has
+    decodable video. Raises SourceError if `wanted` does not exist.
     """
     if wanted:
         return Choice(_named(profiles, wanted), "as declared")
@@ -36,42 +36,46 @@ def choose_watched(profiles: Sequence[Profile], wanted: str, least_rate: float) 
         return None
     sources = list(dict.fromkeys(profile.source for profile in usable))
     usable = [profile for profile in usable if profile.source == sources[0]]
-    many = f"; of the first of {len(sources)} video sources, streams.detect names another" if len(sources) > 1 else ""
+    many = (
+        f"; from the first of {len(sources)} video sources, set streams.detect to use another"
+        if len(sources) > 1
+        else ""
+    )
     fast = [profile for profile in usable if not profile.rate or profile.rate >= least_rate]
     candidates = fast or usable
     clear = [profile for profile in candidates if profile.side >= DETAIL]
     if clear:
-        chosen = min(clear, key=lambda one: COSTS[one.encoding] * one.width * one.height)
-        why = f"of {len(usable)} the cheapest with at least {DETAIL} pixels"
+        chosen = min(clear, key=lambda profile: COSTS[profile.encoding] * profile.width * profile.height)
+        why = f"the cheapest of {len(usable)} with at least {DETAIL} pixels"
     else:
-        chosen = max(candidates, key=lambda one: (one.width * one.height, -COSTS[one.encoding]))
-        why = f"of {len(usable)} the largest: none has {DETAIL} pixels"
+        chosen = max(candidates, key=lambda profile: (profile.width * profile.height, -COSTS[profile.encoding]))
+        why = f"the largest of {len(usable)}, none has {DETAIL} pixels"
     slow = "" if fast else f"; it sends fewer than {least_rate:g} frames/s"
     return Choice(chosen, why + slow + many)
 
 
 def choose_recorded(profiles: Sequence[Profile], wanted: str) -> Choice:
-    """The profile named `wanted`, of which clips are kept; SourceError where it cannot be."""
+    """Choose the profile named `wanted` for clips; raise SourceError if it cannot be recorded."""
     chosen = _named(profiles, wanted)
     if chosen.encoding and chosen.encoding not in VIDEO:
-        raise SourceError(f"ONVIF: profile {chosen} cannot be recorded as it comes: name one of H264 or H265")
+        raise SourceError(f"ONVIF: profile {chosen}: cannot be recorded. Choose an H.264 or H.265 profile")
     return Choice(chosen, "as declared")
 
 
 def largest(profiles: Sequence[Profile], source: str) -> Profile | None:
-    """The largest profile of the video source `source` that can be recorded as it comes; None where there is none."""
+    """Return the largest recordable profile of the video source `source`, or None."""
     usable = [profile for profile in profiles if profile.encoding in VIDEO and profile.source == source]
-    return max(usable, key=lambda one: (one.width * one.height, one.rate), default=None)
+    return max(usable, key=lambda profile: (profile.width * profile.height, profile.rate), default=None)
 
 
 def _named(profiles: Sequence[Profile], wanted: str) -> Profile:
-    for found in (
-        [one for one in profiles if one.token == wanted],
-        [one for one in profiles if one.name == wanted],
-        [one for one in profiles if one.name.casefold() == wanted.casefold()],
+    for matches in (
+        [profile for profile in profiles if profile.token == wanted],
+        [profile for profile in profiles if profile.name == wanted],
+        [profile for profile in profiles if profile.name.casefold() == wanted.casefold()],
     ):
-        if found:
-            return found[0]
-    names = ", ".join(f'"{printable(one.name)}"' for one in profiles[:_TOLD]) or "none"
-    more = f" and {len(profiles) - _TOLD} more" if len(profiles) > _TOLD else ""
+        if matches:
+            return matches[0]
+    names = ", ".join(f'"{printable(profile.name)}"' for profile in profiles[:_LISTED]) or "none"
+    more = f" and {len(profiles) - _LISTED} more" if len(profiles) > _LISTED else ""
     raise SourceError(f'ONVIF: the camera has no profile "{printable(wanted)}", only {names}{more}')

@@ -1,7 +1,7 @@
-"""Asks an ONVIF camera for its profiles and the addresses of its streams.
+"""Client that asks an ONVIF camera for its profiles and the addresses of its streams.
 
-Credentials go to the declared host alone, whatever addresses the camera names: as a WS-UsernameToken, or by HTTP Digest
-where the camera asks for that. An answer is bounded in size and time, and redirects are not followed.
+Credentials go only to the declared host, even if the camera names other addresses: as a WS-UsernameToken, or by HTTP
+Digest if the camera requests it. Answers are bounded in size and time, and redirects are not followed.
 """
 
 import secrets
@@ -20,7 +20,7 @@ from embereye.wire.onvif.media import Profile
 from embereye.wire.onvif.xml import Element, XmlError, parse
 
 SERVICE = "/onvif/device_service"
-MAX_ANSWER = 1024 * 1024  # bytes; the profiles of a recorder with 64 channels take 300 KB
+MAX_ANSWER = 1024 * 1024  # bytes; the profiles of a recorder with 64 channels have 300 KB
 _RTSP = {"rtsp", "rtsps"}
 
 
@@ -29,29 +29,29 @@ class RefusedError(SourceError):
 
 
 class OnvifClient:
-    """One camera. `session` must not decompress: `open_session` makes one. Call `connect` first.
+    """Client of one camera. `session` must not decompress, see `open_session`. Call `connect` first.
 
-    Every call raises SourceError with a sentence, or aiohttp's and asyncio's own errors where there is no answer.
+    Every call raises SourceError for people, or errors of aiohttp and asyncio if there is no answer.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, what: DeclaredSource, user: str, password: str) -> None:
-        parts = urlsplit(what.address)
+    def __init__(self, session: aiohttp.ClientSession, declared: DeclaredSource, user: str, password: str) -> None:
+        parts = urlsplit(declared.address)
         scheme = "https" if parts.port == 443 else "http"
         self._device = f"{scheme}://{parts.netloc}{parts.path if len(parts.path) > 1 else SERVICE}"
         self._session = session
         self._user, self._password = user, password
-        self._trust = what.proven or tls.unproven()
-        self._ahead = timedelta()  # of the camera's clock: its digests are only valid around its own time
+        self._trust = declared.verified or tls.unverified()
+        self._ahead = timedelta()  # camera's clock minus ours: the camera accepts digests only around its time
         self._services: dict[str, str] = {}
-        self._challenge: Challenge | None = None  # of HTTP Digest, once the camera has asked for that
-        self._uses = 0  # of its nonce
+        self._challenge: Challenge | None = None  # of HTTP Digest, once the camera has requested it
+        self._uses = 0  # count of uses of its nonce
 
     async def connect(self) -> None:
-        """Ask for the camera's clock, and where its services are."""
+        """Read the camera's clock and the addresses of its services."""
         try:
             answer = await self._ask(self._device, device.CLOCK, open_to_all=True)
             clock = device.read_clock(answer, datetime.now(UTC))
-        except RefusedError:  # everybody may ask for it, but some cameras do not know that
+        except RefusedError:  # the request needs no credentials, but some cameras do not know it
             clock = None
         self._ahead = clock - datetime.now(UTC) if clock else timedelta()
         try:
@@ -60,62 +60,66 @@ class OnvifClient:
             named = {}
         if MEDIA not in named and MEDIA2 not in named:
             named = device.read_capabilities(await self._ask(self._device, device.CAPABILITIES))
-        self._services = {name: self._here(address) for name, address in named.items() if name in {MEDIA, MEDIA2}}
+        self._services = {
+            name: self._http_address(address) for name, address in named.items() if name in {MEDIA, MEDIA2}
+        }
         if not self._services:
             self._services = {MEDIA: self._device}
 
     async def profiles(self) -> list[Profile]:
-        """Its profiles: those of Media2, which knows H.265, where it has that."""
-        found: list[Profile] = []
+        """Read the camera's profiles, from Media2 if possible because it knows H.265."""
+        profiles: list[Profile] = []
         problem: SourceError | None = None
         for service in (MEDIA2, MEDIA):
             if service not in self._services:
                 continue
             try:
-                found = media.read_profiles(await self._ask(self._services[service], media.profiles_request(service)))
+                profiles = media.read_profiles(
+                    await self._ask(self._services[service], media.profiles_request(service))
+                )
             except RefusedError as error:
                 problem = error
-            if found:
-                self._services = {service: self._services[service]}  # its tokens are for this one
-                return found
+            if profiles:
+                self._services = {service: self._services[service]}  # the profiles' tokens are valid for this service
+                return profiles
         if problem:
             raise problem
         raise SourceError("ONVIF: the camera names no media profile")
 
     async def stream_address(self, profile: Profile) -> str:
-        """The RTSP address of `profile` on the declared host, without credentials; '' where the camera names none."""
+        """Return the RTSP address of `profile` on the declared host, without credentials; '' if there is none."""
         ((service, address),) = self._services.items()
         uri = media.read_uri(await self._ask(address, media.stream_request(service, profile.token)))
         return self._on_declared_host(uri, _RTSP) if uri else ""
 
     async def snapshot_address(self, profile: Profile) -> str:
-        """The HTTP address of a snapshot of `profile` on the declared host; '' where the camera names none."""
+        """Return the HTTP address of a snapshot of `profile` on the declared host; '' if there is none."""
         ((service, address),) = self._services.items()
         uri = media.read_uri(await self._ask(address, media.snapshot_request(service, profile.token)))
-        return self._here(uri) if uri else ""
+        return self._http_address(uri) if uri else ""
 
     async def information(self) -> device.Information:
-        """What it says that it is."""
+        """Read the camera's maker, model and serial number."""
         return device.read_information(await self._ask(self._device, device.INFORMATION))
 
-    def _here(self, address: str) -> str:
+    def _http_address(self, address: str) -> str:
         return self._on_declared_host(address, {"http", "https"})
 
     def _on_declared_host(self, address: str, schemes: set[str]) -> str:
-        """`address` on the declared host: behind address translation cameras name one that nobody reaches.
+        """Replace the host in `address` by the declared one: behind address translation cameras name unreachable hosts.
 
-        Credentials in it are left out: only those that were declared are used.
+        Credentials in it are dropped; only declared ones are used.
         """
         try:
-            own, named = urlsplit(self._device), urlsplit(address)
+            declared, named = urlsplit(self._device), urlsplit(address)
             port = named.port
-            if named.scheme not in _RTSP and named.hostname != own.hostname:
-                port = own.port
+            if named.scheme not in _RTSP and named.hostname != declared.hostname:
+                port = declared.port
         except ValueError as error:
-            raise SourceError(f'ONVIF: "{redact(address)}" is not a URL') from error
+            raise SourceError(f'ONVIF: "{redact(address)}": not a URL') from error
         if named.scheme not in schemes:
-            raise SourceError(f'ONVIF: "{redact(address)}" is not an address of {" or ".join(sorted(schemes))}')
-        return named._replace(netloc=_netloc(own, port)).geturl()
+            raise SourceError(f'ONVIF: "{redact(address)}": not an address of {" or ".join(sorted(schemes))}')
+        return named._replace(netloc=_netloc(declared, port)).geturl()
 
     async def _ask(self, address: str, body: str, *, open_to_all: bool = False) -> Element:
         for _ in range(2):
@@ -123,7 +127,7 @@ class OnvifClient:
             if status != 401 or open_to_all or not self._user:
                 break
             asked = strongest(challenge)
-            # Basic would send the password in the open, and no camera needs it here.
+            # Basic would send the password unencrypted, and no camera needs it here.
             if asked is None or asked.scheme != "digest":
                 break
             self._challenge, self._uses = asked, 0
@@ -132,23 +136,24 @@ class OnvifClient:
         fault = soap.read_fault(answer) if answer is not None else None
         unauthorized = status in {401, 403} or (fault is not None and fault.unauthorized)
         if status == 200 and fault is None:
-            raise SourceError("ONVIF: its answer is no XML: is this the address of an ONVIF camera?")
+            raise SourceError("ONVIF: its answer is not XML. Check that this is the address of an ONVIF camera")
         hint = ""
         if unauthorized or (status == 400 and self._user):
-            hint = ": check the credentials" if self._user else ": it wants credentials, see credentialsRef"
-        said = fault.reason if fault else f"HTTP {status}"
+            hint = ". Check the credentials" if self._user else ". Set credentialsRef: the camera requires credentials"
+        reason = fault.reason if fault else f"HTTP {status}"
         if unauthorized and not open_to_all:
-            raise SourceError(f"ONVIF: {said}{hint}")
-        raise RefusedError(f"ONVIF: {said}{hint}")
+            raise SourceError(f"ONVIF: {reason}{hint}")
+        raise RefusedError(f"ONVIF: {reason}{hint}")
 
     async def _exchange(self, address: str, body: str, *, open_to_all: bool) -> tuple[int, list[str], Element | None]:
-        """Status, challenges and answer; None: it is no XML."""
+        """Exchange one request. Returns status, challenges and answer; None if it is not XML."""
         try:
             return await self._post(address, body, open_to_all=open_to_all)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # Some cameras close a connection once they have answered and do not say so; nothing asked for here acts.
+            # Some cameras close a connection after an answer without notice. Repeating is safe, as all requests only
+            # read.
             return await self._post(address, body, open_to_all=open_to_all)
 
     async def _post(self, address: str, body: str, *, open_to_all: bool) -> tuple[int, list[str], Element | None]:
@@ -179,9 +184,9 @@ class OnvifClient:
 
 
 def open_session(seconds: float) -> aiohttp.ClientSession:
-    """A session for ONVIF, in which everything that is asked has to be answered within `seconds`."""
+    """Open a session for ONVIF in which every answer has to be complete within `seconds`."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls.proven()),
+        connector=aiohttp.TCPConnector(ssl=tls.verified()),
         timeout=aiohttp.ClientTimeout(total=seconds),
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -189,17 +194,17 @@ def open_session(seconds: float) -> aiohttp.ClientSession:
 
 
 async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The whole body; SourceError where it is longer than `limit` bytes."""
+    """Read the whole body; raise SourceError if it is longer than `limit` bytes."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
         if len(body) > limit:
             response.close()
-            raise SourceError(f"an answer of more than {limit} bytes")
+            raise SourceError(f"the answer has more than {limit} bytes")
     response.release()
     return bytes(body)
 
 
-def _netloc(own: SplitResult, port: int | None) -> str:
-    host = bracketed(own.hostname or "")
+def _netloc(declared: SplitResult, port: int | None) -> str:
+    host = bracketed(declared.hostname or "")
     return f"{host}:{port}" if port else host

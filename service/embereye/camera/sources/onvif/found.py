@@ -1,4 +1,4 @@
-"""What is known of a camera that answered a probe, or was named."""
+"""The information about a camera that answered a probe or was named."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from embereye.wire.onvif.media import Profile
 
 @dataclass(frozen=True)
 class FoundCamera:
-    """One device; `problem` says why its `profiles` are not known, for people."""
+    """One device; `problem` says for people why its `profiles` are unknown."""
 
     source: str  # onvif://HOST[:PORT][/PATH]
     name: str = ""
@@ -20,25 +20,25 @@ class FoundCamera:
     serial: str = ""
     profiles: Sequence[Profile] = ()
     problem: str = ""
-    refused: bool = False  # for want of the right credentials
-    proven: bool = False  # it was asked with credentials
+    refused: bool = False  # its credentials were missing or wrong
+    authenticated: bool = False  # it was asked with credentials
 
     def with_problem(self, problem: str, *, refused: bool = False) -> "FoundCamera":
-        """The same camera, of which `problem` is all that could be learnt."""
+        """Return this camera with `problem`, because nothing else is known."""
         return replace(self, problem=problem, refused=refused)
 
 
 def located(match: Match, sender: str) -> FoundCamera | None:
-    """The camera of an answer that came from the address `sender`; None where none of its addresses can be asked.
+    """Return the camera that answered from the address `sender`; None if none of its addresses can be used.
 
-    Only `sender` itself is ever asked, whatever its answer names: that might be anybody.
+    Only `sender` is contacted, because an answer could name any host.
     """
     parts = [urlsplit(address) for address in match.addresses]
-    own = [part for part in parts if part.hostname == sender]
-    chosen = next((part for part in own or parts if part.scheme == "http" or part.port in {None, 443}), None)
+    same_host = [part for part in parts if part.hostname == sender]
+    chosen = next((part for part in same_host or parts if part.scheme == "http" or part.port in {None, 443}), None)
     if chosen is None:
         return None
     port = chosen.port or (443 if chosen.scheme == "https" else None)
-    place = sender if port in {None, 80} else f"{sender}:{port}"
+    authority = sender if port in {None, 80} else f"{sender}:{port}"
     path = "" if chosen.path in {"", "/", SERVICE} else chosen.path
-    return FoundCamera(f"onvif://{place}{path}", match.name, match.location, match.hardware)
+    return FoundCamera(f"onvif://{authority}{path}", match.name, match.location, match.hardware)

@@ -1,4 +1,4 @@
-"""A camera that is asked by ONVIF which of its streams to play; one that has none is asked for JPEG after JPEG."""
+"""A camera whose streams are found by ONVIF; without a stream, it sends JPEG snapshots on request."""
 
 import asyncio
 import dataclasses
@@ -23,41 +23,41 @@ from embereye.wire.rtsp.messages import printable
 
 logger = logging.getLogger(__name__)
 
-FRAME_RATE = 5.0  # snapshots/s at most: cameras are slow at making them
-RESOLVE_SECONDS = 15.0  # for all questions together until it is known what to play
+FRAME_RATE = 5.0  # snapshots/s, at most: cameras make them slowly
+RESOLVE_SECONDS = 15.0  # for all questions until the stream is known
 
 
 class OnvifSource:
-    """One such camera; see `Source`."""
+    """A camera found by ONVIF; see `Source`."""
 
     def __init__(
-        self, what: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller, wanted: Wanted,
-        *, dial: float = DIAL_SECONDS,
+        self, declared: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller,
+        wanted: Wanted, *, dial: float = DIAL_SECONDS,
     ) -> None:  # fmt: skip
-        self._what = what
+        self._declared = declared
         self._credentials = credentials
         self._dials = dials
         self._poller = poller
         self._wanted = wanted
         self._dial = dial
-        self._told = ""  # which choice was logged last
-        self._stream: tuple[str, RtspSource] | None = None  # the latest: it remembers whether TCP or UDP works
+        self._logged_choice = ""  # description of the choice that was logged last
+        self._stream: tuple[str, RtspSource] | None = None  # the latest: its source remembers whether TCP or UDP works
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Ask which stream there is, and play it until it ends; SourceError says why it cannot be."""
+        """Find the stream and play it until it ends. Raises SourceError with the reason if it fails."""
         set_state("asking by ONVIF")
         with readable_errors(self._dial):
             async with open_session(self._dial) as session:
-                client = OnvifClient(session, self._what, *self._credentials())
+                client = OnvifClient(session, self._declared, *self._credentials())
                 async with self._dials, asyncio.timeout(RESOLVE_SECONDS):
-                    choice, address = await self._find(client)
+                    choice, address = await self._find_stream(client)
                 if choice is None:
                     await self._play_snapshots(session, address, offer, set_state)
                     return
         await self._play_stream(choice, address, offer, set_state)
 
-    async def _find(self, client: OnvifClient) -> tuple[Choice | None, str]:
-        """The profile to play and its RTSP address; without a profile, the address of snapshots."""
+    async def _find_stream(self, client: OnvifClient) -> tuple[Choice | None, str]:
+        """Return the profile to play and its RTSP address; without a profile, the address of snapshots."""
         await client.connect()
         profiles = await client.profiles()
         wanted = self._wanted
@@ -66,35 +66,37 @@ class OnvifSource:
             if wanted.recorded
             else choose_watched(profiles, wanted.profile, wanted.least_rate)
         )
-        if choice and not self._what.snapshots:
+        if choice and not self._declared.snapshots:
             try:
                 if address := await client.stream_address(choice.profile):
                     return choice, address
             except RefusedError as error:
                 if wanted.profile:
-                    raise SourceError(f"{error} (asked for the stream of profile {choice.profile})") from error
-                logger.info("ONVIF: no stream of profile %s: %s; its snapshots are asked for", choice.profile, error)
+                    raise SourceError(f"{error} (profile {choice.profile})") from error
+                logger.info("ONVIF: profile %s: no stream, using snapshots (%s)", choice.profile, error)
         if wanted.recorded:
-            raise SourceError("ONVIF: the camera names no stream of the profile to record")
+            raise SourceError("ONVIF: the camera has no stream for the profile to record")
         profile = choice.profile if choice else profiles[0]
         if address := await client.snapshot_address(profile):
             return None, address
-        raise SourceError(_nothing(profiles))
+        raise SourceError(_nothing_playable(profiles))
 
     async def _play_stream(self, choice: Choice, address: str, offer: Offer, set_state: SetState) -> None:
-        told = f"ONVIF profile {choice.profile}: {choice.why}"
-        if told != self._told:
-            self._told = told
-            logger.info("camera %s: %s", printable(self._what.address.partition("://")[2].partition("/")[0]), told)
+        description = f"ONVIF profile {choice.profile}: {choice.why}"
+        if description != self._logged_choice:
+            self._logged_choice = description
+            logger.info(
+                "camera %s: %s", printable(self._declared.address.partition("://")[2].partition("/")[0]), description
+            )
         if not self._stream or self._stream[0] != address:
-            stream = dataclasses.replace(self._what, kind="rtsp", address=address)
+            stream = dataclasses.replace(self._declared, kind="rtsp", address=address)
             formats = VIDEO if self._wanted.recorded else FORMATS
             source = RtspSource(stream, self._credentials, self._dials, self._poller, formats=formats)
             self._stream = address, source
         try:
-            await self._stream[1].play(offer, lambda state: set_state(f"{state}; {told}"))
+            await self._stream[1].play(offer, lambda state: set_state(f"{state}; {description}"))
         except SourceError as error:
-            raise SourceError(f"{conceal(str(error), address)}; {told}") from error
+            raise SourceError(f"{conceal(str(error), address)}; {description}") from error
 
     async def _play_snapshots(
         self, session: aiohttp.ClientSession, address: str, offer: Offer, set_state: SetState
@@ -104,13 +106,13 @@ class OnvifSource:
         user, password = self._credentials()
         due = loop.time()
         while True:
-            response = await get(session, address, user, password, proven=self._what.proven)
+            response = await get(session, address, user, password, verified=self._declared.verified)
             offer(await read_body(response, MAX_BYTES))
             set_state("streaming snapshots")
             due = max(due + period, loop.time())
             await asyncio.sleep(due - loop.time())
 
 
-def _nothing(profiles: list[Profile]) -> str:
-    """The sentence for a camera of which nothing can be played."""
-    return f"ONVIF: the camera names neither a stream nor a snapshot of {', '.join(map(str, profiles[:4]))}"
+def _nothing_playable(profiles: list[Profile]) -> str:
+    """Describe a camera that has nothing to play."""
+    return f"ONVIF: the camera has neither a stream nor snapshots of {', '.join(map(str, profiles[:4]))}"

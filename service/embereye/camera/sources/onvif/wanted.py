@@ -1,18 +1,18 @@
-"""Which of a camera's streams is wanted, and for what."""
+"""The selection of a camera's stream and its purpose."""
 
 from dataclasses import dataclass
 
-VIDEO = ("H264", "H265")  # what is kept as it comes
+VIDEO = ("H264", "H265")  # formats that can be recorded without decoding
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted of the camera."""
+    """A request for one of a camera's streams."""
 
-    profile: str = ""  # name or token; empty: a fitting one
-    rate: float = 0.0  # snapshots/s at most; 0: any
+    profile: str = ""  # name or token; empty: choose automatically
+    rate: float = 0.0  # snapshots/s, at most; 0: no limit
     least_rate: float = 0.0  # frames/s that a profile has to send
-    recorded: bool = False  # it is kept as it comes, not looked at
+    recorded: bool = False  # recorded without decoding, not analysed
 
 
 ANYTHING = Wanted()

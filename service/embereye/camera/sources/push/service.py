@@ -1,4 +1,8 @@
-"""Frames pushed over gRPC: `Frames.Push`, with cumulative acknowledgements, rejections and hand-over."""
+"""Frames pushed over gRPC: `Frames.Push`, with cumulative acknowledgements, rejections and hand-over.
+
+Each stream has a reader and a writer. The reader admits frames and pauses while none is wanted, so that the sender, not
+the shard, drops frames. The writer sends refusals, hand-overs and, twice a second, the changed acknowledgements.
+"""
 
 import asyncio
 import contextlib
@@ -18,25 +22,25 @@ from embereye.v1.frames_pb2_grpc import FramesServicer
 from embereye.v1.ingest_pb2 import Drain, Rejected
 from embereye.wire import radiometric
 
-# How much of a stream may be on its way to us. Without a limit of our own, gRPC lets it grow to seconds of frames.
+# Bytes of a stream in flight. Without this limit gRPC lets it grow to seconds of frames.
 WINDOW = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 128 * 1024))
-ACK_PERIOD = 0.5  # seconds between acknowledgements of a stream: cumulative, and each costs as much as a small frame
-GATHER = 0.02  # seconds that a response waits for others to be sent with it
+ACK_PERIOD = 0.5  # seconds between acknowledgements; they are cumulative, and each costs as much as a small frame
+GATHER = 0.02  # seconds that a response waits for others to go out with it
 FINISH_PERIOD = 0.05  # seconds between two checks of the last frames of a sender that has finished
 REFUSAL_PERIOD = 1.0  # seconds between two refusals of the same camera on one stream
 FINISH_SECONDS = 1.0  # for the last frames of a sender that has finished
-STRANGER_PAUSE = 0.002  # seconds after each frame on a stream that carries none of our cameras
-RECHECK_PERIOD = 0.2  # seconds of a pause between two checks whether it still holds: fire may be suspected meanwhile
-SILENT_NS = 5 * SECOND  # without a frame of a camera, after which its stream pauses without regard to it
-MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is ended
-MAX_NAME = 253  # characters of a camera's id on the wire; declared ones have 63 at most
-MOST_RESPONSES = 1_000  # that a sender leaves unread before it is read no further
+STRANGER_PAUSE = 0.002  # seconds after each frame of a stream with none of our cameras
+RECHECK_PERIOD = 0.2  # seconds between two checks during a pause, because a fire may be suspected meanwhile
+SILENT_NS = 5 * SECOND  # without a frame of a camera, after which it no longer prevents pauses of its stream
+MAX_UNKNOWN = 1_000  # different unknown ids on one stream before it is closed
+MAX_NAME = 253  # characters of a camera's id on the wire; declared ids have 63 at most
+MOST_RESPONSES = 1_000  # unread responses after which a sender's frames are no longer read
 UNKNOWN = f"more than {MAX_UNKNOWN} unknown cameras on one stream, or one with more than {MAX_NAME} characters"
 
 
 @dataclass(frozen=True)
 class PushVerdict:
-    """What became of a pushed frame: accepted, rejected for `reason`, or to be sent to `target` instead."""
+    """The decision about a pushed frame: accepted, rejected for `reason`, or to be sent to `target` instead."""
 
     accepted: bool
     reason: str = ""
@@ -46,49 +50,50 @@ class PushVerdict:
 
 @dataclass(eq=False)
 class _Stream:
-    """One sender's stream: what it sent, and what is still to be sent back."""
+    """One sender's stream: the counts of its frames, and the responses to be sent."""
 
     grant: Grant = EVERYTHING
     tallies: dict[str, Tally] = field(default_factory=dict)
     sequences: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)  # frames
-    acknowledged: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # (sequence, analysed, shed) last sent
-    refusals: dict[str, float] = field(default_factory=dict)  # when a camera was refused last, loop time
+    # (sequence, analysed, shed) as last sent
+    acknowledged: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    refusals: dict[str, float] = field(default_factory=dict)  # loop time of each camera's latest refusal
     outgoing: list[PushResponse] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def queue_response(self, response: PushResponse) -> None:
-        """Send `response` as soon as the stream is written to."""
+        """Queue `response` and wake the writer."""
         self.outgoing.append(response)
         self.wake.set()
 
     async def wait_for_responses(self) -> None:
-        """Wait until there are responses, or ACK_PERIOD for acknowledgements."""
+        """Wait until there are responses, at most ACK_PERIOD because acknowledgements may have changed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ACK_PERIOD):
                 await self.wake.wait()
-                await asyncio.sleep(GATHER)  # a sender of many cameras gets the responses about all of them at once
+                await asyncio.sleep(GATHER)  # a sender of many cameras gets all responses at once
         self.wake.clear()
 
     @property
     def pending(self) -> bool:
-        """Whether frames of this stream still wait: their acknowledgement changes without a new frame."""
+        """True if frames of this stream wait, so that acknowledgements may change without a new frame."""
         return any(
             count > self.tallies[camera].analysed + self.tallies[camera].shed for camera, count in self.received.items()
         )
 
     def pause(self, now_ns: int) -> float:
-        """Seconds in which no frame of any camera on this stream is wanted; not positive: one is wanted now."""
+        """Seconds until a camera on this stream wants a frame; not positive: one is wanted now."""
         wanted = [tally.wanted_ns for tally in self.tallies.values() if now_ns - tally.heard_ns < SILENT_NS]
         return (min(wanted, default=now_ns) - now_ns) / SECOND
 
     def responses(self) -> list[PushResponse]:
-        """All that the sender does not know yet."""
+        """Return all responses that have not been sent."""
         outgoing, self.outgoing = self.outgoing, []
         return [*outgoing, *self.acknowledgements()]
 
     def acknowledgements(self) -> list[PushResponse]:
-        """An acknowledgement for every camera whose numbers have changed."""
+        """Return an acknowledgement for every camera whose counts have changed."""
         acks = []
         for camera, sequence in self.sequences.items():
             tally = self.tallies[camera]
@@ -112,11 +117,11 @@ class PushService(FramesServicer):
 
     @property
     def streams(self) -> int:
-        """Open streams."""
+        """Number of open streams."""
         return len(self._streams)
 
     def send_drain(self, targets: dict[str, str] | None, reason: str, successor: str = "") -> None:
-        """Tell senders to go elsewhere: `targets` maps cameras to host:port; None: everything, to `successor`."""
+        """Redirect senders: `targets` maps cameras to host:port; None sends all of them to `successor`."""
         for stream in self._streams:
             if targets is None:
                 stream.queue_response(PushResponse(drain=Drain(target=successor, reason=reason)))
@@ -126,7 +131,7 @@ class PushService(FramesServicer):
                 stream.queue_response(PushResponse(drain=Drain(target=target, devices=cameras, reason=reason)))
 
     def forget(self, cameras: Iterable[str]) -> None:
-        """Acknowledge `cameras` a last time: they are another shard's now."""
+        """Acknowledge `cameras` a last time, because another shard owns them now."""
         gone = set(cameras)
         for stream in self._streams:
             for camera in gone & stream.sequences.keys():
@@ -135,7 +140,7 @@ class PushService(FramesServicer):
                 for known in (stream.sequences, stream.tallies, stream.received, stream.acknowledged):
                     known.pop(camera, None)
 
-    # The stubs ask for a generator, whose responses gRPC writes: it would be cancelled with one of them on its way.
+    # The stubs expect a generator, but gRPC would cancel it while one of its responses is being written.
     async def Push(  # type: ignore[override]
         self,
         request_iterator: AsyncIterator[PushRequest],
@@ -163,7 +168,7 @@ class PushService(FramesServicer):
                         yield response
                 if not await reader:
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNKNOWN)
-                # A sender that has finished still learns what became of its last frames.
+                # A sender that has finished still gets the acknowledgements of its last frames.
                 for _ in range(int(FINISH_SECONDS / FINISH_PERIOD)):
                     if not stream.pending:
                         break
@@ -176,12 +181,11 @@ class PushService(FramesServicer):
     async def _read_frames(
         self, stream: _Stream, context: "grpc.aio.ServicerContext[PushRequest, PushResponse]"
     ) -> bool:
-        """Read every frame of the sender; False where it has to be sent away.
+        """Read every frame of the sender. Returns False if the stream has to be closed.
 
-        While no frame is wanted none is read: the connection's small window fills, and it is the sender, not this
-        shard, that has to drop frames.
+        While no frame is wanted, none is read. The connection's small window fills, and the sender has to drop frames.
         """
-        # The iterator of requests would keep the latest one, a picture for each camera, while it waits for the next.
+        # An iterator of requests would retain the latest one, with its picture, while it waits for the next.
         while True:
             request: Any = await context.read()
             if request is grpc.aio.EOF:
@@ -208,7 +212,7 @@ class PushService(FramesServicer):
         if stream.grant.permits(camera):
             verdict = self._admit(camera, image, request.time_ns, tally)
         else:
-            verdict = PushVerdict(accepted=False, reason=f'what was shown speaks for "{stream.grant.device}" alone')
+            verdict = PushVerdict(accepted=False, reason=f'its credentials allow only "{stream.grant.device}"')
         if verdict.accepted:
             stream.tallies[camera] = tally
             stream.sequences[camera] = max(request.sequence, stream.sequences.get(camera, 0))
@@ -231,6 +235,6 @@ class PushService(FramesServicer):
 
 
 async def _write(context: "grpc.aio.ServicerContext[PushRequest, PushResponse]", response: PushResponse) -> None:
-    """Write; the sender may have gone."""
+    """Write `response`; ignore a sender that has gone."""
     with contextlib.suppress(grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError):
         await context.write(response)

@@ -1,4 +1,4 @@
-"""Cameras that send RTP/JPEG to a port of ours, or to a multicast group, without being asked."""
+"""Cameras that send RTP/JPEG to a port of ours, or to a multicast group, without a request."""
 
 import ipaddress
 import logging
@@ -14,48 +14,49 @@ from embereye.process.timing.aligned_sleep import aligned_sleep
 from embereye.wire.rtp.payload_header import PAYLOAD_TYPE
 
 logger = logging.getLogger(__name__)
-REJOIN_SECONDS = 5.0  # without a packet, after which a multicast group is joined anew
+REJOIN_SECONDS = 5.0  # without a packet, after which a multicast group is joined again
 
 
 class RtpSource:
-    """One such camera; see `Source`."""
+    """A camera that sends RTP; see `Source`."""
 
-    def __init__(self, what: DeclaredSource, poller: SocketPoller) -> None:
-        self._what = what
+    def __init__(self, declared: DeclaredSource, poller: SocketPoller) -> None:
+        self._declared = declared
         self._poller = poller
         self._warned = False
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Listen until cancelled; SourceError where the port cannot be had."""
-        options = self._what.options
+        """Listen until cancelled. Raises SourceError if the port cannot be opened."""
+        options = self._declared.options
         stream = JpegStream(
             offer, set_state, payload_type=options.get("payload", PAYLOAD_TYPE),
             size=(options.get("width", 0), options.get("height", 0)),
         )  # fmt: skip
         while True:
-            receiver = open_port(self._what.address, self._what.port, self._what.interface)
+            receiver = open_port(self._declared.address, self._declared.port, self._declared.interface)
             with DatagramReader(receiver, stream, self._poller):
                 self._check_buffer(granted_buffer(receiver))
                 if not stream.packets_ns:
-                    stream.report_state(f"waiting for packets on port {self._what.port}")
+                    stream.report_state(f"waiting for packets on port {self._declared.port}")
                 await self._listen(stream, receiver)
 
     async def _listen(self, stream: JpegStream, receiver: socket.socket) -> None:
-        """Tell how the stream is until it has to be listened to anew.
+        """Report the stream's state until the socket has to be opened again.
 
-        An interface that was away, as a network adapter that was pulled out, is in no group when it is back.
+        A network interface that was removed and came back is in no multicast group, so the group has to be joined
+        again.
         """
         opened = time.monotonic()
-        group = bool(self._what.address) and ipaddress.ip_address(self._what.address).is_multicast
+        group = bool(self._declared.address) and ipaddress.ip_address(self._declared.address).is_multicast
         while not group or time.monotonic() - max(opened, stream.packets_ns / 1e9) < REJOIN_SECONDS:
             await aligned_sleep(CHECK_SECONDS)
             if stream.packets_ns:
-                stream.check_state(f"no packets on port {self._what.port}", lambda: dropped(receiver))
+                stream.check_state(f"no packets on port {self._declared.port}", lambda: dropped(receiver))
 
     def _check_buffer(self, granted: int) -> None:
         if granted < WANTED_BUFFER and not self._warned:
             self._warned = True
             logger.warning(
-                "port %d: the kernel keeps %d KiB of packets, %d KiB are wanted: raise net.core.rmem_max",
-                self._what.port, granted // 1024, WANTED_BUFFER // 1024,
+                "port %d: the kernel buffers only %d KiB of packets, %d KiB are needed. Raise net.core.rmem_max",
+                self._declared.port, granted // 1024, WANTED_BUFFER // 1024,
             )  # fmt: skip

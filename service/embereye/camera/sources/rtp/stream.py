@@ -1,4 +1,4 @@
-"""The stream of pictures that RTP and RTSP share: packets in, pictures offered, and how the stream is."""
+"""Streams of pictures for RTP and RTSP: packets in, pictures offered, and the stream's state reported."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,9 +13,9 @@ from embereye.wire.rtp.reorder import WINDOW
 from embereye.wire.rtp.video_receiver import VideoReceiver
 from embereye.wire.video.access_unit import AccessUnit
 
-REPORT_SECONDS = 2.0  # between two reports of how the stream is
-CHECK_SECONDS = 0.25  # between two checks whether one is due
-SILENT_SECONDS = 2.0  # without a packet, after which the stream is called silent
+REPORT_SECONDS = 2.0  # between two reports of the stream's state
+CHECK_SECONDS = 0.25  # between two checks whether a report is due
+SILENT_SECONDS = 2.0  # without a packet, after which the stream counts as silent
 _NAMES = {0: "PCMU audio", 8: "PCMA audio", 14: "MPEG audio", 26: "JPEG", 32: "MPEG video", 33: "MPEG transport stream"}
 
 
@@ -28,53 +28,53 @@ class _Counts(Protocol):
 
 
 class Receiver(Protocol):
-    """Puts packets together; `Depacketizer` or `VideoReceiver`."""
+    """Assembles packets; a `Depacketizer` or `VideoReceiver`."""
 
     reception: PacketReception
     ssrc: int
 
     @property
     def has_pending(self) -> bool:
-        """Whether a picture is arriving."""
+        """True if a picture is arriving."""
         ...
 
     @property
     def counts(self) -> _Counts:
-        """What became of packets and pictures."""
+        """Counts of packets and pictures."""
         ...
 
 
 class PictureStream:
-    """What the streams of all formats share; `set_state` is called with its state, for people."""
+    """The common part of all formats' streams; `set_state` receives the stream's state for people."""
 
     def __init__(self, receiver: Receiver, set_state: SetState, *, payload_type: int, encoding: str) -> None:
         self.receiver = receiver
         self.offered = 0
-        self.packets_ns = 0  # when a packet came last, monotonic; 0: never
+        self.packets_ns = 0  # monotonic time of the latest packet; 0: none yet
         self._set_state = set_state
         self._payload_type = payload_type
         self._encoding = encoding
         self._clock = CaptureClock()
         self._state = ""
-        self._reported = 0.0  # when the state was reported last, monotonic seconds
+        self._reported = 0.0  # monotonic seconds of the latest report
         self._totals = (0, 0, 0, 0, 0)  # at that time
 
     @property
     def pending(self) -> bool:
-        """Whether a picture is arriving."""
+        """True if a picture is arriving."""
         return self.receiver.has_pending
 
     @property
-    def spoiled(self) -> int:
-        """Pictures that were of no use so far."""
+    def unusable_pictures(self) -> int:
+        """Number of unusable pictures so far."""
         raise NotImplementedError
 
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Put packets into their pictures; see `PacketReceiver`. Returns whether they complete one."""
+        """Add packets to their pictures; see `PacketReceiver`. Returns True if they complete a picture."""
         raise NotImplementedError
 
     def expire_pictures(self) -> None:
-        """Offer pictures whose missing packets are not waited for any longer."""
+        """Offer pictures whose missing packets are overdue."""
         raise NotImplementedError
 
     def _note_offer(self) -> None:
@@ -86,15 +86,15 @@ class PictureStream:
         return self._clock.capture_ns(timestamp, now_ns())
 
     def report_state(self, state: str) -> None:
-        """Report `state` where it differs from the one before."""
+        """Report `state` if it has changed."""
         if state != self._state:
             self._state = state
             self._set_state(state)
 
     def check_state(self, silent: str, dropped_here: Callable[[], int] = int) -> None:
-        """Report how the stream is, every REPORT_SECONDS; `silent` is the state to report without packets.
+        """Report the stream's state every REPORT_SECONDS; `silent` is the state without packets.
 
-        `dropped_here` returns how many packets this machine has dropped so far.
+        `dropped_here` returns the number of packets that this machine has dropped so far.
         """
         now = time.monotonic()
         if now - self._reported < REPORT_SECONDS:
@@ -104,22 +104,22 @@ class PictureStream:
             self.report_state(silent)
             return
         counts, reception = self.receiver.counts, self.receiver.reception
-        totals = (counts.pictures, self.spoiled, reception.expected, reception.lost, dropped_here())
+        totals = (counts.pictures, self.unusable_pictures, reception.expected, reception.lost, dropped_here())
         pictures, unusable, packets, lost, dropped_now = (
             new - old for new, old in zip(totals, self._totals, strict=True)
         )
         self._totals = totals
         if not pictures:
             self.report_state(self._why_no_picture())
-        elif dropped_now > 0:  # less: the socket is a new one
-            self.report_state("streaming; packets are dropped on this machine: raise net.core.rmem_max")
+        elif dropped_now > 0:  # negative: the socket is a new one
+            self.report_state("streaming; this machine drops packets. Raise net.core.rmem_max")
         elif packets > 0 and lost > 0:
             self.report_state(
                 f"streaming; {100 * lost / packets:.1f} % of packets lost" + self._spoiled(unusable, pictures)
             )
         elif unusable:
             self.report_state(f"streaming{self._spoiled(unusable, pictures)}")
-        elif counts.strangers and self._others_go_on():
+        elif counts.strangers and self._has_new_strangers():
             self.report_state("streaming; another sender's packets to the same port are ignored")
         else:
             self.report_state("streaming")
@@ -127,20 +127,20 @@ class PictureStream:
     def _spoiled(self, unusable: int, pictures: int) -> str:
         return f"; {unusable} of {pictures} pictures unusable: {self.receiver.counts.problem}" if unusable else ""
 
-    def _others_go_on(self) -> bool:
+    def _has_new_strangers(self) -> bool:
         before, self.receiver.counts.strangers = self.receiver.counts.strangers, 0
         return before > 0
 
     def _why_no_picture(self) -> str:
-        """Why packets come and no pictures."""
+        """Explain why packets arrive but no pictures."""
         counts = self.receiver.counts
         if counts.other_payload:
             number = max(counts.other_payload, key=lambda kind: counts.other_payload[kind])
-            name = _NAMES.get(number, "H.264 or another format of its own" if number >= 96 else "unknown")
+            name = _NAMES.get(number, "H.264 or another dynamic format" if number >= 96 else "unknown")
             counts.other_payload.clear()
             wanted = f"{self._payload_type} ({self._encoding})"
-            return f"no picture: packets of payload type {number} ({name}) come, not {wanted}"
-        return f"no picture: {counts.problem or 'packets come, but none that belongs to a picture'}"
+            return f"no picture: packets have payload type {number} ({name}), not {wanted}"
+        return f"no picture: {counts.problem or 'no packet belongs to a picture'}"
 
 
 class JpegStream(PictureStream):
@@ -157,12 +157,12 @@ class JpegStream(PictureStream):
         self._offer = offer
 
     @property
-    def spoiled(self) -> int:
-        """Pictures that were of no use so far."""
+    def unusable_pictures(self) -> int:
+        """Number of unusable pictures so far."""
         return self.receiver.counts.unusable
 
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Put packets into their pictures; see `PacketReceiver`. Returns whether they complete one."""
+        """Add packets to their pictures; see `PacketReceiver`. Returns True if they complete a picture."""
         self.packets_ns = now_ns
         pictures = self.receiver.feed_joined(packets, size, now_ns)
         if pictures:
@@ -170,19 +170,19 @@ class JpegStream(PictureStream):
         return bool(pictures)
 
     def expire_pictures(self) -> None:
-        """Offer pictures whose missing packets are not waited for any longer."""
+        """Offer pictures whose missing packets are overdue."""
         if self.receiver.has_pending and (pictures := self.receiver.poll(time.monotonic_ns())):
             self._offer_pictures(pictures)
 
     def _offer_pictures(self, pictures: Iterable[JpegFrame]) -> None:
         for picture in pictures:
             self._note_offer()
-            # An unusable picture is offered as well: the mailbox rejects and counts it.
+            # Offer unusable pictures too: the mailbox rejects and counts them.
             self._offer(picture.data, self._capture_ns(picture.timestamp), picture.lost)
 
 
 class VideoStream(PictureStream):
-    """A `PacketReceiver` that offers the access units of H.264 or H.265 in its packets, in decoding order."""
+    """A `PacketReceiver` that offers H.264 or H.265 access units in decoding order."""
 
     receiver: VideoReceiver
 
@@ -193,22 +193,22 @@ class VideoStream(PictureStream):
         receiver = VideoReceiver(encoding, payload_type, sets, deadline_ns, window, alone=alone)
         super().__init__(receiver, set_state, payload_type=payload_type, encoding=f"{encoding[0]}.{encoding[1:]}")
         self._offer = offer
-        self.damaged = False  # the latest picture cannot be trusted, nor can those after it: a key frame would help
+        self.damaged = False  # the latest picture and those after it are damaged until a key frame
 
     @property
-    def spoiled(self) -> int:
-        """Pictures that were of no use so far."""
+    def unusable_pictures(self) -> int:
+        """Number of damaged pictures so far."""
         return self.receiver.counts.damaged
 
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Put packets into their pictures; see `PacketReceiver`. Returns whether they complete one."""
+        """Add packets to their pictures; see `PacketReceiver`. Returns True if they complete a picture."""
         self.packets_ns = now_ns
         units = self.receiver.feed_joined(packets, size, now_ns)
         self._offer_units(units)
         return bool(units)
 
     def expire_pictures(self) -> None:
-        """Offer pictures whose missing packets are not waited for any longer."""
+        """Offer pictures whose missing packets are overdue."""
         if self.receiver.has_pending:
             self._offer_units(self.receiver.poll(time.monotonic_ns()))
 
@@ -219,11 +219,11 @@ class VideoStream(PictureStream):
             self._offer(unit, self._capture_ns(unit.timestamp))
 
     @property
-    def wants_key(self) -> bool:
-        """Whether nothing can be seen until a key frame comes."""
+    def is_key_needed(self) -> bool:
+        """True if no picture is usable until a key frame arrives."""
         return self.damaged or self.receiver.is_awaiting_key
 
     def _why_no_picture(self) -> str:
         if self.receiver.is_awaiting_key:
-            return "no picture yet: it waits for a key frame"
+            return "no picture yet: waiting for a key frame"
         return super()._why_no_picture()

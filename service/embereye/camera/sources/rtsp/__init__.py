@@ -1,1 +1,1 @@
-"""Cameras that are asked for their stream by RTSP."""
+"""Cameras that send their stream by RTSP."""

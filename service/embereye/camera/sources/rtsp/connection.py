@@ -1,4 +1,8 @@
-"""One connection to an RTSP camera: requests and their answers, credentials, and the packets in between."""
+"""One connection to an RTSP camera: requests, answers, credentials, and the packets in between.
+
+asyncio's transport reads requests and answers until PLAY; then the `SocketPoller` reads the socket together with those
+of other cameras, except over TLS. `fail` ends the connection once, with the first reason.
+"""
 
 import asyncio
 import contextlib
@@ -20,35 +24,35 @@ from embereye.wire.http.authorization import Challenge, authorize, strongest
 from embereye.wire.rtsp.messages import Interleaved, Message, RtspError, RtspParser, request
 
 AGENT = "embereye"
-ATTEMPTS = 3  # of a request: without credentials, with them, and once more if the nonce was too old
-OUTGOING_LIMIT = 64 * 1024  # bytes that a camera may leave unread before it is sent nothing more
+ATTEMPTS = 3  # per request: without credentials, with them, and once more if the nonce was stale
+OUTGOING_LIMIT = 64 * 1024  # unread bytes after which the camera is sent nothing more
 DEFAULT_PORTS = {"rtsp": 554, "rtsps": 322}
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Which camera to ask, and who we say we are."""
+    """The camera's address and the credentials for it."""
 
     url: str  # without credentials
     user: str = ""
     password: str = ""
-    proven: bool = True  # its certificate has to be trusted, where it speaks TLS
+    verified: bool = True  # require a trusted certificate, if it uses TLS
 
 
 class RtspConnection(asyncio.Protocol):
-    """Belongs to the event loop. `handle_packet` gets each packet that comes over the connection, and when it came.
+    """The connection; use it on the event loop. `handle_packet` gets each packet and its arrival time.
 
-    That time is monotonic, in nanoseconds. `dial` is how many seconds the camera has to connect and for each answer,
-    `incomplete` returns whether the rest of a picture is expected at once.
+    Arrival times are monotonic nanoseconds. `dial`: seconds for connecting and for each answer. `incomplete` returns
+    True if the rest of a picture is about to arrive.
     """
 
     def __init__(
         self, endpoint: Endpoint, dial: float, handle_packet: Callable[[Interleaved, int], None],
         incomplete: Callable[[], bool] = bool,
     ) -> None:  # fmt: skip
-        self.failure = ""  # why the connection is over; empty: it is not
-        self.session = ""  # the session's id, which is sent with every request once there is one
-        self.keepalive = "OPTIONS"  # the method of signs of life
+        self.failure = ""  # why the connection ended; empty: it is open
+        self.session = ""  # the session's id, sent with every request once known
+        self.keepalive = "OPTIONS"  # the method of keep-alive requests
         self._endpoint = endpoint
         self._dial = dial
         self._handle_packet = handle_packet
@@ -59,13 +63,13 @@ class RtspConnection(asyncio.Protocol):
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._challenge: Challenge | None = None
         self._uses = 0  # of the challenge's nonce
-        self._poller: SocketPoller | None = None  # that reads the socket in the transport's place
-        self._descriptor = -1  # of the socket, while the poller has it
-        self._unanswered: asyncio.TimerHandle | None = None  # ends the wait for the answer to a sign of life
+        self._poller: SocketPoller | None = None  # reads the socket instead of the transport
+        self._descriptor = -1  # of the socket, while the poller reads it; else -1
+        self._unanswered: asyncio.TimerHandle | None = None  # ends the wait for the answer to a keep-alive request
 
     @property
     def own_address(self) -> str:
-        """The address that the camera knows us by."""
+        """Our address, as the camera sees it."""
         assert self._transport
         return str(self._transport.get_extra_info("sockname")[0])
 
@@ -76,9 +80,9 @@ class RtspConnection(asyncio.Protocol):
         return str(self._transport.get_extra_info("peername")[0])
 
     async def connect(self) -> None:
-        """Connect; SourceError where that is impossible. Cancelled, it leaves nothing open."""
+        """Connect; raise SourceError if that fails. Cancelling it leaves nothing open."""
         parts = urlsplit(self._endpoint.url)
-        secure = tls.context(proven=self._endpoint.proven) if parts.scheme == "rtsps" else None
+        secure = tls.context(verified=self._endpoint.verified) if parts.scheme == "rtsps" else None
         host, port = parts.hostname or "", parts.port or DEFAULT_PORTS[parts.scheme]
         try:
             async with asyncio.timeout(self._dial):
@@ -96,7 +100,7 @@ class RtspConnection(asyncio.Protocol):
             raise SourceError(f"cannot connect: {refusal_reason(error)}") from error
 
     def read_together(self, poller: SocketPoller) -> None:
-        """Have `poller` read what comes from now on, together with other cameras; of TLS the transport reads it."""
+        """Let `poller` read the socket together with other cameras' from now on; the transport still reads TLS."""
         transport = self._transport
         if transport is None or transport.is_closing() or self.failure or transport.get_extra_info("ssl_object"):
             return
@@ -115,7 +119,7 @@ class RtspConnection(asyncio.Protocol):
             self._descriptor = -1
 
     def _drop_unread(self) -> None:
-        """Read what has come: closed with something unread, a connection is reset, and TEARDOWN may be lost."""
+        """Read the pending data: closing with unread data resets the connection, and TEARDOWN may be lost."""
         if self._poller and self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.readv(self._descriptor, [self._poller.buffer])
@@ -131,21 +135,20 @@ class RtspConnection(asyncio.Protocol):
             self.fail(f"the connection broke: {error.strerror}")
             return False
         if not size:
-            self.fail("it closed the connection")
+            self.fail("the camera closed the connection")
             return False
         self.data_received(buffer[:size])
         return self._incomplete()
 
-    # asyncio calls these three.
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's derive from none of asyncio's classes
+        """Store the transport."""
+        # uvloop's transports derive from none of asyncio's classes
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail every request that waits for an answer."""
         self._stop_polling()
-        self.fail(f"the connection broke: {exc}" if exc else "it closed the connection")
+        self.fail(f"the connection broke: {exc}" if exc else "the camera closed the connection")
 
     def data_received(self, data: bytes | memoryview) -> None:
         """Handle answers, requests and packets."""
@@ -153,17 +156,17 @@ class RtspConnection(asyncio.Protocol):
             return
         began = time.thread_time()
         try:
-            found = self._parser.feed(data)
+            items = self._parser.feed(data)
         except RtspError as error:
             self.fail(str(error))
             return
         now = time.monotonic_ns()
-        for item in found:
+        for item in items:
             if isinstance(item, Interleaved):
                 self._handle_packet(item, now)
             elif item.status == 0:
                 self.write(f"RTSP/1.0 501 Not Implemented\r\nCSeq: {max(0, item.sequence)}\r\n\r\n".encode())
-            elif (waiting := self._asked_for(item)) and not waiting.done():
+            elif (waiting := self._pending_request(item)) and not waiting.done():
                 waiting.set_result(item)
         if (pause := read_pause(time.thread_time() - began)) and self._transport and not self.failure:
             resume = self._resume_reading
@@ -174,8 +177,8 @@ class RtspConnection(asyncio.Protocol):
                 self._transport.pause_reading()
             asyncio.get_running_loop().call_later(pause, resume)
 
-    def _asked_for(self, answer: Message) -> asyncio.Future[Message] | None:
-        """What waits for `answer`. Some cameras leave out CSeq, or write another number than they were sent."""
+    def _pending_request(self, answer: Message) -> asyncio.Future[Message] | None:
+        """Return the request that `answer` belongs to. Some cameras leave out CSeq or write a wrong number."""
         if not 1 <= answer.sequence <= self._sequence and len(self._answers) == 1:
             return self._answers.popitem()[1]
         return self._answers.pop(answer.sequence, None)
@@ -185,7 +188,7 @@ class RtspConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def fail(self, reason: str) -> None:
-        """End the connection: requests that wait fail with `reason`, the first that was given."""
+        """End the connection. Waiting requests fail with the first `reason` that was given."""
         self.failure = self.failure or reason
         for waiting in self._answers.values():
             if not waiting.done():
@@ -197,7 +200,7 @@ class RtspConnection(asyncio.Protocol):
             self._transport.abort()
 
     def write(self, data: bytes) -> None:
-        """Send `data`, if the connection still stands and the camera reads what it is sent."""
+        """Send `data`, unless the connection is closed or the camera does not read."""
         transport = self._transport
         if transport and not transport.is_closing() and transport.get_write_buffer_size() < OUTGOING_LIMIT:
             transport.write(data)
@@ -205,10 +208,10 @@ class RtspConnection(asyncio.Protocol):
     async def ask(
         self, method: str, url: str, headers: dict[str, str] | None = None, *, patience: float = 1.0
     ) -> Message:
-        """The answer to a request; credentials are sent where the camera demands them.
+        """Send a request and return the answer, with credentials if the camera demands them.
 
-        It may take `patience` times as long as others. SourceError where no answer comes in time, RtspError where the
-        connection breaks.
+        `patience` multiplies the time limit. Raises SourceError if no answer comes in time, RtspError if the connection
+        breaks.
         """
         for attempt in range(ATTEMPTS):
             answer = await self._exchange(method, url, headers or {}, patience * self._dial)
@@ -249,10 +252,10 @@ class RtspConnection(asyncio.Protocol):
         return self._sequence
 
     def send_keepalive(self, url: str, *, repeated: bool = False) -> None:
-        """Send a sign of life without waiting for the answer; one that the session is unknown ends the connection.
+        """Send a keep-alive request without waiting. The connection ends if the camera no longer knows the session.
 
-        Where the camera asks for credentials once more it is `repeated` with them. Where it refuses that, or does not
-        answer in time, OPTIONS, which all cameras know, takes its place.
+        If the camera requests credentials again, the request is `repeated` with them. If the camera refuses it or does
+        not answer in time, OPTIONS is used instead, which all cameras know.
         """
         loop = asyncio.get_running_loop()
         waiting: asyncio.Future[Message] = loop.create_future()
@@ -263,7 +266,7 @@ class RtspConnection(asyncio.Protocol):
                 return
             answer = answered.result()
             if answer.status == 454:
-                self.fail("it has forgotten the session")
+                self.fail("the camera has dropped the session")
             elif answer.status == 401 and not repeated:
                 challenge = strongest(answer.headers.get("www-authenticate", ()))
                 if challenge and challenge.nonce != (self._challenge and self._challenge.nonce):
@@ -288,7 +291,7 @@ class RtspConnection(asyncio.Protocol):
             self._unanswered.cancel()
 
     def close(self, control: str) -> None:
-        """End the session at the URL `control`, if there is one, and the connection, without waiting for an answer."""
+        """End the session at the URL `control`, if there is one, and close the connection, without waiting."""
         if self.session and not self.failure:
             self._send("TEARDOWN", control, {})
         self.failure = self.failure or "closed"

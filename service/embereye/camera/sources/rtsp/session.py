@@ -1,4 +1,8 @@
-"""One RTSP session: the choice of a track, its transport, and its pictures until the camera stops."""
+"""One RTSP session: the choice of a track, its transport, and its pictures until the camera stops.
+
+The steps are `describe` (connect, choose a track, or follow a redirect), `set_up` (agree on TCP or UDP, start playing)
+and `play` (receive packets, send receiver reports and keep-alives, watch for silence).
+"""
 
 import contextlib
 import secrets
@@ -35,38 +39,38 @@ from embereye.wire.rtsp.messages import (
     read_transport,
 )
 
-DIAL_SECONDS = 5.0  # to connect, and for each answer
+DIAL_SECONDS = 5.0  # for connecting, and for each answer
 STALL_SECONDS = 5.0  # without a packet, after which the camera is dialled again
 REPORT_SECONDS = 5.0  # between two receiver reports (RFC 3550, 6.2)
-STARTING = 3.0  # times as long as for other answers: go2rtc and MediaMTX describe a stream once it runs, in up to 10 s
-KEY_SECONDS = 0.5  # between two requests for a key frame, so that one is coded before another is asked for
+STARTING = 3.0  # factor on the time for an answer: go2rtc and MediaMTX describe a stream once it runs, in up to 10 s
+KEY_SECONDS = 0.5  # between two requests for a key frame, so that the camera can code one in between
 FORMATS = (
     "JPEG",
     "H264",
     "H265",
-)  # in the order in which they are chosen: JPEG costs least, and needs no other picture
-PORTS = 16  # pairs that are tried in search of an even port
+)  # in order of preference: JPEG costs least and refers to no other picture
+PORTS = 16  # pairs tried to find an even port
 _HINTS = {
-    401: "check the credentials", 403: "check the credentials", 404: "check the path in the source",
-    453: "it has no bandwidth for another viewer", 454: "it has forgotten the session", 461: "it refuses the transport",
-    503: "it may have too many viewers",
+    401: "Check the credentials", 403: "Check the credentials", 404: "Check the path in the source",
+    453: "It lacks bandwidth for another viewer", 454: "It has dropped the session", 461: "It refuses the transport",
+    503: "It may have too many viewers",
 }  # fmt: skip
 
 
 class SilentError(Exception):
-    """No packet came although the camera said that it plays."""
+    """No packet arrived although the camera accepted PLAY."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to wait for a camera, in seconds."""
+    """Time limits for a camera, in seconds."""
 
     dial: float = DIAL_SECONDS
     stall: float = STALL_SECONDS
 
 
 class RtspSession:
-    """Call `describe`, `set_up` and `play` in this order, and `close` in any case."""
+    """A session with one camera. Call `describe`, `set_up` and `play` in this order, and always `close`."""
 
     def __init__(
         self, endpoint: Endpoint, offer: Offer, set_state: SetState, poller: SocketPoller, patience: Patience,
@@ -80,21 +84,21 @@ class RtspSession:
         self._stall = patience.stall
         self._timeout = DEFAULT_TIMEOUT
         self._stream: PictureStream | None = None
-        self._asked_key = 0.0  # when a key frame was asked for, monotonic seconds
+        self._key_requested_at = 0.0  # when a key frame was last requested, monotonic seconds
         self._key_requests = 0
         self._channels: tuple[int, int] | None = None
         self._sockets = contextlib.ExitStack()
         self._receiver: socket.socket | None = None
         self._reports: socket.socket | None = None
-        self._own = secrets.randbits(32)  # our SSRC
-        self._heard_report = (0, 0)  # its middle bits, and when it came, monotonic nanoseconds
+        self._ssrc = secrets.randbits(32)  # our SSRC
+        self._heard_report = (0, 0)  # middle bits of the latest sender report, and its arrival in monotonic nanoseconds
 
     def _receive_packet(self, item: Interleaved, now: int) -> None:
         if not self._stream or not self._channels:
             return
         if item.channel == self._channels[0]:
             if self._stream.receive_packets(memoryview(item.data), len(item.data), now):
-                self._ask_key()
+                self._request_key_frame()
         elif item.channel == self._channels[1]:
             self._report(memoryview(item.data), now)
 
@@ -104,18 +108,18 @@ class RtspSession:
     @staticmethod
     def _check(method: str, answer: Message) -> None:
         if answer.status != 200:
-            hint = f": {_HINTS[answer.status]}" if answer.status in _HINTS else ""
+            hint = f". {_HINTS[answer.status]}" if answer.status in _HINTS else ""
             raise SourceError(f"{method}: {answer.status} {printable(answer.reason)}{hint}")
 
     async def describe(self) -> str:
-        """Connect, and choose a track; returns where the camera says that it has gone, if it does."""
+        """Connect and choose a track. Returns the camera's redirect, or ''."""
         await self._connection.connect()
         options = await self._connection.ask("OPTIONS", self._url)
         if "GET_PARAMETER" in options.header("public").upper():
             self._connection.keepalive = "GET_PARAMETER"
         answer = await self._connection.ask("DESCRIBE", self._url, {"Accept": "application/sdp"}, patience=STARTING)
         if 300 <= answer.status < 400:
-            return self._moved(answer.header("location"))
+            return self._redirect_target(answer.header("location"))
         self._check("DESCRIBE", answer)
         said = answer.header("content-base") or answer.header("content-location")
         tracks, self._control = read_description(answer.body, base_url(said, self._url))
@@ -125,24 +129,24 @@ class RtspSession:
         else:
             names = ", ".join(sorted({f"{track.media} {track.encoding}".strip() for track in tracks}))
             wanted = " or ".join(", ".join(map(_pretty, self._formats)).rsplit(", ", 1))
-            raise SourceError(f"it has no {wanted} track, only: {printable(names) or 'nothing'}")
+            raise SourceError(f"the camera has no {wanted} track, only: {printable(names) or 'nothing'}")
         return ""
 
-    def _moved(self, location: str) -> str:
+    def _redirect_target(self, location: str) -> str:
         try:
             parts = urlsplit(location)
             valid = parts.scheme in DEFAULT_PORTS and bool(parts.hostname) and parts.port != 0
         except ValueError:
             valid = False
-        # A redirect away from TLS would send the credentials in the open.
+        # A redirect away from TLS would send the credentials unencrypted.
         if not valid or (self._url.startswith("rtsps:") and parts.scheme != "rtsps"):
             raise SourceError(f'redirected to "{printable(redact(location))}", which cannot be followed')
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     async def set_up(self, *, udp: bool) -> None:
-        """Agree on a transport: the one asked for, or the other one where the camera refuses it."""
-        for way in (udp, not udp):
-            answer = await self._try(udp=way)
+        """Agree on a transport: the wanted one, or the other one if the camera refuses it."""
+        for try_udp in (udp, not udp):
+            answer = await self._try(udp=try_udp)
             if answer.status != 461:
                 break
         self._check("SETUP", answer)
@@ -163,7 +167,7 @@ class RtspSession:
             return await self._connection.ask(
                 "SETUP", self.track.control, {"Transport": f"{self.track.profile}/TCP;unicast;interleaved=0-1"}
             )
-        self._receiver, self._reports = self._pair()
+        self._receiver, self._reports = self._open_port_pair()
         first = self._receiver.getsockname()[1]
         answer = await self._connection.ask(
             "SETUP", self.track.control, {"Transport": f"{self.track.profile};unicast;client_port={first}-{first + 1}"}
@@ -175,7 +179,7 @@ class RtspSession:
         return answer
 
     def _stream_of(self, track: Track, *, udp: bool) -> PictureStream:
-        """A stream of the pictures of `track`. A connection loses nothing and reorders nothing, it only waits."""
+        """Create a stream of the pictures of `track`. TCP loses and reorders nothing, it only delays."""
         deadline_ns = DEADLINE_NS if udp else int(self._stall * 1e9)
         if track.encoding == "JPEG":
             return JpegStream(
@@ -186,20 +190,20 @@ class RtspSession:
             sets=track.parameter_sets, deadline_ns=deadline_ns, window=WINDOW if udp else 0, alone=not udp,
         )  # fmt: skip
 
-    def _pair(self) -> tuple[socket.socket, socket.socket]:
-        """Two sockets at an even port and the one behind it, at the address that the camera knows us by."""
-        own = self._connection.own_address
+    def _open_port_pair(self) -> tuple[socket.socket, socket.socket]:
+        """Open two sockets at an even port and the next one, at our address as the camera sees it."""
+        address = self._connection.own_address
         for _ in range(PORTS):
-            first = open_port(own, 0)
+            first = open_port(address, 0)
             port = first.getsockname()[1]
             if port % 2 == 0:
                 with contextlib.suppress(SourceError):
-                    return first, open_port(own, port + 1)
+                    return first, open_port(address, port + 1)
             first.close()
-        raise SourceError(f"no free pair of ports in {PORTS} attempts")
+        raise SourceError(f"UDP: no free pair of ports in {PORTS} attempts")
 
     def _expect(self, agreed: Transport) -> None:
-        """Accept packets from where the camera says that it sends them, and from nowhere else."""
+        """Accept packets only from the address that the camera announced."""
         assert self._receiver
         assert self._reports
         assert self._stream
@@ -210,13 +214,13 @@ class RtspSession:
         known = False
         if agreed.server_ports:
             with contextlib.suppress(OSError):
-                for own, port in zip((self._receiver, self._reports), agreed.server_ports, strict=True):
-                    own.connect((peer, port))
-                    # Opens the way back through address translation, and is no packet to anybody.
-                    own.send(receiver_report(self._own, b"", AGENT))
+                for receiver, port in zip((self._receiver, self._reports), agreed.server_ports, strict=True):
+                    receiver.connect((peer, port))
+                    # Opens the way back through address translation; the camera ignores it as a packet.
+                    receiver.send(receiver_report(self._ssrc, b"", AGENT))
                 known = True
         sender = "" if known else peer
-        packets = _Asking(self._stream, self._ask_key)
+        packets = _KeyFrameRequester(self._stream, self._request_key_frame)
         self._sockets.enter_context(DatagramReader(self._receiver, packets, self._poller, sender))
         self._sockets.enter_context(DatagramReader(self._reports, _Reports(self._report), self._poller, sender))
 
@@ -226,33 +230,33 @@ class RtspSession:
         if report:
             self._heard_report = (report.middle, now_ns)
         if bye:
-            self._connection.fail("it said good-bye")
+            self._connection.fail("the camera ended the stream (RTCP BYE)")
 
     async def play(self) -> None:
-        """Offer pictures until the camera stops; SilentError if no packet came at all.
+        """Offer pictures until the camera stops. Raises SilentError if no packet arrived at all.
 
-        RtspError where the connection breaks, SourceError where packets stop.
+        Raises RtspError if the connection breaks, SourceError if packets stop.
         """
         assert self._stream
-        began = since = looked = time.monotonic()
+        began = since = checked_at = time.monotonic()
         if not self._stream.offered:  # some cameras send before they answer
             self._stream.report_state("connected, no picture yet")
-        duties = _every(REPORT_SECONDS, self._send_report), _every(self._timeout / 2, self._send_keepalive)
+        duties = _periodic(REPORT_SECONDS, self._send_report), _periodic(self._timeout / 2, self._send_keepalive)
         while not self._connection.failure:
             await aligned_sleep(CHECK_SECONDS)
             now = time.monotonic()
             for duty in duties:
                 duty(now)
-            looked, before = now, looked
+            checked_at, before = now, checked_at
             heard = max(began, self._stream.packets_ns / 1e9)
             if now - before > 2 * CHECK_SECONDS + LATE_SECONDS and heard >= since:
-                since = now  # this process stood still, once: what came meanwhile has not been read yet
+                since = now  # this process was suspended, so packets may wait unread: start the silence again, once
                 continue
             self._stream.expire_pictures()
-            self._ask_key()
+            self._request_key_frame()
             if not self._stream.packets_ns:
                 if now - since > self._stall:
-                    raise SilentError(f"it plays, but no packet came within {self._stall:g} s")
+                    raise SilentError(f"the camera plays, but no packet arrived within {self._stall:g} s")
                 continue
             if now - max(since, heard) > self._stall:
                 raise SourceError(f"no packet for {self._stall:g} s")
@@ -270,20 +274,24 @@ class RtspSession:
         middle, came = self._heard_report
         delay = (time.monotonic_ns() - came) * 65_536 // 1_000_000_000 if middle else 0
         block = receiver.reception.report_block(receiver.ssrc, middle, min(delay, 0xFFFF_FFFF))
-        self._send_rtcp(receiver_report(self._own, block, AGENT))
+        self._send_rtcp(receiver_report(self._ssrc, block, AGENT))
 
-    def _ask_key(self) -> None:
-        """Ask for a key frame where pictures are damaged, and the camera takes such requests."""
+    def _request_key_frame(self) -> None:
+        """Request a key frame if pictures are damaged and the camera supports that."""
         stream = self._stream
-        if not isinstance(stream, VideoStream) or not stream.wants_key or not (self.track and self.track.key_request):
+        if (
+            not isinstance(stream, VideoStream)
+            or not stream.is_key_needed
+            or not (self.track and self.track.key_request)
+        ):
             return
         now = time.monotonic()
-        if now - self._asked_key >= KEY_SECONDS and stream.receiver.ssrc >= 0:
-            self._asked_key, self._key_requests = now, self._key_requests + 1
-            request = key_frame_request(self._own, stream.receiver.ssrc)
+        if now - self._key_requested_at >= KEY_SECONDS and stream.receiver.ssrc >= 0:
+            self._key_requested_at, self._key_requests = now, self._key_requests + 1
+            request = key_frame_request(self._ssrc, stream.receiver.ssrc)
             if self.track.key_request == FIR:
-                request = full_intra_request(self._own, stream.receiver.ssrc, self._key_requests)
-            self._send_rtcp(receiver_report(self._own, b"", AGENT) + request)
+                request = full_intra_request(self._ssrc, stream.receiver.ssrc, self._key_requests)
+            self._send_rtcp(receiver_report(self._ssrc, b"", AGENT) + request)
 
     def _send_rtcp(self, data: bytes) -> None:
         if self._reports is None:
@@ -300,13 +308,13 @@ class RtspSession:
         """End the session and close its sockets, without waiting for the camera's answer."""
         self._connection.close(self._control)
         self._sockets.close()
-        for own in (self._receiver, self._reports):
-            if own:
-                own.close()
+        for receiver in (self._receiver, self._reports):
+            if receiver:
+                receiver.close()
 
 
-class _Asking:
-    """A `PacketReceiver` that calls `ask` whenever pictures have come."""
+class _KeyFrameRequester:
+    """A `PacketReceiver` that calls `ask` after each picture."""
 
     def __init__(self, stream: PictureStream, ask: Callable[[], None]) -> None:
         self._stream = stream
@@ -314,24 +322,24 @@ class _Asking:
 
     @property
     def pending(self) -> bool:
-        """Whether a picture is arriving."""
+        """True if a picture is arriving."""
         return self._stream.pending
 
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Pass them on."""
+        """Pass the packets on."""
         complete = self._stream.receive_packets(packets, size, now_ns)
         if complete:
             self._ask()
         return complete
 
     def expire_pictures(self) -> None:
-        """Give up what has been waited for long enough."""
+        """Give up overdue pictures."""
         self._stream.expire_pictures()
         self._ask()
 
 
 class _Reports:
-    """A `PacketReceiver` that passes on what comes to the port for reports."""
+    """A `PacketReceiver` that passes on the packets of the port for reports."""
 
     pending = False
 
@@ -339,21 +347,21 @@ class _Reports:
         self._report = report
 
     def receive_packets(self, packets: memoryview, size: int, now_ns: int) -> bool:
-        """Pass on each of them."""
+        """Pass on each packet."""
         for start in range(0, len(packets), size):
             self._report(packets[start : start + size], now_ns)
         return False
 
     def expire_pictures(self) -> None:
-        """No packet is waited for."""
+        """Do nothing: reports are never incomplete."""
 
 
 def _pretty(encoding: str) -> str:
     return encoding if encoding == "JPEG" else f"{encoding[0]}.{encoding[1:]}"
 
 
-def _every(period: float, act: Callable[[], None]) -> Callable[[float], None]:
-    """A function that calls `act` every `period` seconds, if it is called with the time often enough."""
+def _periodic(period: float, act: Callable[[], None]) -> Callable[[float], None]:
+    """Return a function that calls `act` every `period` seconds, if called with the time often enough."""
     following = time.monotonic() + period
 
     def act_if_due(now: float) -> None:

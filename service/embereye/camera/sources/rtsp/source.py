@@ -1,4 +1,4 @@
-"""Cameras that are asked for their JPEG, H.264 or H.265 by RTSP."""
+"""Cameras that send JPEG, H.264 or H.265 by RTSP."""
 
 from collections.abc import Sequence
 from urllib.parse import urlsplit
@@ -19,48 +19,48 @@ from embereye.camera.sources.rtsp.session import (
 from embereye.camera.sources.source import Offer, SetState
 from embereye.wire.rtsp.messages import RtspError
 
-REDIRECTS = 3  # that are followed
+REDIRECTS = 3  # followed, at most
 
 
 class RtspSource:
-    """One such camera; see `Source`. `formats` are taken, the first of them that it has."""
+    """A camera that sends by RTSP; see `Source`. It plays the first of `formats` that the camera has."""
 
     def __init__(
-        self, what: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller,
+        self, declared: DeclaredSource, credentials: Credentials, dials: DialLimiter, poller: SocketPoller,
         *, dial: float = DIAL_SECONDS, stall: float = STALL_SECONDS, formats: Sequence[str] = FORMATS,
     ) -> None:  # fmt: skip
-        self._what = what
+        self._declared = declared
         self._formats = formats
         self._credentials = credentials
         self._dials = dials
         self._poller = poller
         self._patience = Patience(dial, stall)
-        self._udp = what.transport == "udp"
+        self._udp = declared.transport == "udp"
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
         """Play the camera's pictures until it ends."""
-        url = self._what.address
+        url = self._declared.address
         user, password = self._credentials()
         host = urlsplit(url).hostname
         for _ in range(REDIRECTS + 1):
-            if urlsplit(url).hostname != host:  # no other host gets them
+            if urlsplit(url).hostname != host:  # credentials go to no other host
                 user = password = ""
-            endpoint = Endpoint(url, user, password, self._what.proven)
+            endpoint = Endpoint(url, user, password, self._declared.verified)
             session = RtspSession(endpoint, offer, set_state, self._poller, self._patience, self._formats)
             try:
                 async with self._dials:
-                    moved = await session.describe()
-                    if not moved:
+                    redirect = await session.describe()
+                    if not redirect:
                         await session.set_up(udp=self._udp)
-                if moved:
-                    url = moved
+                if redirect:
+                    url = redirect
                     continue
                 await session.play()
             except SilentError as error:
-                # Packets that do not come by one way may come by the other.
+                # Packets that do not arrive by one transport may arrive by the other.
                 self._udp = not self._udp
-                way = "UDP" if self._udp else "TCP"
-                raise SourceError(f"{error}; trying {way}") from error
+                transport = "UDP" if self._udp else "TCP"
+                raise SourceError(f"{error}; trying {transport}") from error
             except RtspError as error:
                 raise SourceError(f"RTSP: {error}") from error
             finally:

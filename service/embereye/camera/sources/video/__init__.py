@@ -1,1 +1,1 @@
-"""Video files, H.264 and H.265, played by a process of its own."""
+"""Video files and local cameras, played by a separate process."""

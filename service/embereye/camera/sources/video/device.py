@@ -1,4 +1,4 @@
-"""Pictures of a camera of this machine (Video4Linux), by libavdevice: as the camera codes them where it codes JPEG."""
+"""Pictures of a local camera (Video4Linux), by libavdevice. JPEG from the camera is passed on undecoded."""
 
 import errno
 from collections.abc import Iterator
@@ -8,21 +8,21 @@ import cv2
 from av.container.input import InputContainer
 
 FORMAT = "v4l2"
-# What is asked for, the first that the camera has: JPEG, as it is dropped undecoded, then whatever there is.
+# Formats to request, the first that the camera has: JPEG, which may be dropped undecoded, then any other.
 WISHES: tuple[dict[str, str], ...] = (
     {"input_format": "mjpeg", "video_size": "640x480"},
     {"video_size": "640x480"},
     {},
 )
-_FATAL = {errno.EBUSY: "another program uses it", errno.ENODEV: "it was unplugged", errno.ENOENT: "there is none"}
+_FATAL = {errno.EBUSY: "another program uses it", errno.ENODEV: "it was unplugged", errno.ENOENT: "it does not exist"}
 
 
 class DeviceError(ValueError):
-    """Why a device cannot be played, for people."""
+    """The reason why a device cannot be played, for people."""
 
 
 def open_device(path: str) -> InputContainer:
-    """The opened device; DeviceError where it has no video that is understood here."""
+    """Open the device; raise DeviceError if it has no usable video."""
     problem = ""
     for wish in WISHES:
         try:
@@ -33,13 +33,13 @@ def open_device(path: str) -> InputContainer:
             problem = error.strerror or str(error)
         except av.FFmpegError as error:
             problem = str(error)
-    raise DeviceError(f"it gives no video: {problem}")
+    raise DeviceError(f"it has no video ({problem})")
 
 
 def pictures(container: InputContainer, quality: int) -> Iterator[bytes]:
-    """The pictures of `container` as JPEG of `quality`, until it ends; those that a camera coded so as they are."""
+    """Yield the pictures of `container` as JPEG until it ends; other formats are coded with `quality`."""
     if not container.streams.video:
-        raise DeviceError("it gives no video")
+        raise DeviceError("it has no video")
     stream = container.streams.video[0]
     stream.codec_context.thread_count = 1
     if stream.codec_context.name == "mjpeg":
@@ -53,9 +53,9 @@ def pictures(container: InputContainer, quality: int) -> Iterator[bytes]:
 
 
 def play_device(path: str, quality: int) -> Iterator[bytes]:
-    """The pictures of the device at `path` as JPEG of `quality`; DeviceError where it cannot be played."""
+    """Yield the pictures of the device at `path` as JPEG; raise DeviceError if it cannot be played."""
     try:
         with open_device(path) as container:
             yield from pictures(container, quality)
     except (av.FFmpegError, OSError) as error:
-        raise DeviceError(f"it stopped: {error.strerror or error}") from error
+        raise DeviceError(f"it stopped ({error.strerror or error})") from error

@@ -1,8 +1,8 @@
-"""Plays one video to standard output as JPEG frames, each behind its length: a process that can be killed.
+"""Player of one video: writes JPEG frames to standard output, each after its length. The process may be killed.
 
-The first line of standard input is the path or the URL, which may hold a password. A file stands for a camera, so it is
-played at its own frame rate, over and over; a URL and a camera of this machine are played as they come, until they end.
-Run as `python -m embereye.camera.sources.video.player`; exit code 2 and a sentence on standard error where it cannot.
+The first line of standard input is the path or the URL, which may contain a password. A file plays at its frame rate,
+over and over, like a camera. URLs and local cameras play as they come, until they end. Run it as `python -m
+embereye.camera.sources.video.player`. It exits with 2 and a reason on standard error on failure.
 """
 
 import os
@@ -15,17 +15,17 @@ from embereye.camera.sources.declared import DEVICE
 
 LENGTH = struct.Struct(">I")
 QUALITY = 90  # JPEG quality; above it only the size grows
-OPEN_MS = READ_MS = 5_000  # that FFmpeg may wait; by itself it waits for 30 s
-RATES = (0.1, 240.0)  # frames/s that a file may credibly state; others are played at RATE
+OPEN_MS = READ_MS = 5_000  # time limits for FFmpeg, whose default is 30 s
+RATES = (0.1, 240.0)  # plausible frames/s of a file; others are played at RATE
 RATE = 15.0  # frames/s
-LONGEST_GAP = 10.0  # seconds that a container may credibly state between two frames
+LONGEST_GAP = 10.0  # plausible seconds between two frames of a container
 PAUSE = 1 / RATE  # seconds between a file's last frame and its first one
 
 
 def frames(path: str) -> Iterator[tuple[bytes, float]]:
-    """The frames of `path` as JPEG, each with its seconds after the first: the container's where they are credible.
+    """Yield the frames of `path` as JPEG, with seconds after the first: the container's times if plausible.
 
-    ValueError where a frame cannot be coded.
+    Raises ValueError if a frame cannot be coded.
     """
     import cv2
 
@@ -52,7 +52,7 @@ def frames(path: str) -> Iterator[tuple[bytes, float]]:
 
 
 def play_device(path: str) -> str:
-    """Play the camera at `path` as it comes; returns why it ended."""
+    """Play the camera at `path` as it sends. Returns why it ended."""
     from embereye.camera.sources.video import device
 
     try:
@@ -61,15 +61,15 @@ def play_device(path: str) -> str:
             sys.stdout.buffer.flush()
     except device.DeviceError as error:
         return str(error)
-    return "it gives no more pictures"
+    return "it sends no more pictures"
 
 
 def play(path: str) -> str:
-    """Play `path` until standard output is closed; returns why it cannot."""
+    """Play `path` until standard output is closed. Returns why it failed."""
     if DEVICE.fullmatch(path):
         return play_device(path)
     live = "://" in path
-    # By UDP every loss would spoil a second of pictures.
+    # Over UDP every lost packet would spoil a second of pictures.
     os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = "rtsp_transport;tcp" if live else ""
     import cv2
 
@@ -80,7 +80,7 @@ def play(path: str) -> str:
         before = None
         try:
             for data, seconds in frames(path):
-                # Late frames are sent at once, but no more than a second is caught up with.
+                # Send late frames at once, but make up for at most a second.
                 due = max(due + (PAUSE if before is None else seconds - before), time.monotonic() - 1.0)
                 before = seconds
                 if not live:
@@ -91,13 +91,13 @@ def play(path: str) -> str:
         except ValueError as error:
             return str(error)
         if before is None:
-            return "it is not a video that can be read"
+            return "not a readable video"
         if live:
             return "the stream ended"
 
 
 def main() -> int:
-    """Play what standard input names."""
+    """Play the path or URL from standard input."""
     try:
         reason = play(sys.stdin.readline().rstrip("\n"))
     except (BrokenPipeError, KeyboardInterrupt):

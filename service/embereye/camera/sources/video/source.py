@@ -1,4 +1,4 @@
-"""Video files and cameras of this machine, played by processes of their own: one that hangs or crashes is killed."""
+"""Video files and local cameras, played by separate processes, which are killed if they hang."""
 
 import asyncio
 import contextlib
@@ -15,13 +15,13 @@ from embereye.camera.sources.source import Offer, SetState
 from embereye.camera.sources.video.player import LENGTH
 from embereye.process.timing.silence import SilenceTimeout
 
-OPEN_SECONDS = 15.0  # until the first frame: the new interpreter has to import OpenCV first
+OPEN_SECONDS = 15.0  # until the first frame: the new interpreter has to import OpenCV
 STALL_SECONDS = 10.0  # between frames
 READ_AHEAD = 1024 * 1024  # bytes of frames that wait in this process
 
 
 class VideoSource:
-    """Plays what OpenCV's FFmpeg can open: a URL that holds no credentials, or a path."""
+    """Plays anything that OpenCV's FFmpeg can open: a URL without credentials, or a path."""
 
     def __init__(self, address: str, user: str, password: str, starts: asyncio.Semaphore) -> None:
         self._address = address
@@ -30,7 +30,7 @@ class VideoSource:
         self.process: subprocess.Popen[bytes] | None = None
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Run the player until it ends; it is killed when this is cancelled."""
+        """Run the player until it ends. Cancelling kills it."""
         process = self._start()
         self.process = process
         try:
@@ -41,15 +41,15 @@ class VideoSource:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         environment = {**os.environ, "OPENCV_LOG_LEVEL": "OFF", "OPENCV_FFMPEG_LOGLEVEL": "-8"}
-        # -P: modules are imported from where ours were, never from the working directory.
+        # -P: import modules from our paths, never from the working directory.
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        # Popen does not fork; uvloop's own subprocesses do, which gRPC's threads would not survive.
+        # Popen does not fork. uvloop's subprocesses do, and gRPC's threads would not survive that.
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "embereye.camera.sources.video.player"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
         )  # fmt: skip
         assert process.stdin
-        # Everybody on the machine can read a command line, so the password goes by standard input.
+        # Command lines are visible to everyone on the machine, so the password goes by standard input.
         with contextlib.suppress(BrokenPipeError), process.stdin as pipe:
             pipe.write(with_credentials(self._address, self._user, self._password).encode() + b"\n")
         return process
@@ -62,13 +62,13 @@ class VideoSource:
             shown = redact(self._address)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
-                    said = (await errors.read(2000)).decode(errors="replace").strip()
+                    message = (await errors.read(2000)).decode(errors="replace").strip()
                 async with asyncio.timeout(2.0):
                     code = await asyncio.to_thread(process.wait, 1.0)
                 if code == 2:
-                    raise SourceError(f"{shown}: {said.splitlines()[-1] if said else 'the player gave up'}")
-                raise SourceError(f"the player of {shown} ended with code {code}")
-            raise SourceError(f"the player of {shown} closed its output")
+                    raise SourceError(f"{shown}: {message.splitlines()[-1] if message else 'the player failed'}")
+                raise SourceError(f"{shown}: its player ended with exit code {code}")
+            raise SourceError(f"{shown}: its player closed its output")
         finally:
             transport.close()
             error_transport.close()
@@ -87,7 +87,7 @@ class VideoSource:
             async with SilenceTimeout(seconds):
                 (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
                 if length > MAX_BYTES:
-                    raise SourceError(f"a frame of {length} bytes, at most {MAX_BYTES}")
+                    raise SourceError(f"a frame has {length} bytes, at most {MAX_BYTES} are allowed")
                 return await stream.readexactly(length)
         except asyncio.IncompleteReadError:
             return None
@@ -96,37 +96,35 @@ class VideoSource:
 
 
 class FileSource(VideoSource):
-    """Plays a file over and over at its own frame rate."""
+    """Plays a file over and over at its frame rate."""
 
     def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
         super().__init__(path, "", "", starts)
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Run the player until it ends; it is killed when this is cancelled."""
+        """Run the player until it ends. Cancelling kills it."""
         if not Path(self._address).is_file():
-            raise SourceError(f"{redact(self._address)} is not a file")
+            raise SourceError(f"{redact(self._address)}: not a file")
         await super().play(offer, set_state)
 
 
 class DeviceSource(VideoSource):
-    """Plays a camera of this machine (Video4Linux)."""
+    """Plays a local camera (Video4Linux)."""
 
     def __init__(self, path: str, starts: asyncio.Semaphore) -> None:
         super().__init__(path, "", "", starts)
 
     async def play(self, offer: Offer, set_state: SetState) -> None:
-        """Run the player until it ends; it is killed when this is cancelled."""
+        """Run the player until it ends. Cancelling kills it."""
         if not Path(self._address).exists():
-            raise SourceError(
-                f"there is no {self._address}: is the camera plugged in, and does the shard run on its machine?"
-            )
+            raise SourceError(f"{self._address}: no such device. Plug in the camera, and run the shard on its machine")
         if not os.access(self._address, os.R_OK | os.W_OK):
-            raise SourceError(f"{self._address} may not be opened: add the user to the group video")
+            raise SourceError(f"{self._address}: permission denied. Add the user to the group video")
         await super().play(offer, set_state)
 
 
 def with_credentials(url: str, user: str, password: str) -> str:
-    """`url` with user and password in it."""
+    """Add user and password to `url`."""
     if not user:
         return url
     parts = urlsplit(url)
@@ -134,7 +132,7 @@ def with_credentials(url: str, user: str, password: str) -> str:
 
 
 async def _reader(pipe: IO[bytes] | None) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
-    """A reader of a process's output, and the transport that closes it."""
+    """Create a reader of a process's output, and the transport that closes it."""
     assert pipe
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader(limit=READ_AHEAD)
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)

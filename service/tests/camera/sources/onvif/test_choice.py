@@ -17,13 +17,13 @@ def chosen(*profiles, wanted="", least=5.0):
 def test_the_smallest_stream_that_shows_enough_is_looked_at():
     choice = choose_watched([MAIN, TINY, SUB], "", 5.0)
     assert choice.profile is SUB
-    assert choice.why == "of 3 the cheapest with at least 480 pixels"
+    assert choice.why == "the cheapest of 3 with at least 480 pixels"
 
 
 def test_of_streams_that_are_all_small_the_largest_is_looked_at():
     choice = choose_watched([TINY, Profile("p4", "less", "H264", 176, 144, 15, source="v")], "", 5.0)
     assert choice.profile is TINY
-    assert choice.why == "of 2 the largest: none has 480 pixels"
+    assert choice.why == "the largest of 2, none has 480 pixels"
 
 
 def test_a_codec_that_costs_less_is_preferred_at_equal_size():
@@ -72,9 +72,7 @@ def test_a_profile_that_is_not_there_is_told_with_those_that_are():
 
 
 def test_jpeg_is_not_recorded_as_it_comes():
-    with pytest.raises(
-        SourceError, match=r'"j" .JPEG 640x480. cannot be recorded as it comes: name one of H264 or H265'
-    ):
+    with pytest.raises(SourceError, match=r'"j" .JPEG 640x480.: cannot be recorded'):
         choose_recorded([Profile("j", "j", "JPEG", 640, 480)], "j")
 
 

@@ -71,6 +71,6 @@ async def test_without_a_profile_one_is_chosen_and_a_wrong_name_is_told(tmp_path
         units, states, reason = await play(opened(port), frames=20)
         assert not reason
         assert units
-        assert "of the first of 2 video sources" in states[-1]  # so go2rtc shows its streams
+        assert "from the first of 2 video sources" in states[-1]  # so go2rtc shows its streams
         reason = (await play(opened(port, "none"), frames=20))[2]
     assert 'no profile "none", only ' in reason

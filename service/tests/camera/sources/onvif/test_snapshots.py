@@ -100,7 +100,7 @@ async def test_snapshots_are_found_and_fetched_one_after_another_whatever_the_ca
 
 
 async def test_a_wrong_password_is_told(camera):
-    with pytest.raises(SourceError, match="Sender not Authorized: check the credentials"):
+    with pytest.raises(SourceError, match=r"Sender not Authorized\. Check the credentials"):
         await source(camera.port, "wrong").play(lambda _: None, lambda _: None)
 
 

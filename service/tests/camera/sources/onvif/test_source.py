@@ -81,7 +81,7 @@ async def test_a_fitting_stream_is_found_and_played_whatever_host_and_clock_the_
     assert units[0].size == (320, 240)
     assert (
         states[-1]
-        == 'streaming; ONVIF profile "main" (H264 320x240, 15 frames/s): of 2 the largest: none has 480 pixels'
+        == 'streaming; ONVIF profile "main" (H264 320x240, 15 frames/s): the largest of 2, none has 480 pixels'
     )
     service = "media2" if media2 else "media"
     assert served.requests[-2:] == [f"{service}:GetProfiles", f"{service}:GetStreamUri"]
@@ -120,7 +120,7 @@ async def test_a_profile_that_is_not_there_is_told():
 async def test_wrong_and_missing_credentials_are_told(password):
     async with camera(user="me", password="secret") as served:
         reason = (await play(opened(served.port, user="me" if password else "", password=password)))[2]
-    remedy = "check the credentials" if password else "it wants credentials, see credentialsRef"
+    remedy = "Check the credentials" if password else "Set credentialsRef: the camera requires credentials"
     assert reason == f"ONVIF: Sender not Authorized: {remedy}"
 
 
@@ -165,7 +165,7 @@ async def test_http_digest_is_used_where_the_camera_asks_for_it():
         assert counts == [f"{number:08x}" for number in range(1, len(counts) + 1)]  # one nonce, used again
         assert all(not NAMED.search(text) for said, text in seen if said)  # one proof at a time
         reason = (await play(opened(served.port, user="me", password="wrong")))[2]
-    assert reason == "ONVIF: HTTP 401: check the credentials"
+    assert reason == "ONVIF: HTTP 401. Check the credentials"
 
 
 async def test_a_camera_that_takes_each_nonce_once_is_asked_with_a_new_one_each_time():
@@ -176,7 +176,7 @@ async def test_a_camera_that_takes_each_nonce_once_is_asked_with_a_new_one_each_
         assert units
         seen.clear()
         reason = (await play(opened(served.port, user="me", password="wrong")))[2]
-    assert reason == "ONVIF: HTTP 401: check the credentials"
+    assert reason == "ONVIF: HTTP 401. Check the credentials"
     assert len(seen) == 2  # many cameras lock out who is wrong too often
 
 
@@ -325,7 +325,7 @@ async def test_what_is_not_onvif_is_told():
         await response.write(b"<html><br></html>")
 
     async with camera(answering(page)) as served:
-        assert "is this the address of an ONVIF camera?" in (await play(opened(served.port)))[2]
+        assert "Check that this is the address of an ONVIF camera" in (await play(opened(served.port)))[2]
 
 
 async def test_what_a_stream_says_of_its_path_stays_between_it_and_us():
@@ -342,4 +342,4 @@ async def test_a_stream_to_record_has_to_be_one_that_is_kept_as_it_comes():
     jpeg = Profile("j", "pictures", "JPEG", 320, 240, 5, 0, "v")
     async with camera(profiles=(jpeg, SUB)) as served:
         reason = (await play(opened(served.port, Wanted("pictures", recorded=True))))[2]
-    assert "cannot be recorded as it comes" in reason
+    assert "cannot be recorded" in reason

@@ -166,7 +166,7 @@ async def test_h264_of_many_kinds_is_received_and_decoded(path, query):
 
 @pytest.mark.parametrize("query", ["", "?transport=udp"])
 async def test_a_camera_of_the_profile_avpf_sends_the_key_frame_that_is_asked_for(query, monkeypatch):
-    monkeypatch.setattr(VideoStream, "wants_key", property(lambda stream: stream.offered >= 10))
+    monkeypatch.setattr(VideoStream, "is_key_needed", property(lambda stream: stream.offered >= 10))
     async with serving() as address:
         frames, _, reason = await play(address, f"/h264-feedback{query}", pictures=60)
     if "404" in reason or "503" in reason:

@@ -86,7 +86,7 @@ async def test_the_other_transport_is_tried_where_no_packets_come(query, mute):
     async with RtspCamera(mute=mute).serving() as camera:
         opened = source(camera, query, stall=0.2)
         _, _, reason = await play(opened)
-        assert "no packet came within 0.2 s; trying" in reason
+        assert "no packet arrived within 0.2 s; trying" in reason
         frames, _, reason = await play(opened)
     assert frames
     assert not reason
@@ -133,15 +133,15 @@ async def test_a_nonce_that_has_gone_stale_is_replaced_while_connecting_and_whil
     ("answers", "text"),
     [
         ({"DESCRIBE": UNAUTHORIZED + b'WWW-Authenticate: Digest realm="c", nonce="a"\r\n\r\n'},
-         "DESCRIBE: 401 Unauthorized: check the credentials"),
-        ({"DESCRIBE": b"RTSP/1.0 404 Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}, "404 Not Found: check the path"),
-        ({"PLAY": b"RTSP/1.0 453 Not Enough\r\nCSeq: {CSEQ}\r\n\r\n"}, "PLAY: 453 Not Enough: it has no bandwidth"),
+         "DESCRIBE: 401 Unauthorized. Check the credentials"),
+        ({"DESCRIBE": b"RTSP/1.0 404 Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}, "404 Not Found. Check the path"),
+        ({"PLAY": b"RTSP/1.0 453 Not Enough\r\nCSeq: {CSEQ}\r\n\r\n"}, "PLAY: 453 Not Enough. It lacks bandwidth"),
         ({"OPTIONS": b"HTTP/1.1 400 Bad Request\r\n\r\n"}, "which is not RTSP"),
         ({"OPTIONS": b"RTSP/1.0 200 OK\r\n" + b"X: endless\r\n" * 50_000}, "its headers do not end within"),
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 999999999\r\n\r\n"}, "Content-Length"),
         ({"DESCRIBE": b"RTSP/1.0 200 OK\r\nCSeq: {CSEQ}\r\nContent-Length: 500\r\n\r\nv=0"}, "no answer to DESCRIBE"),
         ({"SETUP": b""}, "no answer to SETUP within 0.3 s"),
-        ({"PLAY": PLAYING + b"$\x00\xff\xffhalf a packet"}, "it plays, but no packet came within 0.3 s; trying UDP"),
+        ({"PLAY": PLAYING + b"$\x00\xff\xffhalf a packet"}, "no packet arrived within 0.3 s; trying UDP"),
         ({"PLAY": PLAYING + b"$\x00\x00\x02ab" + b"\x01" * 70_000}, "RTSP: no RTSP in 65536 bytes"),
         ({"PLAY": PLAYING + b"$\x00\x00\x02abRTSP/1.0 " + b"A" * 70_000}, "RTSP: its headers do not end within 16384"),
         ({"DESCRIBE": b"RTSP/1.0 302 Moved\r\nCSeq: {CSEQ}\r\nLocation: http://else/\r\n\r\n"},
@@ -191,7 +191,7 @@ async def test_a_camera_without_a_track_that_can_be_shown_says_what_it_has():
     sdp = "v=0\r\nm=audio 0 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 VP8/90000\r\n"
     async with RtspCamera(sdp=sdp).serving() as camera:
         _, _, reason = await play(source(camera))
-    assert reason == "it has no JPEG, H.264 or H.265 track, only: audio PCMU, video VP8"
+    assert reason == "the camera has no JPEG, H.264 or H.265 track, only: audio PCMU, video VP8"
 
 
 async def test_a_redirect_is_followed_but_not_for_ever_and_others_do_not_learn_the_credentials():
@@ -229,7 +229,7 @@ async def test_a_session_is_kept_alive_and_reported_on(monkeypatch):
     ("options", "text"),
     [
         ({"pictures": 2}, "no packet for 0.3 s"),
-        ({"pictures": 2, "end": True}, "RTSP: it closed the connection"),
+        ({"pictures": 2, "end": True}, "RTSP: the camera closed the connection"),
     ],
 )
 async def test_a_stream_that_stops_is_given_up(options, text):
@@ -278,7 +278,7 @@ async def test_of_what_a_camera_is_answered_and_does_not_read_little_is_kept():
         connection.close("")
 
 
-@pytest.mark.parametrize(("leaves", "text"), [(7, "RTSP: it said good-bye"), (8, "")])
+@pytest.mark.parametrize(("leaves", "text"), [(7, "RTSP: the camera ended the stream (RTCP BYE)"), (8, "")])
 async def test_a_camera_is_left_where_it_says_good_bye_itself_and_not_for_another(leaves, text):
     async with RtspCamera(leaves=leaves).serving() as camera:
         _, _, reason = await play(source(camera), pictures=20)
@@ -289,7 +289,7 @@ async def test_a_session_that_the_camera_has_forgotten_is_given_up():
     answers = {"GET_PARAMETER": b"RTSP/1.0 454 Session Not Found\r\nCSeq: {CSEQ}\r\n\r\n"}
     async with RtspCamera(answers=answers, timeout=1).serving() as camera:
         _, _, reason = await play(source(camera), pictures=10**6)
-    assert reason == "RTSP: it has forgotten the session"
+    assert reason == "RTSP: the camera has dropped the session"
 
 
 @pytest.mark.parametrize("answer", [b"", b"RTSP/1.0 405 Method Not Allowed\r\nCSeq: {CSEQ}\r\n\r\n"])
