@@ -61,7 +61,7 @@ def test_a_fire_in_a_recording_is_detected_and_alarmed_with_its_reasons(folder):
     flame = next(one for one in replay.detections if one.kind == Kind.FLAME)
     assert flame.level == Level.ALARM
     assert flame.start < alarm.time
-    assert {term.name for term in flame.why} >= {"flame.flicker", "flame.held"}
+    assert {term.name for term in flame.why} >= {"flame.flicker", "flame.lasted"}
     assert replay.frames == 105
     assert replay.seconds == pytest.approx(104 / RATE, abs=0.01)
 

@@ -134,8 +134,8 @@ class CameraShard:
             camera = self._cameras.get(name)
             if camera is None:
                 self._cameras[name] = CameraDevice(device, settings, self._links)
-                if self._views and (familiar := self._views.load(device)):
-                    self._cameras[name].analyser.recall(familiar)
+                if self._views and (usual_levels := self._views.load(device)):
+                    self._cameras[name].analyser.recall(usual_levels)
                 self._set_marks(self._cameras[name])
                 self._open_source(device)
                 continue
@@ -152,7 +152,7 @@ class CameraShard:
             self._close_source(name)
             camera = self._cameras.pop(name)
             if self._views:
-                self._views.save(camera.device, camera.analyser.familiar)
+                self._views.save(camera.device, camera.analyser.usual_levels)
             self._pool.withdraw(camera)
             camera.close()
             if self._clips:
@@ -280,7 +280,7 @@ class CameraShard:
         view = view_of(camera.device)
         regions = [region for region in self._marked.get(camera.device.id, ()) if region.view == view]
         places = [((region.x, region.y, region.width, region.height), region.area) for region in regions]
-        camera.analyser.familiar.set_marks(places)
+        camera.analyser.usual_levels.set_marks(places)
 
     async def light_canary(self, fire: Fire) -> None:
         """Show a growing fire to an undeclared camera."""
@@ -393,7 +393,7 @@ class CameraShard:
     def _save_a_view(self, now_ns: int) -> None:
         """Save the view whose turn it is. A save takes a fraction of a millisecond."""
         if self._views and (camera := self._views.next_due(self._cameras, now_ns)):
-            self._views.save(camera.device, camera.analyser.familiar)
+            self._views.save(camera.device, camera.analyser.usual_levels)
 
     async def drain(self, successor: str = "") -> None:
         """Redirect senders, close sources, finish the frames in work and deliver clips, within DRAIN_SECONDS."""
@@ -412,7 +412,7 @@ class CameraShard:
         for name, camera in self._cameras.items():
             self._close_source(name)
             if self._views:
-                self._views.save(camera.device, camera.analyser.familiar)
+                self._views.save(camera.device, camera.analyser.usual_levels)
         self._pool.stop()
         if self._clips:
             self._clips.close()

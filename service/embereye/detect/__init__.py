@@ -1,1 +1,1 @@
-"""Words, pictures and readings in, signs of fire out: pure, with time as an argument."""
+"""Detection: words, pictures and readings in, signs of fire out. Pure, with time as an argument."""

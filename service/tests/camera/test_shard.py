@@ -268,7 +268,7 @@ async def test_a_simulated_fire_becomes_an_alarm_with_its_reasons_and_a_picture(
     assert alarm.fleet == "default/cameras/yard"
     assert alarm.snapshot.startswith(b"\xff\xd8")
     assert len(alarm.snapshot) <= 20_000
-    assert {term.name for term in alarm.why} >= {"flame.flicker", "flame.core", "flame.held"}
+    assert {term.name for term in alarm.why} >= {"flame.flicker", "flame.core", "flame.lasted"}
     assert len({report.episode for report in running.reports}) == 1
     picture = status_of(shard, "c1").picture
     assert picture.startswith(b"\xff\xd8")
@@ -469,7 +469,7 @@ async def test_a_camera_knows_the_places_of_its_view_that_were_marked_and_no_oth
     shard.apply(assignment(1, gate, door))
 
     def known(camera):
-        return shard._cameras[camera].analyser.familiar.of(box, 0.004, now)
+        return shard._cameras[camera].analyser.usual_levels.familiarity(box, 0.004, now)
 
     def mark(view):
         region = Region(x=0.4, y=0.5, width=0.05, height=0.08, area=0.004, view=view)

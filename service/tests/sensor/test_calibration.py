@@ -77,7 +77,7 @@ def test_more_counts_than_the_converter_has_are_a_fault_of_that_device_alone() -
     assert say(coarse, 1200, 300, 100, 0) == {}
     assert (
         device_status(coarse, 10 * SECOND, SECOND).reason
-        == "smoke reads 1200 counts, outside of its converter's 0 to 1023"
+        == "smoke reads 1200 counts, outside its converter's 0 to 1023"
     )
     assert "smoke" not in latest(coarse)
     assert say(fine, 1200, 300, 100, 0) == {Kind.SMOKE: Level.ALARM}

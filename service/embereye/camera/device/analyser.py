@@ -19,7 +19,7 @@ from embereye.camera.model.host import ModelHost
 from embereye.camera.scheduling.close_ups import CloseUpBudget
 from embereye.camera.scheduling.mailbox import Frame
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.flame.familiar import Familiar
+from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.detect.vision.health.health import PictureHealth
 from embereye.detect.vision.networks.persistence import merged
 from embereye.detect.vision.observation import Observation
@@ -69,7 +69,7 @@ class Analyser:
         self._past_models: tuple[int, float] | None = None
         self.setup = Setup.of(Device(), CameraSettings())
         self.health = PictureHealth()
-        self.familiar = Familiar()  # scores that are usual in this view; outlives the detectors
+        self.usual_levels = UsualLevels()  # scores that are usual in this view; outlives the detectors
         self._host = host
         self._clock = clock
         self._close_ups = close_ups or CloseUpBudget()
@@ -92,7 +92,7 @@ class Analyser:
         self.setup, self._view = Setup.of(device, settings), (device.source, device.detect_stream, device.view)
         if self._view != past_view:
             if past_view is not None:
-                self.familiar = Familiar()
+                self.usual_levels = UsualLevels()
             self._renew_detectors(health=PictureHealth())
         elif replace(self.setup, model=past.model) != past:
             self._renew_detectors(health=self.health)
@@ -100,9 +100,9 @@ class Analyser:
         if (self.setup.model, self.setup.masks) != (past.model, past.masks):
             self._renew_model()
 
-    def recall(self, familiar: Familiar) -> None:
+    def recall(self, usual_levels: UsualLevels) -> None:
         """Continue with the usual level of the view, as it was saved before a restart."""
-        self.familiar = familiar
+        self.usual_levels = usual_levels
         self._renew_detectors(health=self.health)
 
     def _renew_detectors(self, health: PictureHealth) -> None:
@@ -116,7 +116,7 @@ class Analyser:
             flame if "flame" in setup.detectors else None,
             smoke if "smoke" in setup.detectors else None,
             device.masks,
-            self.familiar,
+            self.usual_levels,
             phase,
         )
         self._pictures = PictureAnalyst(detector, health, phase, self._close_ups)

@@ -126,7 +126,7 @@ class CameraStatus:
             terms += [
                 Term(name=f"{finding.kind.word}.score", value=finding.score, unit="1") for finding in seen.findings
             ]
-        if known := self._analyser.familiar.share(now_ns):
+        if known := self._analyser.usual_levels.known_share(now_ns):
             terms.append(Term(name="view.familiar", value=100 * known, unit="%"))
         if model and model.runs:
             terms.append(Term(name="model.run", value=model.seconds * 1e3, unit="ms"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from embereye.detect.vision.flame.familiar import Familiar
+from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.process.files import write_whole
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
@@ -26,28 +26,28 @@ class ViewStore:
         self._saved_ns: dict[str, int] = {}
         self._failing = False
 
-    def load(self, device: Device) -> Familiar | None:
+    def load(self, device: Device) -> UsualLevels | None:
         """Return the stored usual level of the present view of `device`. Files of its earlier views are removed."""
         path = self._path(device)
         try:
             for other in self._folder.glob(f"{_short(device.id)}-*"):
                 if other != path:
                     other.unlink(missing_ok=True)
-            return Familiar.load(path.read_bytes()) if path.exists() else None
+            return UsualLevels.load(path.read_bytes()) if path.exists() else None
         except (OSError, ValueError) as error:
             logger.warning("camera %s: %s: the usual level of its view cannot be used: %s", device.id, path, error)
             return None
 
-    def save(self, device: Device, familiar: Familiar) -> None:
+    def save(self, device: Device, usual_levels: UsualLevels) -> None:
         """Store the usual level of the present view of `device`, if any is known."""
-        if not familiar.known:
+        if not usual_levels.has_content:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._path(device)
             if not path.exists():
                 self._make_room()
-            write_whole(path, familiar.dump(), durable=False)
+            write_whole(path, usual_levels.dump(), durable=False)
             self._failing = False
         except OSError as error:
             if not self._failing:

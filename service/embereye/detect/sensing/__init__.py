@@ -1,1 +1,1 @@
-"""Smoke, flame and gas readings to signs of fire, and whether the sensors behind them work."""
+"""Detection from smoke, flame and gas readings, and checks that their sensors work."""

@@ -1,7 +1,7 @@
-"""An MQ-135 gas sensor: ADC counts to its resistance, its resistance to ppm, and back.
+"""An MQ-135 gas sensor: conversion of ADC counts to its resistance, its resistance to ppm, and back.
 
-The sensor and a load resistor divide the supply: counts / full scale = supply ratio x load / (load + Rs). The amount of
-gas follows a line of the datasheet's sensitivity chart: ppm = scale (Rs / R0)^exponent.
+The sensor and a load resistor divide the supply: counts / full scale = supply ratio x load / (load + Rs). The gas
+concentration follows a line of the datasheet's sensitivity chart: ppm = scale (Rs / R0)^exponent.
 """
 
 from typing import Any, NamedTuple
@@ -10,26 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 OUTDOOR_PPM = 425.0  # CO2 in clean outdoor air
-MOST_PPM = 1_000_000.0  # all of the air
-LEAST_KOHM = 1e-3  # what counts as no resistance left
-LEAST_COUNTS = 1e-3  # a converter that reads 0 sees a sensor that does not conduct: nearly infinite resistance
-HALF_A_COUNT = 0.5  # a converter's last step: what lies beyond its end begins there
+MOST_PPM = 1_000_000.0  # pure gas
+LEAST_KOHM = 1e-3  # counts as zero resistance
+LEAST_COUNTS = 1e-3  # a converter that reads 0 sees a sensor with nearly infinite resistance
+HALF_A_COUNT = 0.5  # the converter's last step begins here, and includes everything beyond its range
 
 
 class Mq135(NamedTuple):
-    """How a sensor is wired, and its curve."""
+    """A sensor's wiring and curve."""
 
     load_kohm: float  # kΩ, load resistor
-    r0_kohm: float  # kΩ, the sensor's resistance where the curve gives curve_scale
-    supply_ratio: float  # 1, the sensor's supply over the converter's reference
+    r0_kohm: float  # kΩ, the sensor's resistance at curve_scale
+    supply_ratio: float  # 1, sensor supply / converter reference
     curve_scale: float  # ppm
     curve_exponent: float  # 1, negative
 
 
 def resistance_kohm(adc: NDArray[np.floating[Any]] | float, board: Mq135, full_scale: float) -> Any:
-    """ADC counts, one or many, as the sensor's resistance Rs in kΩ.
+    """Convert ADC counts, one or many, to the sensor's resistance Rs in kΩ.
 
-    A converter at its end does not say how much more there is: that counts as no resistance left.
+    A converter at the end of its range may hide any smaller resistance, so that counts as zero.
     """
     counts = np.asarray(adc, np.float64)
     most = (full_scale - HALF_A_COUNT) * min(board.supply_ratio, 1.0)
@@ -38,14 +38,14 @@ def resistance_kohm(adc: NDArray[np.floating[Any]] | float, board: Mq135, full_s
 
 
 def ppm(adc: NDArray[np.floating[Any]] | float, board: Mq135, full_scale: float) -> Any:
-    """ADC counts, one or many, as ppm of CO2-equivalent."""
+    """Convert ADC counts, one or many, to ppm of CO2-equivalent."""
     ratio = resistance_kohm(adc, board, full_scale) / board.r0_kohm
     amount = np.minimum(board.curve_scale * ratio**board.curve_exponent, MOST_PPM)
     return amount if amount.ndim else float(amount)
 
 
 def counts_at(amount_ppm: float, board: Mq135, full_scale: float) -> float:
-    """The ADC counts in air with `amount_ppm`: the inverse of `ppm`."""
+    """Return the ADC counts in air with `amount_ppm`: the inverse of `ppm`."""
     if amount_ppm <= 0:
         return 0.0
     resistance = board.r0_kohm * (amount_ppm / board.curve_scale) ** (1 / board.curve_exponent)
@@ -54,5 +54,5 @@ def counts_at(amount_ppm: float, board: Mq135, full_scale: float) -> float:
 
 
 def r0_kohm(resistance: float, amount_ppm: float, *, curve_scale: float, curve_exponent: float) -> float:
-    """The R0 in kΩ of a sensor that has a `resistance` in kΩ in air with `amount_ppm`."""
+    """Return the R0 in kΩ of a sensor that has a `resistance` in kΩ in air with `amount_ppm`."""
     return float(resistance / (amount_ppm / curve_scale) ** (1 / curve_exponent))

@@ -1,7 +1,7 @@
-"""Smoke, flame and gas readings against their thresholds: ADC counts to a level, a score and the terms that say why.
+"""Assessment of smoke, flame and gas readings: from ADC counts to a level, a score and the terms that explain it.
 
-Pure: no clock, and the only state is the level in force, which the caller passes as `held`: a value has to fall clearly
-below a threshold to leave its level. `bands` derives from the same `Steps` where nothing can change.
+Pure: no clock. The only state is the `current` level, which the caller passes, because a value has to fall clearly
+below a threshold to leave its level. `bands` derives from the same `Steps` the ranges without change.
 """
 
 import math
@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from embereye.detect.sensing.calibration import active_low, full_scale_of
+from embereye.detect.sensing.calibration import full_scale_of, is_active_low
 from embereye.detect.sensing.mq135 import Mq135, ppm
 from embereye.levels import Level
 from embereye.v1.shard_pb2 import GasThresholds, PercentThresholds, SensorSettings
 from embereye.v1.types_pb2 import Term
 
-HYSTERESIS = 0.1  # of a threshold: so far below it a level is left
-PRE_ALARM_SCORE, ALARM_SCORE = 0.4, 0.7  # where a value just reaches its threshold; 1 is reached at twice the alarm's
-DIGITAL_SCORE = 0.5  # of a digital flame output alone
-BOTH_SCORE = 0.8  # at least, where the analog value agrees
+HYSTERESIS = 0.1  # of a threshold; a level is left this far below it
+PRE_ALARM_SCORE, ALARM_SCORE = 0.4, 0.7  # at the thresholds; a score of 1 is reached at twice the alarm's
+DIGITAL_SCORE = 0.5  # for a digital flame output alone
+BOTH_SCORE = 0.8  # at least, if the analog value agrees
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """What a reading says. `blind` is why it says nothing (its level is then unspecified); empty: it does."""
+    """The assessment of a reading. `blind` says why it has none (its level is then unspecified); empty: it has one."""
 
     level: Level
     score: float  # 0..1
@@ -35,24 +35,24 @@ class Assessment:
 
 
 class Steps(NamedTuple):
-    """The values at which a level is entered, in any unit that rises with the danger."""
+    """The values at which levels are entered, in any unit that rises with the danger."""
 
     pre_alarm: float
     alarm: float
 
-    def level(self, value: float, held: Level) -> Level:
-        """The level at `value` where `held` is in force; at most ALARM."""
-        if value >= self.alarm * (1 - HYSTERESIS if held >= Level.ALARM else 1):
+    def level(self, value: float, current: Level) -> Level:
+        """The level at `value` if `current` is in force; at most ALARM."""
+        if value >= self.alarm * (1 - HYSTERESIS if current >= Level.ALARM else 1):
             return Level.ALARM
-        if value >= self.pre_alarm * (1 - HYSTERESIS if held >= Level.PRE_ALARM else 1):
+        if value >= self.pre_alarm * (1 - HYSTERESIS if current >= Level.PRE_ALARM else 1):
             return Level.PRE_ALARM
         return Level.CLEAR
 
-    def stays(self, held: Level) -> tuple[float, float]:
-        """From, inclusive, and to, exclusive, between which `level` gives `held` again."""
-        if held >= Level.ALARM:
+    def stay_range(self, current: Level) -> tuple[float, float]:
+        """Return the range, from inclusive, to exclusive, in which `level` returns `current` again."""
+        if current >= Level.ALARM:
             return self.alarm * (1 - HYSTERESIS), math.inf
-        if held == Level.PRE_ALARM:
+        if current == Level.PRE_ALARM:
             return self.pre_alarm * (1 - HYSTERESIS), self.alarm
         return 0.0, min(self.pre_alarm, self.alarm)
 
@@ -62,29 +62,29 @@ class Thresholds:
 
     def __init__(self, settings: SensorSettings) -> None:
         self.full_scale = full_scale_of(settings)  # ADC counts
-        self.active_low = active_low(settings)
+        self.active_low = is_active_low(settings)
         self.smoke = _percent_steps(settings.smoke)  # % of the converter's range
         self.flame = _percent_steps(settings.flame)  # % of the converter's range
         self.gas = Steps(settings.gas.pre_alarm_ppm, settings.gas.alarm_ppm)  # ppm
         self.board = board_of(settings.gas)
 
-    def assess_smoke(self, adc: float, held: Level = Level.CLEAR) -> Assessment:
-        """What a smoke sensor's ADC counts say."""
+    def assess_smoke(self, adc: float, current: Level = Level.CLEAR) -> Assessment:
+        """Assess a smoke sensor's ADC counts."""
         if fault := self._fault("smoke", adc):
             return fault
-        return _assess("smoke", float(percent(adc, self.full_scale)), self.smoke, "%", held)
+        return _assess("smoke", float(percent(adc, self.full_scale)), self.smoke, "%", current)
 
-    def assess_gas(self, adc: float, held: Level = Level.CLEAR) -> Assessment:
-        """What an MQ-135's ADC counts say."""
+    def assess_gas(self, adc: float, current: Level = Level.CLEAR) -> Assessment:
+        """Assess an MQ-135's ADC counts."""
         if fault := self._fault("gas", adc):
             return fault
-        return _assess("gas", float(ppm(adc, self.board, self.full_scale)), self.gas, "ppm", held)
+        return _assess("gas", float(ppm(adc, self.board, self.full_scale)), self.gas, "ppm", current)
 
-    def assess_flame(self, adc: float | None, detected: bool | None, held: Level = Level.CLEAR) -> Assessment:
-        """What a flame sensor's analog counts, its digital output, or both say; None: not given.
+    def assess_flame(self, adc: float | None, detected: bool | None, current: Level = Level.CLEAR) -> Assessment:
+        """Assess a flame sensor's analog counts, its digital output, or both; None: not given.
 
-        The digital output has its own threshold, a screw on the board that anybody may have turned, and sunlight sets
-        it off: alone it is a pre-alarm. With the analog value past its pre-alarm as well it is an alarm.
+        The digital output's threshold is a screw on the board that anyone may have turned, and sunlight triggers it, so
+        alone it is a pre-alarm. With the analog value above its pre-alarm too, it is an alarm.
         """
         if adc is None and detected is None:
             return Assessment(Level.UNSPECIFIED, 0.0, (), blind="no flame reading")
@@ -94,23 +94,23 @@ class Thresholds:
         if adc is None or fault:
             analog = Assessment(Level.CLEAR, 0.0, ())
         else:
-            analog = _assess("flame", float(percent(adc, self.full_scale)), self.flame, "%", held)
+            analog = _assess("flame", float(percent(adc, self.full_scale)), self.flame, "%", current)
         return analog if detected is None else _with_digital(analog, detected)
 
     def _fault(self, name: str, adc: float) -> Assessment | None:
         if math.isfinite(adc) and 0 <= adc <= self.full_scale:
             return None
-        sentence = f"{name} reads {adc:g} counts, outside of its converter's 0 to {self.full_scale:g}"
+        sentence = f"{name} reads {adc:g} counts, outside its converter's 0 to {self.full_scale:g}"
         return Assessment(Level.UNSPECIFIED, 0.0, (), blind=sentence)
 
 
 def percent(adc: NDArray[np.floating[Any]] | float, full_scale: float) -> Any:
-    """ADC counts, one or many, as % of the converter's range."""
+    """Convert ADC counts, one or many, to % of the converter's range."""
     return adc / full_scale * 100
 
 
 def board_of(gas: GasThresholds) -> Mq135:
-    """How a fleet's or a device's gas sensor is wired, and its curve."""
+    """The wiring and curve of a fleet's or a device's gas sensor."""
     return Mq135(gas.load_kohm, gas.r0_kohm, gas.supply_ratio, gas.curve_scale, gas.curve_exponent)
 
 
@@ -118,8 +118,8 @@ def _percent_steps(thresholds: PercentThresholds) -> Steps:
     return Steps(thresholds.pre_alarm, thresholds.alarm)
 
 
-def _assess(name: str, value: float, steps: Steps, unit: str, held: Level) -> Assessment:
-    level = steps.level(value, held)
+def _assess(name: str, value: float, steps: Steps, unit: str, current: Level) -> Assessment:
+    level = steps.level(value, current)
     pre_alarm, alarm = steps
     most = max(alarm, pre_alarm)
     score = float(np.interp(value, [0, pre_alarm, most, 2 * most], [0, PRE_ALARM_SCORE, ALARM_SCORE, 1]))

@@ -1,1 +1,1 @@
-"""Raw MLX90640 words to °C to heat evidence. Pure."""
+"""Raw MLX90640 words to °C, and °C to heat findings. Pure."""

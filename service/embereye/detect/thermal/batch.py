@@ -1,4 +1,4 @@
-"""Frames of many devices, each with its own calibration, to °C in one batch: what a sensor shard needs each tick."""
+"""Conversion of many devices' frames, each with its own calibration, to °C in one batch per tick of a shard."""
 
 from collections.abc import Sequence
 
@@ -18,12 +18,12 @@ from embereye.detect.thermal.mlx90640 import (
     object_temperatures,
 )
 
-CHUNK = 32  # frames calculated at a time, so that intermediate results stay in the processor's cache
+CHUNK = 32  # frames calculated at a time, so that intermediate results stay in the CPU's cache
 Run = tuple[Calibration, NDArray[np.uint16], float]  # calibration, frames (n, 834), emissivity 0..1
 
 
 def temperatures(runs: Sequence[Run]) -> NDArray[np.float32]:
-    """°C of all frames of all runs, in order, as (n, 24, 32): what `Calibration.temperatures` returns for each run.
+    """Convert all frames of all runs to °C, (n, 24, 32), in order; see `Calibration.temperatures`.
 
     The time per frame is near that of a large batch of one device, however few frames each device has.
     """
@@ -65,18 +65,18 @@ def _chunk(runs: list[Run]) -> NDArray[np.float32]:
     parts = []
     start = 0
     for (calibration, part, _), count in zip(runs, counts.tolist(), strict=True):
-        own = slice(start, start + count)
-        signal[own] = calibration.compensated(part[:, :PIXELS], coefficients[own], scale[own])
-        parts.append((calibration, own))
+        rows = slice(start, start + count)
+        signal[rows] = calibration.compensated(part[:, :PIXELS], coefficients[rows], scale[rows])
+        parts.append((calibration, rows))
         start += count
     ranges = np.array([(c.ks_to[1], c.corners[1], c.corners[2]) for c, _, _ in runs], np.float32)[owners]
     root, outside = object_temperatures(signal, background, ranges[:, :1], ranges[:, 1], ranges[:, 2])
     if outside is not None:
-        for calibration, own in parts:
-            if (far := np.flatnonzero(outside[own]) + own.start).size:
+        for calibration, rows in parts:
+            if (far := np.flatnonzero(outside[rows]) + rows.start).size:
                 root[far] = calibration.extended(signal[far], background[far], root[far])
     root -= np.float32(KELVIN)
     mask_unmeasured(frames, known, root)
-    for calibration, own in parts:
-        calibration.mend(root[own])
+    for calibration, rows in parts:
+        calibration.mend(root[rows])
     return root

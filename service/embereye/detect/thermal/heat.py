@@ -1,6 +1,6 @@
-"""Thermal frames to heat evidence, one watch per device: how hot it is, how fast it rises, how sure that is.
+"""Heat findings from thermal frames, per device: how hot it is, how fast the temperature rises, how sure that is.
 
-Informed by EN 54-5's fixed and rate-of-rise classes; no claim of compliance is made.
+Informed by the fixed and rate-of-rise classes of EN 54-5; no claim of compliance is made.
 """
 
 import math
@@ -17,26 +17,26 @@ from embereye.units import SECOND
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Term
 
-HYSTERESIS_C = 3.0  # how far below its threshold a level is left
-# An alarm needs this many hot frames in a row, or two that lie this far apart where frames are rare.
+HYSTERESIS_C = 3.0  # a level is left this far below its threshold
+# An alarm needs this many hot frames in a row, or two this far apart if frames are rare.
 CONFIRM_FRAMES = 3
 CONFIRM_NS = 1 * SECOND
-# The rise is the distance between a quick and a slow running mean, over the distance between their lags.
+# The rise is the distance between a quick and a slow running mean, divided by the distance between their lags.
 QUICK_S = 5.0
 SLOW_S = 60.0
 WARM_UP_NS = 15 * SECOND  # before that the two means are too young to show a rise
-BASELINE_S = 300.0  # time constant with which the normal temperature is learnt
-# Under suspicion normal is not learnt: a fire would become it. But a heater that was turned on would otherwise
-# stay suspicious for ever, so that after FREEZE_NS learning goes on, slowly.
+BASELINE_S = 300.0  # time constant for learning the normal temperature
+# Normal is not learned under suspicion, or a fire would become normal. After FREEZE_NS it is learned again, slowly:
+# otherwise a heater that was turned on would stay suspicious for ever.
 FREEZE_NS = 600 * SECOND
 SUSPICIOUS_BASELINE_S = 600.0
 VISIBLE_SHARE = 0.5  # of the pixels; with fewer, a frame cannot rule out heat
 
-# Uncalibrated: about 0.1 K a count at room temperature, so a spot that became some 25 K hotter.
+# Uncalibrated: about 0.1 K per count at room temperature, so a spot that became about 25 K hotter.
 RELATIVE_RISE_COUNTS = 250.0
 
 
-# Looked up once: an enum's name costs more than the comparison it is for.
+# Looked up once, because an enum's attribute access costs more than a comparison.
 UNKNOWN, CLEAR, PRE_ALARM = Level.UNSPECIFIED, Level.CLEAR, Level.PRE_ALARM
 ALARM, CRITICAL = Level.ALARM, Level.CRITICAL
 
@@ -44,19 +44,19 @@ Measured = tuple[str, float, float, str]  # name, value, threshold, unit
 
 
 class HeatAssessment(NamedTuple):
-    """What a frame says about heat. `blind` is the reason it cannot rule out heat; empty if it can."""
+    """The heat assessment of a frame. `blind` says why it cannot rule out heat; empty if it can."""
 
     level: Level
     score: float  # 0..1
     measured: tuple[Measured, ...]
     hottest: tuple[int, int] | None  # row, column
-    relative: bool = False  # a rise of raw counts, not a temperature
+    relative: bool = False  # from a rise of raw counts, not from temperatures
     note: str = ""
     blind: str = ""
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The measurements, in the form in which they are sent."""
+        """The measurements as messages."""
         return tuple(
             Term(name=name, value=value, threshold=threshold, unit=unit)
             for name, value, threshold, unit in self.measured
@@ -68,33 +68,33 @@ class Extreme(NamedTuple):
 
     pixel: int  # row by row; -1: none is measured
     value: float  # °C
-    visible: int  # pixels that are measured
+    visible: int  # measured pixels
 
 
 def extremes(celsius: NDArray[np.floating[Any]]) -> list[Extreme]:
-    """The hottest pixel of each frame of (n, 24, 32) °C."""
+    """Find the hottest pixel of each frame of (n, 24, 32) °C."""
     flat = celsius.reshape(len(celsius), PIXELS)
-    pixels = flat.argmax(axis=1)  # the first NaN where there is one
+    pixels = flat.argmax(axis=1)  # the first NaN, if there is one
     values = flat[np.arange(len(flat)), pixels]
-    found = [Extreme(*pair, flat.shape[1]) for pair in zip(pixels.tolist(), values.tolist(), strict=True)]
+    results = [Extreme(*pair, flat.shape[1]) for pair in zip(pixels.tolist(), values.tolist(), strict=True)]
     for number in np.flatnonzero(np.isnan(values)).tolist():
         visible = int(np.count_nonzero(~np.isnan(flat[number])))
         pixel = int(np.nanargmax(flat[number])) if visible else -1
-        found[number] = Extreme(pixel, float(flat[number, pixel]) if visible else math.nan, visible)
-    return found
+        results[number] = Extreme(pixel, float(flat[number, pixel]) if visible else math.nan, visible)
+    return results
 
 
 class HeatWatch:
-    """Follows one device's frames. Times are nanoseconds since the Unix epoch."""
+    """Monitors one device's frames. Times are nanoseconds since the Unix epoch."""
 
     def __init__(self, thresholds: HeatThresholds, *, pixels: int = PIXELS, columns: int = COLUMNS) -> None:
-        """`pixels` of a frame in rows of `columns`, without those that are ignored."""
+        """Create a watch for frames of `pixels` unmasked pixels, in rows of `columns`."""
         self.configure(thresholds)
         self._calibrated = _Calibrated(pixels, columns)
         self._relative = _Relative()
 
     def configure(self, thresholds: HeatThresholds) -> None:
-        """Judge later frames by other thresholds; keep what was learnt."""
+        """Use other thresholds for later frames; the learned state remains."""
         self._limits = _Limits(
             thresholds.pre_alarm_c,
             thresholds.alarm_c,
@@ -112,7 +112,7 @@ class HeatWatch:
         return self._calibrated.observe(celsius, extreme, now_ns, self._limits)
 
     def observe_words(self, pixels: NDArray[np.uint16], now_ns: int, deviating: Collection[int] = ()) -> HeatAssessment:
-        """Assess a frame of a device without calibration: its 768 raw words (more are ignored). At most pre-alarm.
+        """Assess a frame of a device without calibration by its 768 raw words (more are ignored). At most pre-alarm.
 
         `deviating` pixels are ignored.
         """
@@ -149,7 +149,7 @@ class _Calibrated:
         self._pixels, self._columns = pixels, columns
         self._quick, self._slow, self._baseline = _RunningMean(), _RunningMean(), _RunningMean()
         self._places = Places()
-        self._place: Rising | None = None  # that rises
+        self._place: Rising | None = None  # the place that rises
         self._first_ns = 0
         self._last_ns = 0
         self._rising = False
@@ -169,21 +169,21 @@ class _Calibrated:
         rate = self._rate(hottest, now_ns)
         over = hottest - self._baseline.value
         allowance = limits.allowance
-        # What rose quickly stays suspect while it is still well above normal, although it rises no further.
+        # A quick rise stays suspect while the temperature is well above normal, even if it stops rising.
         self._rising = rate >= limits.rise or (self._rising and (rate >= limits.rise / 2 or over >= allowance / 2))
         lowered = allowance if self._rising else 0.0
         decisive = hottest
-        place = self._beside(celsius, hottest, now_ns, limits)
+        place = self._rising_place(celsius, hottest, now_ns, limits)
         if place:
             pixel, rate, over = place
             decisive, lowered = float(celsius.flat[pixel]), allowance
         pre_alarm, alarm, critical = limits.pre_alarm - lowered, limits.alarm - lowered, limits.critical
         self._level = level = self._next_level(decisive, now_ns, pre_alarm, alarm, critical)
         self._learn(hottest, now_ns, suspicious=level >= PRE_ALARM)
-        held = critical if level == CRITICAL else alarm if level == ALARM else pre_alarm
-        measured: tuple[Measured, ...] = (("temperature.max", hottest, limits.alarm if place else held, "°C"),)
+        threshold = critical if level == CRITICAL else alarm if level == ALARM else pre_alarm
+        measured: tuple[Measured, ...] = (("temperature.max", hottest, limits.alarm if place else threshold, "°C"),)
         if place:
-            measured = (("temperature.rising", decisive, held, "°C"), *measured)
+            measured = (("temperature.rising", decisive, threshold, "°C"), *measured)
         if now_ns - self._first_ns >= WARM_UP_NS:
             measured = (
                 *measured,
@@ -198,11 +198,11 @@ class _Calibrated:
         score = _score(decisive, pre_alarm, alarm, critical)
         return HeatAssessment(level, score, measured, divmod(pixel, self._columns), note=note, blind=blind)
 
-    def _beside(
+    def _rising_place(
         self, celsius: NDArray[np.floating[Any]], hottest: float, now_ns: int, limits: _Limits
     ) -> Rising | None:
-        """The place that rises, if it is nearer to its lowered thresholds than the hottest pixel is to the usual."""
-        if self._places.due(now_ns):
+        """Return the rising place if it is nearer to its thresholds than the hottest pixel."""
+        if self._places.is_due(now_ns):
             self._place = self._places.observe_frame(celsius, now_ns, limits.rise, limits.allowance)
         place = self._place
         if place is None or self._rising or hottest >= limits.critical - HYSTERESIS_C:
@@ -210,12 +210,12 @@ class _Calibrated:
         return place if float(celsius.flat[place.pixel]) + limits.allowance > hottest else None
 
     def _rate(self, hottest: float, now_ns: int) -> float:
-        """°C/min; also moves the running means on."""
+        """Update the running means and return the rise in °C/min."""
         if not self._first_ns:
             self._first_ns = self._last_ns = now_ns
             self._baseline.add(hottest, 0, BASELINE_S)
         elapsed = max(now_ns - self._last_ns, 0)
-        # Frames of one batch come at one moment: only the first moves the means.
+        # Frames of one batch arrive at one moment, so only the first changes the means.
         self._quick.add(hottest, elapsed, QUICK_S)
         self._slow.add(hottest, elapsed, SLOW_S)
         if now_ns - self._first_ns < WARM_UP_NS:
@@ -223,21 +223,21 @@ class _Calibrated:
         return (self._quick.value - self._slow.value) / (SLOW_S - QUICK_S) * 60
 
     def _next_level(self, hottest: float, now_ns: int, pre_alarm: float, alarm: float, critical: float) -> Level:
-        held = self._level
+        current = self._level
         if hottest >= alarm:
             self._hot_frames += 1
             self._hot_since_ns = self._hot_since_ns or now_ns
         elif hottest < alarm - HYSTERESIS_C:
             self._hot_frames = self._hot_since_ns = 0
-        if hottest >= critical - (HYSTERESIS_C if held >= CRITICAL else 0.0):
+        if hottest >= critical - (HYSTERESIS_C if current >= CRITICAL else 0.0):
             return CRITICAL
-        if hottest >= alarm - (HYSTERESIS_C if held >= ALARM else 0.0) and (
-            held >= ALARM
+        if hottest >= alarm - (HYSTERESIS_C if current >= ALARM else 0.0) and (
+            current >= ALARM
             or self._hot_frames >= CONFIRM_FRAMES
             or (self._hot_frames >= 2 and now_ns - self._hot_since_ns >= CONFIRM_NS)
         ):
             return ALARM
-        return PRE_ALARM if hottest >= pre_alarm - (HYSTERESIS_C if held >= PRE_ALARM else 0.0) else CLEAR
+        return PRE_ALARM if hottest >= pre_alarm - (HYSTERESIS_C if current >= PRE_ALARM else 0.0) else CLEAR
 
     def _learn(self, hottest: float, now_ns: int, *, suspicious: bool) -> None:
         elapsed = max(now_ns - self._last_ns, 0)
@@ -252,7 +252,7 @@ class _Calibrated:
 
 
 def _score(hottest: float, pre_alarm: float, alarm: float, critical: float) -> float:
-    """0 from 20 °C under the pre-alarm on, 0.4 at pre-alarm, 0.7 at alarm, 1 at critical."""
+    """The score: 0 up to 20 °C below the pre-alarm, 0.4 at pre-alarm, 0.7 at alarm, 1 at critical."""
     low, low_score = pre_alarm - 20, 0.0
     if hottest <= low:
         return 0.0

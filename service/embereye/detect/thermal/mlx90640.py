@@ -1,4 +1,4 @@
-"""Converts an MLX90640's raw words into °C with the device's own calibration EEPROM.
+"""Conversion of an MLX90640's raw words to °C with the device's calibration EEPROM.
 
 Follows the Melexis MLX90640 datasheet (3901090640, revision 12), section 11, "Calculating object temperature"; numbers
 in brackets are its subsections. The work per pixel is a matrix product and two fourth roots, for a whole batch at once.
@@ -20,15 +20,15 @@ KELVIN = 273.15
 EMISSIVITY = 0.95
 REFLECTED_BELOW_AMBIENT = 8.0  # K; the maker's recommendation for a sensor in the open [9.4]
 
-# Where the auxiliary words stand in a frame (RAM address less 0x0400).
+# Positions of the auxiliary words in a frame (RAM address less 0x0400).
 VBE, CP_0, GAIN, PTAT, CP_1, VDD, CONTROL, SUBPAGE = 768, 776, 778, 800, 808, 810, 832, 833
-NOT_MEASURED = 0x7FFF  # what RAM holds before the first conversion
+NOT_MEASURED = 0x7FFF  # in RAM before the first conversion
 
-# Outside of these a frame's auxiliary words are damaged: the temperatures would be inventions.
-VDD_RANGE = (2.5, 4.2)  # V; 3.0 to 3.6 is specified
-AMBIENT_RANGE = (-50.0, 150.0)  # °C; -40 to 85 is specified, a burning room is hotter
+# Outside these ranges a frame's auxiliary words are damaged, and temperatures would be invented.
+VDD_RANGE = (2.5, 4.2)  # V; specified: 3.0 to 3.6
+AMBIENT_RANGE = (-50.0, 150.0)  # °C; specified: -40 to 85, but a burning room is hotter
 MARKED_PIXELS_LIMIT = PIXELS // 10
-CHUNK = 64  # frames calculated at a time, so that intermediate results stay in the processor's cache
+CHUNK = 64  # frames calculated at a time, so that intermediate results stay in the CPU's cache
 
 Floats = NDArray[np.float64]
 Floats32 = NDArray[np.float32]
@@ -42,34 +42,34 @@ _CONVERSION = ((_PIXEL + 2) // 4 - (_PIXEL + 3) // 4 + (_PIXEL + 1) // 4 - _PIXE
 
 
 def words_of(data: bytes | bytearray | memoryview) -> NDArray[np.uint16]:
-    """The big-endian 16-bit words in `data` as native ones."""
+    """Convert the big-endian 16-bit words in `data` to native ones."""
     return np.frombuffer(data, ">u2").astype(np.uint16)
 
 
 def _signed(value: NDArray[np.int64] | int, bits: int) -> NDArray[np.int64]:
-    """`value`'s lowest `bits` bits as a two's complement number."""
-    kept = np.asarray(value, np.int64) & ((1 << bits) - 1)
-    return np.where(kept >= 1 << (bits - 1), kept - (1 << bits), kept)
+    """Read the lowest `bits` bits of `value` as a two's complement number."""
+    low = np.asarray(value, np.int64) & ((1 << bits) - 1)
+    return np.where(low >= 1 << (bits - 1), low - (1 << bits), low)
 
 
 def _nibbles(words: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The four signed 4-bit numbers of each word, lowest first."""
+    """Split each word into four signed 4-bit numbers, lowest first."""
     return _signed((words[:, None] >> np.array([0, 4, 8, 12])).ravel(), 4)
 
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """What n frames say about the sensor itself; every field has shape (n,)."""
+    """The sensor's own values in n frames; every field has shape (n,)."""
 
     vdd: Floats  # V, supply
-    ambient: Floats  # °C, of the chip: some degrees above the room
+    ambient: Floats  # °C, of the chip: a few degrees above the room
     gain: Floats  # 1
     chess: NDArray[np.bool_]  # chess pattern, else interleaved
-    valid: NDArray[np.bool_]  # False: damaged words or nothing measured yet; its temperatures are NaN
+    valid: NDArray[np.bool_]  # False: damaged words or nothing measured yet, so temperatures are NaN
 
 
 class Scalars(NamedTuple):
-    """What of a calibration is one number: a number for one device, an array (n,) for n frames of several."""
+    """The scalar parts of a calibration: numbers for one device, arrays (n,) for n frames of several devices."""
 
     k_vdd: Any
     vdd_25: Any
@@ -103,11 +103,11 @@ class Calibration:
     gain: float
     tgc: float
     ks_ta: float
-    resolution: int  # bits less 16 that the device was calibrated at
+    resolution: int  # bits minus 16 that the device was calibrated at
     control: int  # control register at power-on: refresh rate, resolution, reading pattern
     chess: bool  # calibrated in chess pattern
     ks_to: tuple[float, float, float, float]  # sensitivity slope in each temperature range
-    corners: tuple[float, float, float, float]  # °C, where each temperature range starts
+    corners: tuple[float, float, float, float]  # °C, start of each temperature range
     cp_offset: tuple[float, float]  # compensation pixel of each subpage
     cp_alpha: tuple[float, float]
     cp_kta: float
@@ -124,13 +124,13 @@ class Calibration:
 
     @classmethod
     def from_eeprom(cls, words: bytes | bytearray | memoryview | NDArray[np.uint16] | Sequence[int]) -> "Calibration":
-        """Read the 832 EEPROM words: big-endian bytes or numbers. Some devices add 2 words, which are ignored.
+        """Read the 832 EEPROM words, as big-endian bytes or numbers. Some devices add 2 words, which are ignored.
 
-        ValueError says what is wrong with them.
+        Raises ValueError with the reason if they are invalid.
         """
         if isinstance(words, bytes | bytearray | memoryview):
             if len(words) % 2:
-                raise ValueError(f"EEPROM of {len(words)} bytes is not a whole number of words")
+                raise ValueError(f"EEPROM: {len(words)} bytes are not a whole number of words")
             words = words_of(words)
         e = np.asarray(words).astype(np.int64).ravel()
         if len(e) not in {EEPROM_WORDS, EEPROM_WORDS + 2}:
@@ -140,26 +140,28 @@ class Calibration:
             raise ValueError(f"EEPROM is blank: every word is 0x{int(e[0]):04X}")
         if e[10] & 0x0040:
             raise ValueError(
-                f"EEPROM is not an MLX90640's: the device select word is 0x{int(e[10]):04X} (an MLX90641?)"
+                f"EEPROM: not from an MLX90640: the device select word is 0x{int(e[10]):04X} (an MLX90641?)"
             )
         pixels = e[64:]
         marked = np.flatnonzero((pixels == 0) | (pixels & 1 == 1))
         if len(marked) > MARKED_PIXELS_LIMIT:
-            raise ValueError(f"EEPROM marks {len(marked)} of {PIXELS} pixels as bad; {MARKED_PIXELS_LIMIT} is the most")
+            raise ValueError(
+                f"EEPROM: {len(marked)} of {PIXELS} pixels are marked as bad, at most {MARKED_PIXELS_LIMIT} are allowed"
+            )
 
         k_vdd = 32.0 * int(_signed(int(e[51]) >> 8, 8))
         kt_ptat = int(_signed(int(e[50]), 10)) / 8
         gain = float(_signed(int(e[48]), 16))
         for name, word, value in (("gain", 48, gain), ("supply slope", 51, k_vdd), ("ambient slope", 50, kt_ptat)):
             if value == 0:
-                raise ValueError(f"EEPROM word {word} makes the {name} zero: no temperature can be calculated with it")
+                raise ValueError(f"EEPROM: word {word} makes the {name} zero, so temperatures cannot be calculated")
 
         tgc = int(_signed(int(e[60]), 8)) / 32
         cp_alpha = _compensation_alpha(e)
         alpha = _alpha(e) - tgc * sum(cp_alpha) / 2
         wrong = np.setdiff1d(np.flatnonzero(alpha <= 0), marked)
         if len(wrong):
-            raise ValueError(f"EEPROM gives pixel {int(wrong[0])} a sensitivity of {alpha[wrong[0]]:.3g}, not above 0")
+            raise ValueError(f"EEPROM: pixel {int(wrong[0])} has a sensitivity of {alpha[wrong[0]]:.3g}, not above 0")
         alpha[marked] = np.median(np.delete(alpha, marked))  # never shown, but must not raise warnings
         offset, kta, kv = _offset(e), _kta(e), _kv(e)
 
@@ -208,12 +210,12 @@ class Calibration:
         )
 
     def replacing(self, deviating: Collection[int]) -> "Calibration":
-        """A copy that also replaces these pixels, besides those that the EEPROM marks as deviating."""
+        """Return a copy that also replaces `deviating` pixels, in addition to those marked in the EEPROM."""
         return replace(self, _neighbours=_good_neighbours({*self.bad_pixels, *deviating}))
 
     @cached_property
     def scalars(self) -> Scalars:
-        """The parts that are single numbers."""
+        """The scalar parts of the calibration."""
         return Scalars(
             k_vdd=self.k_vdd,
             vdd_25=self.vdd_25,
@@ -235,10 +237,10 @@ class Calibration:
         )
 
     def auxiliary(self, frames: NDArray[np.uint16]) -> Auxiliary:
-        """Supply, ambient temperature, gain and reading pattern of `frames` (n, 834) [11.2.2.2 to 11.2.2.4].
+        """Compute supply, ambient temperature, gain and pattern of `frames` (n, 834) [11.2.2.2 to 11.2.2.4].
 
-        Some devices leave the control register out and send 1 in its place, which would mean a supply of 15 V. Where
-        the register does not give a possible supply, the one that the EEPROM loads at power-on is used.
+        Some devices send 1 instead of the control register, which would mean a supply of 15 V. If the register gives an
+        impossible supply, the one that the EEPROM loads at power-on is used.
         """
         return auxiliary_of(self.scalars, _checked(frames))
 
@@ -249,13 +251,13 @@ class Calibration:
         reflected: float | None = None,
         auxiliary: Auxiliary | None = None,
     ) -> Floats32:
-        """°C of every pixel of `frames` (n, 834), as (n, 24, 32); NaN where a frame or a row was not measured.
+        """Compute °C of every pixel of `frames` (n, 834), as (n, 24, 32); NaN where a frame or row was not measured.
 
         `reflected` is the temperature that the scene reflects, in °C; None: 8 K below the chip's. Both subpages of a
-        frame are calculated, each with its own compensation pixel. Pass `auxiliary` where it is known already.
+        frame are calculated, each with its own compensation pixel. Pass `auxiliary` if it is known already.
         """
         if not 0 < emissivity <= 1:
-            raise ValueError(f"emissivity {emissivity:g} is not above 0 and at most 1")
+            raise ValueError(f"emissivity {emissivity:g}: not above 0 and at most 1")
         frames = _checked(frames)
         known = self.auxiliary(frames) if auxiliary is None else auxiliary
         celsius = np.empty((len(frames), PIXELS), np.float32)
@@ -273,7 +275,7 @@ class Calibration:
         return celsius.reshape(-1, ROWS, COLUMNS)
 
     def compensated(self, pixels: NDArray[np.uint16], coefficients: Floats32, scale: Floats32) -> Floats32:
-        """What the pixels (n, 768) received from the scene, over their sensitivities [11.2.2.5 to 11.2.2.8]."""
+        """The pixels' (n, 768) signal from the scene, over their sensitivities [11.2.2.5 to 11.2.2.8]."""
         signal = pixels.astype(np.uint16, copy=False).view(np.int16).astype(np.float32)
         signal *= self._inverse_alpha
         signal *= scale
@@ -281,7 +283,7 @@ class Calibration:
         return signal
 
     def extended(self, signal: Floats32, background: Floats32, kelvin: Floats32) -> Floats32:
-        """K from a first estimate that lies outside of the basic temperature range [11.2.2.9.1]."""
+        """Refine a first estimate in K outside the basic temperature range [11.2.2.9.1]."""
         with np.errstate(invalid="ignore"):
             root = signal / self._extended_sensitivity(kelvin)
             root += background
@@ -295,7 +297,7 @@ class Calibration:
             celsius[:, pixel] = np.median(celsius[:, neighbours], axis=1) if len(neighbours) else np.nan
 
     def _extended_sensitivity(self, kelvin: Floats32) -> Floats32:
-        """Relative sensitivity outside of the basic temperature range [11.2.2.9.1]."""
+        """Relative sensitivity outside the basic temperature range [11.2.2.9.1]."""
         ks, corners = self.ks_to, self.corners
         second = 1 + ks[1] * corners[2]
         at_corner = (1 / (1 + ks[0] * 40), 1.0, second, second * (1 + ks[2] * (corners[3] - corners[2])))
@@ -304,12 +306,12 @@ class Calibration:
         start = np.array(
             [a * (1 - k * (c + KELVIN)) for a, k, c in zip(at_corner, ks, corners, strict=True)], np.float32
         )[band]
-        # Far above the last corner the straight line would cross zero and a blaze would read as cold.
+        # Far above the last corner the straight line would cross zero, and a blaze would read as cold.
         return np.maximum(start + slope * kelvin, np.float32(0.1))
 
 
 def auxiliary_of(device: Scalars, frames: NDArray[np.uint16]) -> Auxiliary:
-    """`Calibration.auxiliary` of frames (n, 834) whose calibrations may differ."""
+    """Compute `Calibration.auxiliary` for frames (n, 834) of different calibrations."""
     raw = frames[:, [VBE, CP_0, GAIN, PTAT, CP_1, VDD]].astype(np.uint16).view(np.int16).astype(np.float64)
     vbe, _, gain, ptat, _, vdd_pixel = raw.T
     control = frames[:, CONTROL].astype(np.int64)
@@ -326,7 +328,7 @@ def auxiliary_of(device: Scalars, frames: NDArray[np.uint16]) -> Auxiliary:
         & (vdd <= VDD_RANGE[1])
         & (ambient >= AMBIENT_RANGE[0])
         & (ambient <= AMBIENT_RANGE[1])
-        & (ratio > 0.5)  # the gain drifts by some per cent
+        & (ratio > 0.5)  # the gain drifts by a few per cent
         & (ratio < 2)
         & (raw != NOT_MEASURED).all(axis=1)
     )
@@ -341,7 +343,7 @@ def _supply(device: Scalars, vdd_pixel: Floats, control: NDArray[np.int64]) -> A
 def coefficients_of(
     device: Scalars, frames: NDArray[np.uint16], known: Auxiliary, emissivity: Any, reflected: float | None = None
 ) -> tuple[Floats32, Floats32, Floats32]:
-    """Per frame: the weights of `_basis` (n, 9), the signal's scale (n, 1) and the background in K^4 (n, 1)."""
+    """Compute per frame: weights of `_basis` (n, 9), scale of the signal (n, 1), background in K^4 (n, 1)."""
     ok = known.valid
     d_ta = np.where(ok, known.ambient, 25.0) - 25
     d_v = np.where(ok, known.vdd, 3.3) - 3.3
@@ -376,11 +378,11 @@ def coefficients_of(
 def object_temperatures(
     signal: Floats32, background: Floats32, slope: Any, low: Any, high: Any
 ) -> tuple[Floats32, NDArray[np.bool_] | None]:
-    """[11.2.2.9]: K of the compensated signal over its sensitivity, by twice the fourth root.
+    """Convert the compensated signal over its sensitivity to K, by two fourth roots [11.2.2.9].
 
-    `slope`, and `low` and `high` in °C, are the sensitivity slope and the limits of the basic temperature range: of
-    one device, or (n, 1) of several. Frames that leave the range, (n,) of them in the second result, are only a first
-    estimate: `Calibration.extended` goes on from it.
+    `slope` is the sensitivity slope of the basic temperature range, `low` and `high` its limits in °C: numbers for one
+    device, or (n, 1) for several. The second result marks frames (n,) outside the range; they contain only a first
+    estimate, which `Calibration.extended` refines.
     """
     rest = 1 - slope * np.float32(KELVIN)
     with np.errstate(invalid="ignore"):
@@ -409,7 +411,7 @@ def object_temperatures(
 
 
 def mask_unmeasured(frames: NDArray[np.uint16], known: Auxiliary, celsius: Floats32) -> None:
-    """NaN for damaged frames, and for rows of a subpage that holds nothing yet; `celsius` is (n, 768)."""
+    """Set damaged frames, and rows without a measurement, of `celsius` (n, 768) to NaN."""
     celsius[~known.valid] = np.nan
     first = frames[:, :PIXELS].reshape(-1, ROWS, COLUMNS)[:, :, :2]
     for number in np.flatnonzero((first == NOT_MEASURED).any(axis=(1, 2))):
@@ -417,9 +419,9 @@ def mask_unmeasured(frames: NDArray[np.uint16], known: Auxiliary, celsius: Float
 
 
 def unmeasured(pixels: NDArray[np.uint16]) -> NDArray[np.bool_]:
-    """Which of a frame's (768,) pixels hold nothing yet: those of a subpage's row that are all 0x7FFF.
+    """Return a mask of the (768,) pixels that were not measured: rows of a subpage that are all 0x7FFF.
 
-    A single 0x7FFF is a saturated pixel, the hottest there is.
+    A single 0x7FFF is a saturated pixel, the hottest possible.
     """
     pairs = pixels.reshape(ROWS, COLUMNS // 2, 2) == NOT_MEASURED
     return np.broadcast_to(pairs.all(axis=1)[:, None, :], pairs.shape).ravel()
@@ -432,7 +434,7 @@ def _checked(frames: NDArray[np.uint16]) -> NDArray[np.uint16]:
 
 
 def _alpha(e: NDArray[np.int64]) -> Floats:
-    """Sensitivity of each pixel before the compensation pixel's share is taken off [11.2.2.5.3]."""
+    """Sensitivity of each pixel before subtracting the compensation pixel's share [11.2.2.5.3]."""
     scales = int(e[32])
     rows = _nibbles(e[34:40])[_ROW] << ((scales >> 8) & 15)
     columns = _nibbles(e[40:48])[_COLUMN] << ((scales >> 4) & 15)
@@ -458,7 +460,7 @@ def _offset(e: NDArray[np.int64]) -> Floats:
 
 
 def _kta(e: NDArray[np.int64]) -> Floats:
-    """How the offset follows the ambient temperature, 1/K: one of four averages and a remainder [11.2.2.5.2]."""
+    """Dependence of the offset on the ambient temperature, 1/K: one of four averages plus a remainder [11.2.2.5.2]."""
     averages = _signed(np.array([e[54] >> 8, e[55] >> 8, e[54], e[55]]), 8)[2 * (_ROW % 2) + _COLUMN % 2]
     remainder = _signed(e[64:] >> 1, 3) << (int(e[56]) & 15)
     kta: Floats = (averages + remainder) / 2.0 ** (((int(e[56]) >> 4) & 15) + 8)
@@ -466,17 +468,17 @@ def _kta(e: NDArray[np.int64]) -> Floats:
 
 
 def _kv(e: NDArray[np.int64]) -> Floats:
-    """How the offset follows the supply, 1/V: one of four averages [11.2.2.5.2]."""
+    """Dependence of the offset on the supply, 1/V: one of four averages [11.2.2.5.2]."""
     averages = _signed(np.array([e[52] >> 12, e[52] >> 4, e[52] >> 8, e[52]]), 4)[2 * (_ROW % 2) + _COLUMN % 2]
     kv: Floats = averages / 2.0 ** ((int(e[56]) >> 8) & 15)
     return kv
 
 
 def _pixel_basis(inverse_alpha: Floats, offset: Floats, kta: Floats, kv: Floats, e: NDArray[np.int64]) -> Floats32:
-    """What is taken off a pixel's signal as a weighted sum of 9 pictures, each over the pixel's sensitivity.
+    """The part subtracted from a pixel's signal, as a weighted sum of 9 pictures over the pixel's sensitivity.
 
-    Offset (1 + kta dT)(1 + kv dV) multiplied out makes four, the correction for a reading pattern other than the
-    calibrated one makes one, and the compensation pixel of each subpage makes two for each reading pattern.
+    Offset (1 + kta dT)(1 + kv dV) expands to four pictures. The correction for a reading pattern other than the
+    calibrated one adds one, and the compensation pixel of each subpage adds two per reading pattern.
     """
     second, third = int(_signed(int(e[53]) >> 6, 5)) / 2, int(_signed(int(e[53]) >> 11, 5)) / 8
     pictures = [
@@ -495,8 +497,8 @@ def _pixel_basis(inverse_alpha: Floats, offset: Floats, kta: Floats, kv: Floats,
 
 
 def _good_neighbours(bad: Collection[int]) -> tuple[tuple[int, NDArray[np.int64]], ...]:
-    """For each bad pixel the good ones of the eight around it."""
-    found = []
+    """Return the good ones of the eight neighbours of each bad pixel."""
+    neighbours = []
     for pixel in sorted(bad):
         row, column = divmod(pixel, COLUMNS)
         around = [
@@ -504,5 +506,5 @@ def _good_neighbours(bad: Collection[int]) -> tuple[tuple[int, NDArray[np.int64]
             for r in range(max(row - 1, 0), min(row + 2, ROWS))
             for c in range(max(column - 1, 0), min(column + 2, COLUMNS))
         ]
-        found.append((pixel, np.array([p for p in around if p not in bad], np.int64)))
-    return tuple(found)
+        neighbours.append((pixel, np.array([p for p in around if p not in bad], np.int64)))
+    return tuple(neighbours)

@@ -1,6 +1,6 @@
-"""How fast each place in a thermal picture heats up, so that a fire shows beside something that is always hotter.
+"""Rate of rise per place in a thermal picture, so that a fire shows next to something that is always hotter.
 
-Pure. The hottest pixel alone does not tell: beside a machine of 52 °C a fire rises unseen until it is hotter than that.
+Pure. The hottest pixel alone is not enough: next to a machine of 52 °C a fire would be unseen until it is hotter.
 """
 
 import math
@@ -11,45 +11,45 @@ from numpy.typing import NDArray
 
 from embereye.units import SECOND
 
-EVERY_NS = 1 * SECOND  # between two looks: a frame more often is not looked at, so that a flood of them costs nothing
-QUICK_S = 5.0  # lags of the two running means; the rise is the distance between them over the distance of their lags
+EVERY_NS = 1 * SECOND  # between two analysed frames; a flood of frames in between costs nothing
+QUICK_S = 5.0  # lags of the two running means; the rise is the distance of the means over the distance of the lags
 SLOW_S = 60.0
-NORMAL_S = 300.0  # how quickly normal is learnt, where nothing rises
-WARM_UP_NS = 15 * SECOND  # before that the means know too little
-FREEZE_NS = 600 * SECOND  # then what rose and stays is learnt all the same: a heater was turned on
+NORMAL_S = 300.0  # time constant for learning normal, where nothing rises
+WARM_UP_NS = 15 * SECOND  # before that the means are too young
+FREEZE_NS = 600 * SECOND  # after that a place that rose and stays hot is learned too: a heater was turned on
 
 Floats32 = NDArray[np.float32]
 
 
 class Rising(NamedTuple):
-    """The hottest place that is heating up, or did and is still well above normal."""
+    """The hottest place that is heating up, or did so and is still well above normal."""
 
     pixel: int  # row by row
     rate: float  # °C/min
-    over: float  # °C above what is normal there
+    over: float  # °C above normal at that place
 
 
 class Places:
-    """Follows every pixel of one device."""
+    """Monitors every pixel of one device."""
 
     def __init__(self) -> None:
         self._quick: Floats32 | None = None
         self._slow: Floats32
         self._normal: Floats32
         self._rising: NDArray[np.bool_]
-        self._since: NDArray[np.int64]  # when each began to rise
+        self._since: NDArray[np.int64]  # when each pixel began to rise
         self._first_ns = self._last_ns = 0
 
-    def due(self, now_ns: int) -> bool:
-        """Whether enough time has passed to compare again."""
+    def is_due(self, now_ns: int) -> bool:
+        """True if enough time has passed for the next comparison."""
         return now_ns - self._last_ns >= EVERY_NS
 
     def observe_frame(
         self, celsius: NDArray[np.floating[Any]], now_ns: int, rise: float, allowance: float
     ) -> Rising | None:
-        """The place that rises in a frame of °C, NaN where nothing was measured; None: none does, or it is too early.
+        """Return the rising place in a frame of °C (NaN: not measured); None if nothing rises or it is too early.
 
-        A place rises from `rise` °C/min on, and until it is less than half of `allowance` °C above normal.
+        A place rises from `rise` °C/min on, until it is less than half of `allowance` °C above normal.
         """
         frame = celsius.astype(np.float32, copy=False).ravel()
         if self._quick is None:
@@ -67,8 +67,8 @@ class Places:
         if now_ns - self._first_ns < WARM_UP_NS:
             return None
         rate = (self._quick - self._slow) * np.float32(60 / (SLOW_S - QUICK_S))
-        stays = self._rising & ((rate >= rise / 2) | (frame - self._normal >= allowance / 2))
-        rising = (rate >= rise) | stays
+        still_rising = self._rising & ((rate >= rise / 2) | (frame - self._normal >= allowance / 2))
+        rising = (rate >= rise) | still_rising
         self._since[rising & ~self._rising] = now_ns
         self._rising = rising
         if not rising.any():
@@ -78,7 +78,7 @@ class Places:
 
 
 def _learn(mean: Floats32, frame: Floats32, elapsed_s: float, lag_s: float) -> None:
-    """Move a running mean on; what is not measured leaves it, what was not known before is known now."""
+    """Update a running mean. Unmeasured pixels leave it unchanged; pixels without a mean start at their value."""
     step = (frame - mean) * np.float32(-math.expm1(-elapsed_s / lag_s))
     np.copyto(mean, frame, where=np.isnan(mean))
     mean += np.where(np.isnan(step), np.float32(0), step)

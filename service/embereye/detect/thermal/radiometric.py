@@ -1,4 +1,4 @@
-"""Heat in the pictures of a radiometric camera, at the camera's own resolution: words to °C, °C to evidence."""
+"""Heat in the pictures of a radiometric camera, at full resolution: words to °C, °C to findings."""
 
 from dataclasses import dataclass
 
@@ -11,23 +11,23 @@ from embereye.units import SECOND, Box
 from embereye.v1.shard_pb2 import HeatThresholds
 from embereye.v1.types_pb2 import Radiometry
 
-CENTIKELVIN = Radiometry(scale=0.01, offset=-273.15)  # what most cameras send
-NOT_MEASURED = (0, 65_535)  # words that stand for no temperature
+CENTIKELVIN = Radiometry(scale=0.01, offset=-273.15)  # the format of most cameras
+NOT_MEASURED = (0, 65_535)  # words that mean no temperature
 FROZEN_NS = 5 * SECOND  # a shutter closes for less than a second; noise changes some word in every frame
-UNIFORM_K = 0.05  # standard deviation of a lens cap or a closed shutter; a wall of one temperature has more
+UNIFORM_K = 0.05  # standard deviation below which a lens cap or shutter is closed; even a uniform wall has more
 UNIFORM_NS = 5 * SECOND  # longer than any shutter stays closed
-SWAPPED = "the bytes of its 16-bit words are swapped: raw words are little-endian, TIFF says its own order"
-SWAPPED_RATIO = 8  # by so much smoother is a picture whose bytes come in the right order: measured 480
-_ORDER_ROWS = 16  # of a picture that are looked at for that
+SWAPPED = "the bytes of its 16-bit words are swapped. Send raw words as little-endian, or TIFF, which states its order"
+SWAPPED_RATIO = 8  # a picture with the right byte order is smoother by this factor; measured: 480
+_ORDER_ROWS = 16  # rows of a picture that are compared for that
 _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], np.uint8)
-_NO_NEIGHBOUR = np.finfo(np.float32).min  # °C; OpenCV takes it for what lies beyond the border
+_NO_NEIGHBOUR = np.finfo(np.float32).min  # °C; OpenCV uses it beyond the border
 
 Celsius = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Heat:
-    """What one frame says. `fault` is why the camera cannot see; empty if it can."""
+    """The result of one frame. `fault` says why the camera cannot see; empty if it can."""
 
     assessment: HeatAssessment
     celsius: Celsius  # (height, width), NaN where nothing was measured
@@ -36,9 +36,9 @@ class Heat:
 
 
 def to_celsius(words: NDArray[np.uint16], radiometry: Radiometry) -> Celsius:
-    """°C of (height, width) words; NaN for a meaningless word, its hottest neighbour's for a lone hot pixel.
+    """Convert (height, width) words to °C: NaN for a meaningless word, the hottest neighbour's for a lone hot pixel.
 
-    A pixel that is far hotter than all around it is a defect: a lens spreads even a point over its neighbours.
+    A pixel far hotter than all its neighbours is defective: a lens spreads even a point over several pixels.
     """
     celsius = words.astype(np.float32) * np.float32(radiometry.scale) + np.float32(radiometry.offset)
     unknown = (words == NOT_MEASURED[0]) | (words == NOT_MEASURED[1])
@@ -49,23 +49,23 @@ def to_celsius(words: NDArray[np.uint16], radiometry: Radiometry) -> Celsius:
     return mended
 
 
-def looks_swapped(words: NDArray[np.uint16]) -> bool:
-    """Whether (height, width) words form a picture only after swapping the two bytes of each.
+def is_swapped(words: NDArray[np.uint16]) -> bool:
+    """True if (height, width) words form a picture only after swapping the two bytes of each.
 
-    Neighbouring pixels have almost the same temperature; read in the wrong order, their low bytes make them jump.
+    Neighbouring pixels have almost the same temperature. In the wrong order, their low bytes make them jump.
     """
     rows = words[:: max(1, len(words) // _ORDER_ROWS)]
     if not np.ptp(rows >> 8) or not np.ptp(rows & 0xFF):
-        return False  # one byte alone says nothing: a camera may fill 8 of 16 bits
+        return False  # one constant byte proves nothing: a camera may use 8 of 16 bits
 
-    def roughness(of: NDArray[np.uint16]) -> float:
-        return float(np.abs(np.diff(of.astype(np.int32), axis=1)).mean())
+    def roughness(rows: NDArray[np.uint16]) -> float:
+        return float(np.abs(np.diff(rows.astype(np.int32), axis=1)).mean())
 
     return words.shape[1] > 1 and roughness(rows) > SWAPPED_RATIO * roughness(rows.byteswap())
 
 
 class RadiometricWatch:
-    """Follows one camera. Times are nanoseconds since the Unix epoch."""
+    """Monitors one camera. Times are nanoseconds since the Unix epoch."""
 
     def __init__(self, thresholds: HeatThresholds, radiometry: Radiometry | None = None) -> None:
         self._thresholds = thresholds
@@ -75,12 +75,12 @@ class RadiometricWatch:
         self._heat: HeatWatch
         self._last: Heat
         self._changed_ns = 0
-        self._uniform_since_ns = 0  # 0: it is not
+        self._uniform_since_ns = 0  # 0: it is not uniform
 
     def observe(self, words: NDArray[np.uint16], now_ns: int, ignored: NDArray[np.bool_] | None = None) -> Heat:
-        """Assess one frame of (height, width) `words`, of which those that are `ignored` are overwritten.
+        """Assess one frame of (height, width) `words`. The `ignored` words are overwritten.
 
-        They are the same in each frame of one size.
+        The ignored words have to be the same in all frames of one size.
         """
         if ignored is not None:
             words[ignored] = NOT_MEASURED[0]
@@ -90,20 +90,20 @@ class RadiometricWatch:
             self._heat = HeatWatch(self._thresholds, pixels=pixels, columns=words.shape[1])
             self._before, self._uniform_since_ns = None, 0
         if self._before is not None and np.array_equal(self._before, words):
-            # A frame that a shutter's correction repeats confirms nothing.
+            # A frame that is repeated during a shutter's correction confirms nothing.
             last = self._last
             self._last = Heat(last.assessment, last.celsius, last.box, self._frozen(now_ns) or last.fault)
             return self._last
         self._before, self._changed_ns = words, now_ns
-        swapped = SWAPPED if looks_swapped(words) else ""
-        # A scene at room temperature would be full of fire and of ice.
+        swapped = SWAPPED if is_swapped(words) else ""
+        # In the wrong order, a scene at room temperature would be full of fire and ice.
         celsius = to_celsius(np.zeros_like(words) if swapped else words, self._radiometry)
-        found = self._heat.observe_extreme(celsius, _extreme(celsius), now_ns)
+        assessment = self._heat.observe_extreme(celsius, _extreme(celsius), now_ns)
         box = None
-        if found.level > CLEAR and found.hottest:
-            box, terms = _spot(celsius, found.hottest)
-            found = found._replace(measured=(*found.measured, *terms))
-        self._last = Heat(found, celsius, box, swapped or found.blind or self._uniform(celsius, now_ns))
+        if assessment.level > CLEAR and assessment.hottest:
+            box, terms = _spot(celsius, assessment.hottest)
+            assessment = assessment._replace(measured=(*assessment.measured, *terms))
+        self._last = Heat(assessment, celsius, box, swapped or assessment.blind or self._uniform(celsius, now_ns))
         return self._last
 
     def _frozen(self, now_ns: int) -> str:
@@ -130,9 +130,9 @@ def _extreme(celsius: Celsius) -> Extreme:
 
 
 def _spot(celsius: Celsius, hottest: tuple[int, int]) -> tuple[Box, tuple[tuple[str, float, float, str], ...]]:
-    """The box around the pixels that hang together with the hottest one and are nearer to it than to the median.
+    """Return the box around the hottest pixel's connected pixels that are nearer to it than to the median.
 
-    Where what rises is colder than the median still: those that are as hot.
+    If the rising place is still colder than the median: those that are at least as hot.
     """
     height, width = celsius.shape
     value = float(celsius[hottest])

@@ -1,4 +1,4 @@
-"""The hot spot in a thermal frame: where it is, how large it is, and how quickly it grows."""
+"""The hot spot in a thermal frame: its place, its size, and how quickly it grows."""
 
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from embereye.units import SECOND
 
 GROWTH_NS = 5 * SECOND  # over which growth is measured
-KEPT = 64  # sizes
+MAX_SIZES = 64  # remembered sizes
 
 
 class Spot(NamedTuple):
@@ -20,9 +20,9 @@ class Spot(NamedTuple):
 
 
 def hot_spot(celsius: NDArray[np.floating[Any]], hottest: tuple[int, int]) -> Spot | None:
-    """The spot around `hottest` (row, column) in a frame (24, 32) °C, NaN where nothing was measured.
+    """Find the spot around `hottest` (row, column) in a frame of (24, 32) °C, NaN where nothing was measured.
 
-    None where it does not stand out of the frame.
+    Returns None if it is not warmer than the rest of the frame.
     """
     usual, most = float(np.nanmedian(celsius)), float(celsius[hottest])
     if not most > usual:
@@ -32,7 +32,7 @@ def hot_spot(celsius: NDArray[np.floating[Any]], hottest: tuple[int, int]) -> Sp
     inner = reached[1:-1, 1:-1]
     inner[hottest] = True
     size = 1
-    while True:  # each round reaches one pixel further: at most as many as the spot is long
+    while True:  # each round extends the spot by one pixel, so it takes at most its length in rounds
         wider = reached[1:-1, 1:-1].copy()
         for rows in (slice(None, -2), slice(1, -1), slice(2, None)):
             for columns in (slice(None, -2), slice(1, -1), slice(2, None)):
@@ -48,18 +48,18 @@ def hot_spot(celsius: NDArray[np.floating[Any]], hottest: tuple[int, int]) -> Sp
 
 
 class SpotWatch:
-    """Follows the size of one device's hot spot."""
+    """Monitors the size of one device's hot spot."""
 
     def __init__(self) -> None:
-        self._sizes: list[tuple[int, int]] = []  # when, pixels
+        self._sizes: list[tuple[int, int]] = []  # time, pixels
 
     def forget(self) -> None:
         """Forget the spot, which has disappeared."""
         self._sizes.clear()
 
     def growth(self, spot: Spot, now_ns: int) -> float:
-        """Pixels per minute over the last seconds; 0 in a spot's first second."""
-        self._sizes = [entry for entry in self._sizes if now_ns - entry[0] <= GROWTH_NS][-KEPT + 1 :]
+        """Return its growth in pixels per minute over the last seconds; 0 in a spot's first second."""
+        self._sizes = [entry for entry in self._sizes if now_ns - entry[0] <= GROWTH_NS][-MAX_SIZES + 1 :]
         self._sizes.append((now_ns, spot.pixels))
         since, pixels = self._sizes[0]
         elapsed = now_ns - since

@@ -1,1 +1,1 @@
-"""Frames to motion and flame evidence. Pure: numpy and OpenCV, time is an argument."""
+"""Detection of motion, flames and smoke in frames. Pure: numpy and OpenCV, time is an argument."""

@@ -1,4 +1,10 @@
-"""Everything that is seen in one camera's pictures, in one object."""
+"""All picture detectors of one camera, combined in one object.
+
+`detect` takes one frame and returns an `Observation`. It combines three sources of flame findings: `FlameDetector` on
+the whole picture, `DetailDetector` on a part with more pixels, and `Likeness` from the appearance network alone; the
+clearest one counts. The caller runs the network: it asks `due_inspection` and `wanted_detail` before it decodes a
+frame, and passes results to `add_inspection` and `detect`.
+"""
 
 import math
 from collections.abc import Iterable
@@ -9,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from embereye.detect.vision.flame.detail import DetailDetector
-from embereye.detect.vision.flame.familiar import Familiar
 from embereye.detect.vision.flame.flame import Flame, FlameDetector
 from embereye.detect.vision.flame.likeness import Likeness
+from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.detect.vision.motion import MotionGate
 from embereye.detect.vision.networks.appearance import SITES, Inspection, Inspections, Interest
 from embereye.detect.vision.observation import Finding, Observation
@@ -25,16 +31,16 @@ from embereye.v1.types_pb2 import Mask
 
 FLAME = FlameThresholds()
 SMOKE = SmokeThresholds()
-# Between two looks while nothing flickers as flames do: of a camera that sends 15 pictures a second, every other one;
-# of one that sends up to 12, all. Six a second are looked at whatever is sent.
+# Between two detections while nothing flickers like a flame: every other picture of a camera that sends 15/s, all
+# pictures up to 12/s, and at least six per second.
 CALM_NS = 80_000_000
 CLEAR, FLAME_KIND, SMOKE_KIND = Level.CLEAR, Kind.FLAME, Kind.SMOKE
 
 
 class Detector:
-    """The detectors of one camera and all they remember. Not safe for two threads at once.
+    """The detectors of one camera and their state. Not thread-safe.
 
-    A kind whose thresholds are None is not looked for. `phase` is that of the appearance network's looks.
+    A kind whose thresholds are None is not detected. `phase` is the phase of the appearance network's inspections.
     """
 
     def __init__(
@@ -42,72 +48,74 @@ class Detector:
         flame: FlameThresholds | None = FLAME,
         smoke: SmokeThresholds | None = SMOKE,
         masks: Iterable[Mask] = (),
-        familiar: Familiar | None = None,
+        usual_levels: UsualLevels | None = None,
         phase: float = 0.0,
     ) -> None:
-        self.flame = FlameDetector(flame, Inspections(phase), familiar) if flame else None
+        self.flame = FlameDetector(flame, Inspections(phase), usual_levels) if flame else None
         self._detail = DetailDetector(self.flame) if self.flame else None
         self._smoke = SmokeDetector(smoke) if smoke else None
         self._motion = MotionGate()
         self._masks = tuple(masks)
-        # The network sees what is masked, too: where there are masks it decides nothing by itself.
+        # The network also sees masked places, so it decides nothing alone if there are masks.
         self._likeness = (
-            Likeness(self.flame.limits, self.flame.looks, self.flame.familiar)
+            Likeness(self.flame.limits, self.flame.inspections, self.flame.usual_levels)
             if self.flame and not self._masks
             else None
         )
         self._ignored: npt.NDArray[np.bool_] | None = None
         self._shape: tuple[int, int] = (0, 0)
-        self._looked_ns = 0  # when a picture was looked at last
+        self._detected_ns = 0  # when `detect` last analysed a picture
         self._observation = Observation(0)
         self._calm = False
 
     def due_inspection(self, time_ns: int) -> tuple[Box, ...] | None:
-        """Of which close-ups the appearance network is to say something, beside the whole picture of `time_ns`.
+        """Return the close-ups that the appearance network should judge in addition to the picture of `time_ns`.
 
-        None: it is not to run on that picture.
+        None: the network should not run on that picture.
         """
         if not self.flame:
             return None
         flames = [self.flame, self._detail.flame] if self._detail and self._detail.flame else [self.flame]
         interest = max(flame.interest for flame in flames)
-        if self._likeness and self._likeness.holds:
+        if self._likeness and self._likeness.is_fire_like:
             interest = max(interest, Interest.FLICKERS)
-        elif self._likeness and self._likeness.moved:
+        elif self._likeness and self._likeness.has_moved:
             interest = max(interest, Interest.MOVES)
-        if not self.flame.looks.due(time_ns, interest):
+        if not self.flame.inspections.due(time_ns, interest):
             return None
-        # Of a detail the network has to say something: what is looked at of the whole picture is not less for that.
+        # A detail gets a close-up in addition to those of the whole picture, not instead of one.
         chosen = [sorted(flame.close_ups(), reverse=True) for flame in flames]
-        return tuple(box for found, most in zip(chosen, (SITES[interest], 1), strict=False) for _, box in found[:most])
+        return tuple(
+            box for scored, most in zip(chosen, (SITES[interest], 1), strict=False) for _, box in scored[:most]
+        )
 
     def wanted_detail(self, time_ns: int) -> Box | None:
-        """Which part of the picture of `time_ns` is to be given to `detect` with more pixels as well; None: none is."""
+        """Return the part of the picture of `time_ns` that `detect` should also get with more pixels, or None."""
         return self._detail.wanted(time_ns) if self._detail else None
 
-    def add_inspection(self, look: Inspection) -> None:
-        """Take in what the appearance network said of a picture, before that is given to `detect`."""
+    def add_inspection(self, inspection: Inspection) -> None:
+        """Store the network's result for a picture before `detect` gets that picture."""
         if self.flame:
-            self.flame.looks.note(look)
+            self.flame.inspections.note(inspection)
         if self._likeness:
-            self._likeness.note(look)
+            self._likeness.note(inspection)
 
     def is_repeat(self, time_ns: int) -> bool:
-        """Whether `detect` will say of the picture of `time_ns` what it said of the one before, without a look."""
-        return self._calm and 0 <= time_ns - self._looked_ns < CALM_NS
+        """True if `detect` will repeat the previous result for the picture of `time_ns` without analysis."""
+        return self._calm and 0 <= time_ns - self._detected_ns < CALM_NS
 
     def detect(
         self, frame: Picture, time_ns: int, lost: Iterable[Box] = (), detail: Picture | None = None
     ) -> Observation:
-        """What `frame` (BGR, reduced by `working_scale`) taken at `time_ns` shows, given all frames before it.
+        """Analyse `frame` (BGR, reduced by `working_scale`), taken at `time_ns`, given all frames before it.
 
-        `detail` is the part of it that `wanted_detail` named, with more pixels.
-        Inside the boxes `lost` the picture did not arrive: nothing is concluded from what stands there. While nothing
-        flickers, pictures within CALM_NS of the last that was looked at show what that one did.
+        `detail` is the part that `wanted_detail` returned, with more pixels. Pixels inside the boxes `lost` did not
+        arrive and are ignored. While nothing flickers, pictures within CALM_NS of the last analysed one repeat its
+        result.
         """
         if self.is_repeat(time_ns):
             return replace(self._observation, time_ns=time_ns)
-        self._looked_ns = time_ns
+        self._detected_ns = time_ns
         frame = to_working_size(frame)
         height, width = frame.shape[:2]
         if (height, width) != self._shape:
@@ -122,13 +130,13 @@ class Detector:
         findings = []
         if self.flame:
             flame = self.flame.observe(picture, time_ns, ignored)
-            found = self._finding(FLAME_KIND, flame, self.flame.limits, self._share(flame.box))
-            if closer := self._look_closer(detail, time_ns):
-                found = _clearer(found, closer)
-            if self._likeness and self._likeness.holds:
-                alike = self._likeness.seen(colourless=self.flame.colourless)
-                found = _clearer(found, self._finding(FLAME_KIND, alike, self.flame.limits, None))
-            findings.append(found)
+            finding = self._finding(FLAME_KIND, flame, self.flame.limits, self._share(flame.box))
+            if detail_finding := self._detect_in_detail(detail, time_ns):
+                finding = _clearer(finding, detail_finding)
+            if self._likeness and self._likeness.is_fire_like:
+                likeness = self._likeness.seen(colourless=self.flame.colourless)
+                finding = _clearer(finding, self._finding(FLAME_KIND, likeness, self.flame.limits, None))
+            findings.append(finding)
         if self._smoke:
             smoke = self._smoke.observe(frame, time_ns, ignored, burning)
             findings.append(self._finding(SMOKE_KIND, smoke, self._smoke.limits, self._share(smoke.box)))
@@ -137,8 +145,8 @@ class Detector:
         self._calm = not self._observation.urgent and not watched
         return self._observation
 
-    def _look_closer(self, picture: Picture | None, time_ns: int) -> Finding | None:
-        """What is found in a detail, lately or now in `picture` of it; None: none is watched."""
+    def _detect_in_detail(self, picture: Picture | None, time_ns: int) -> Finding | None:
+        """Analyse `picture` of the detail, if any, and return the detail's recent finding; None if none is watched."""
         if not self._detail or not self.flame:
             return None
         if picture is not None and self._detail.place:
@@ -169,25 +177,25 @@ class Detector:
         return Finding(kind, level, seen.score, box, seen.terms, seen.lasted_ns)
 
 
-def _clearer(one: Finding, other: Finding) -> Finding:
-    return max(one, other, key=lambda found: (found.level, found.lasted_ns, found.score))
+def _clearer(first: Finding, second: Finding) -> Finding:
+    return max(first, second, key=lambda finding: (finding.level, finding.lasted_ns, finding.score))
 
 
 def without(
     ignored: npt.NDArray[np.bool_] | None, lost: Iterable[Box], width: int, height: int
 ) -> npt.NDArray[np.bool_] | None:
-    """`ignored` and the pixels that any box of `lost` touches; None where there are none."""
-    together = None
+    """Add the pixels that any box of `lost` touches to `ignored`; None if there are none."""
+    combined = None
     for x, y, w, h in lost:
-        if together is None:
-            together = np.zeros((height, width), bool) if ignored is None else ignored.copy()
+        if combined is None:
+            combined = np.zeros((height, width), bool) if ignored is None else ignored.copy()
         rows = slice(int(y * height), math.ceil((y + h) * height))
-        together[rows, int(x * width) : math.ceil((x + w) * width)] = True
-    return ignored if together is None else together
+        combined[rows, int(x * width) : math.ceil((x + w) * width)] = True
+    return ignored if combined is None else combined
 
 
 def rasterize(masks: Iterable[Mask], width: int, height: int, place: Box = WHOLE) -> npt.NDArray[np.bool_] | None:
-    """The pixels inside any of `masks` of a picture's part `place`, `width` x `height`; None where there are none."""
+    """Draw `masks` for a picture's part `place` of `width` x `height` pixels; None if they are empty."""
     left, top, wide, high = place
     canvas = np.zeros((height, width), np.uint8)
     for mask in masks:

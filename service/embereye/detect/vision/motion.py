@@ -1,4 +1,4 @@
-"""The background of a camera, and what differs from it."""
+"""The background of a camera, and the motion in front of it."""
 
 import math
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ Grey = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Motion:
-    """How much of one picture moves."""
+    """The motion in one picture."""
 
     share: float  # 0..1 of the picture
 
 
 class MotionGate:
-    """Running average of one plane of the picture, at half its size; where fire is suspected it does not learn."""
+    """A running average of one plane of the picture, at half its size. It does not learn where fire is suspected."""
 
     def __init__(self, thresholds: MotionThresholds | None = None) -> None:
         self._thresholds = thresholds or MotionThresholds()
         self._average: npt.NDArray[np.float32] | None = None
-        self._background: Grey = np.zeros((0, 0), np.uint8)  # the same, rounded
-        self._time_ns = 0  # when it was learnt last
+        self._background: Grey = np.zeros((0, 0), np.uint8)  # the average, rounded
+        self._time_ns = 0  # when it was last learned
 
     def observe(self, grey: Grey, time_ns: int, frozen: npt.NDArray[np.bool_] | None = None) -> Motion:
         """Compare `grey` (height x width, 0..255) with the background, then learn it outside `frozen`."""

@@ -1,4 +1,4 @@
-"""Small steps on single-channel 8-bit pictures, each one fast OpenCV call with a type."""
+"""Small operations on single-channel 8-bit pictures, each one fast OpenCV call with a type."""
 
 import math
 from typing import Any, NamedTuple, TypeVar
@@ -17,22 +17,22 @@ NOWHERE: Window = (slice(0, 0), slice(0, 0))
 
 
 def at_least(picture: Picture, limit: float) -> Picture:
-    """255 where `picture` is `limit` or more, 0 elsewhere."""
+    """Return 255 where `picture` is at least `limit`, else 0."""
     return cv2.threshold(picture, math.ceil(limit) - 1, 255, cv2.THRESH_BINARY)[1]  # type: ignore[return-value]
 
 
-def both(one: Picture, other: Picture) -> Picture:
-    """255 where both are."""
-    return cv2.bitwise_and(one, other)  # type: ignore[return-value]
+def both(first: Picture, second: Picture) -> Picture:
+    """Return the bitwise intersection of two masks."""
+    return cv2.bitwise_and(first, second)  # type: ignore[return-value]
 
 
-def less(one: Picture, other: Picture) -> Picture:
-    """`one` - `other`, 0 where that is negative."""
-    return cv2.subtract(one, other)  # type: ignore[return-value]
+def less(minuend: Picture, subtrahend: Picture) -> Picture:
+    """Subtract `subtrahend` from `minuend`; negative results become 0."""
+    return cv2.subtract(minuend, subtrahend)  # type: ignore[return-value]
 
 
 class Planes(NamedTuple):
-    """A picture as one array (height x width) for each colour."""
+    """A picture as one array (height x width) per colour."""
 
     blue: Picture
     green: Picture
@@ -40,21 +40,21 @@ class Planes(NamedTuple):
 
     @classmethod
     def of(cls, frame: Picture) -> "Planes":
-        """The planes of a BGR picture (height x width x 3)."""
+        """Split a BGR picture (height x width x 3) into planes."""
         planes = [np.empty(frame.shape[:2], np.uint8) for _ in range(3)]
-        cv2.split(frame, planes)  # left to make arrays of its own it takes five times as long
+        cv2.split(frame, planes)  # with arrays that it allocates, it takes five times as long
         return cls(*planes)
 
 
 class Patch(NamedTuple):
-    """A picture that is 0 outside of a window, kept as what is inside."""
+    """A picture that is 0 outside a window; only the inside is stored."""
 
     inside: Picture
     window: Window
 
     @classmethod
     def of(cls, inside: Picture, window: Window) -> "Patch":
-        """`inside` a `window`, as little of it as holds everything that is not 0."""
+        """Create a patch of the smallest part of `inside`, the content of `window`, with all its non-zero pixels."""
         x, y, width, height = cv2.boundingRect(inside)
         if not width:
             return NOTHING
@@ -63,7 +63,7 @@ class Patch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many pixels are not 0."""
+        """Number of non-zero pixels."""
         return cv2.countNonZero(self.inside) if self.inside.size else 0
 
 
@@ -71,23 +71,23 @@ NOTHING = Patch(np.zeros((0, 0), np.uint8), NOWHERE)
 
 
 def window_of(mask: Picture) -> Window:
-    """The rows and columns that hold everything of `mask` that is not 0."""
+    """Return the rows and columns with all non-zero pixels of `mask`."""
     x, y, width, height = cv2.boundingRect(mask)
     return slice(y, y + height), slice(x, x + width)
 
 
-def together(one: Window, other: Window) -> Window:
-    """The smallest window around two; one without any rows adds nothing."""
-    if one[0].start == one[0].stop:
-        return other
-    if other[0].start == other[0].stop:
-        return one
-    rows = slice(min(one[0].start, other[0].start), max(one[0].stop, other[0].stop))
-    return rows, slice(min(one[1].start, other[1].start), max(one[1].stop, other[1].stop))
+def together(first: Window, second: Window) -> Window:
+    """Return the smallest window around two windows; an empty one adds nothing."""
+    if first[0].start == first[0].stop:
+        return second
+    if second[0].start == second[0].stop:
+        return first
+    rows = slice(min(first[0].start, second[0].start), max(first[0].stop, second[0].stop))
+    return rows, slice(min(first[1].start, second[1].start), max(first[1].stop, second[1].stop))
 
 
 def overlaid(window: Window, *patches: Patch) -> Picture:
-    """What is to be seen through `window` where any of `patches` is not 0."""
+    """Return a picture of `window` that combines all `patches`."""
     rows, columns = window
     seen = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.uint8)
     overlay(seen, window, *patches)
@@ -95,20 +95,21 @@ def overlaid(window: Window, *patches: Patch) -> Picture:
 
 
 def overlay(seen: Picture, window: Window, *patches: Patch) -> None:
-    """Add to `seen`, which shows `window`, where any of `patches` is not 0."""
+    """Combine all `patches` into `seen`, which shows `window`."""
     rows, columns = window
-    for inside, (its_rows, its_columns) in patches:
-        top, bottom = max(rows.start, its_rows.start), min(rows.stop, its_rows.stop)
-        left, right = max(columns.start, its_columns.start), min(columns.stop, its_columns.stop)
+    for inside, (patch_rows, patch_columns) in patches:
+        top, bottom = max(rows.start, patch_rows.start), min(rows.stop, patch_rows.stop)
+        left, right = max(columns.start, patch_columns.start), min(columns.stop, patch_columns.stop)
         if top < bottom and left < right:
             part = seen[top - rows.start : bottom - rows.start, left - columns.start : right - columns.start]
             part |= inside[
-                top - its_rows.start : bottom - its_rows.start, left - its_columns.start : right - its_columns.start
+                top - patch_rows.start : bottom - patch_rows.start,
+                left - patch_columns.start : right - patch_columns.start,
             ]
 
 
 def around(window: Window, margin: int, shape: tuple[int, ...]) -> Window:
-    """`window` and `margin` pixels on each side of it, as far as a picture of `shape` reaches."""
+    """Extend `window` by `margin` pixels on each side, within a picture of `shape`."""
     rows, columns = window
     return (
         slice(max(0, rows.start - margin), min(shape[0], rows.stop + margin)),
@@ -116,40 +117,40 @@ def around(window: Window, margin: int, shape: tuple[int, ...]) -> Window:
     )
 
 
-def put(small: Plane, of: Window, large: Plane, window: Window, step: int = 1) -> Plane:
-    """`large`, every `step`-th pixel of `window`, with `small`, the same of the window `of` inside it, in its place.
+def put(small: Plane, small_window: Window, large: Plane, window: Window, step: int = 1) -> Plane:
+    """Copy `small`, every `step`-th pixel of `small_window`, into `large`, the same of `window` around it.
 
-    Both may be several planes.
+    Both may have several planes.
     """
-    top, left = (of[0].start - window[0].start) // step, (of[1].start - window[1].start) // step
+    top, left = (small_window[0].start - window[0].start) // step, (small_window[1].start - window[1].start) // step
     large[..., top : top + small.shape[-2], left : left + small.shape[-1]] = small
     return large
 
 
 def even(window: Window) -> Window:
-    """`window` with even starts, so that at half the resolution it begins at a pixel."""
+    """Extend `window` to even starts, so that it begins at a pixel at half the resolution."""
     rows, columns = window
     return slice(rows.start & ~1, rows.stop), slice(columns.start & ~1, columns.stop)
 
 
 def regions(mask: Picture) -> tuple[npt.NDArray[np.uint16], list[list[int]]]:
-    """What hangs together in `mask`, also by corners: the label of each pixel; x, y, width, height, area by label.
+    """Find connected regions of `mask`, also across corners: each pixel's label; x, y, width, height, area by label.
 
-    Most of a mask is empty, and OpenCV takes nine times as long to measure all of it with longer labels.
+    Most of a mask is empty, and OpenCV would take nine times as long to measure all of it with longer labels.
     """
     labels = np.zeros(mask.shape, np.uint16)
-    window = even(window_of(mask))  # moved by a pixel, regions would be found in another order
+    window = even(window_of(mask))  # an odd start would find the regions in another order
     part = mask[window]
     if not part.size:
         return labels, [[0, 0, 0, 0, 0]]
-    _, found, measured, _ = cv2.connectedComponentsWithStats(part, connectivity=8, ltype=cv2.CV_16U)
-    labels[window] = found
+    _, part_labels, measured, _ = cv2.connectedComponentsWithStats(part, connectivity=8, ltype=cv2.CV_16U)
+    labels[window] = part_labels
     measured[:, :2] += window[1].start, window[0].start
     return labels, measured.tolist()
 
 
 def median(values: Picture) -> float:
-    """The median of a few hundred values, as numpy's own, which takes three times as long to get there."""
+    """Return the median of a few hundred values; numpy's takes three times as long."""
     flat = values.ravel()
     middle = len(flat) // 2
     if len(flat) % 2:

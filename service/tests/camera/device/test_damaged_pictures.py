@@ -51,5 +51,5 @@ def test_what_damaged_pictures_cannot_tell_is_told_until_whole_ones_come():
     told = shown(YARD, 20, replay)
     assert not any(reason for reason, _ in told)
     assert not any(degraded for _, degraded in told[:90])
-    assert told[-1][1].startswith("no whole picture comes")
+    assert told[-1][1].startswith("no whole picture arrives")
     assert shown(YARD, 3, replay, whole=True)[-1] == ("", "")

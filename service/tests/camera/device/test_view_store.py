@@ -3,7 +3,7 @@ import os
 import pytest
 
 from embereye.camera.device.view_store import EVERY_NS, ViewStore
-from embereye.detect.vision.flame.familiar import Familiar
+from embereye.detect.vision.flame.usual_levels import UsualLevels
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Device
 
@@ -21,10 +21,10 @@ def camera(**changes):
 
 
 def known():
-    familiar = Familiar()
+    usual_levels = UsualLevels()
     for second in range(1200):
-        familiar.learn(STOVE, 0.004, 1.0, NOON + second * SECOND)
-    return familiar
+        usual_levels.learn(STOVE, 0.004, 1.0, NOON + second * SECOND)
+    return usual_levels
 
 
 def test_what_is_known_of_a_view_comes_back_after_a_restart(store, tmp_path):
@@ -41,7 +41,7 @@ def test_another_view_begins_anew_and_removes_what_is_kept_of_the_first(store, t
 
 
 def test_nothing_is_kept_of_a_view_of_which_nothing_is_known(store, tmp_path):
-    store.save(camera(), Familiar())
+    store.save(camera(), UsualLevels())
     assert not (tmp_path / "views").exists()
 
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_read_is_learnt_anew(store, tmp_path, caplog):
     (path,) = (tmp_path / "views").iterdir()
     path.write_bytes(b"half")
     assert store.load(camera()) is None
-    assert "no memory of a view" in caplog.text
+    assert "not a saved view" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_is_told_once(tmp_path, caplog):
@@ -71,11 +71,11 @@ def test_each_camera_is_saved_in_its_turn(store):
 
 def test_of_very_many_cameras_the_views_that_were_saved_last_are_kept(store, tmp_path, monkeypatch):
     monkeypatch.setattr("embereye.camera.device.view_store.MOST", 3)
-    cameras, familiar = [Device(id=f"yard/{number}") for number in range(10)], known()
+    cameras, usual_levels = [Device(id=f"yard/{number}") for number in range(10)], known()
     for number, each in enumerate(cameras):
         before = set((tmp_path / "views").glob("*"))
-        store.save(each, familiar)
+        store.save(each, usual_levels)
         (saved,) = set((tmp_path / "views").glob("*")) - before
         os.utime(saved, (number, number))
-    store.save(cameras[9], familiar)
+    store.save(cameras[9], usual_levels)
     assert [bool(store.load(each)) for each in cameras] == [False] * 7 + [True] * 3

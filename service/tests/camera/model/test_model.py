@@ -91,7 +91,7 @@ async def test_what_a_model_sees_long_enough_becomes_evidence_that_names_it(runn
     assert (alarm.kind, alarm.device) == (Kind.FLAME, "c1")
     names = {each.name: each.value for each in alarm.why}
     assert names["model.flame"] == pytest.approx(240 / 255, abs=0.03)
-    assert names["model.held"] >= 0.3
+    assert names["model.lasted"] >= 0.3
 
 
 async def test_a_model_is_not_run_on_every_frame(running, tmp_path):
@@ -110,7 +110,7 @@ async def test_a_model_is_not_run_on_every_frame(running, tmp_path):
         (None, "m.onnx: cannot be read: No such file or directory. Set detection.model.path to a file"),
         (b"no model", "m.onnx: opencv cannot read it"),
         (constant([[0.5]]), "its output has the shape (1, 1), not (1, 5 or more, boxes) as decoder yolov8"),
-        (constant(np.full((1, 5, 1), np.nan)), "its output holds values that are no numbers"),
+        (constant(np.full((1, 5, 1), np.nan)), "its output contains values that are not numbers"),
     ],
 )
 async def test_a_model_that_cannot_be_used_degrades_its_cameras_which_go_on_watching(running, tmp_path, data, sentence):

@@ -70,7 +70,9 @@ def test_a_channel_that_is_not_said_any_more_is_silent() -> None:
     health = SensorHealth()
     row = (283.0, 1305.0, 400.0)
     assert not health.inspect_row(row, 100 * SECOND, omitted={2: 50 * SECOND})
-    assert health.inspect_row(row, 120 * SECOND, omitted={2: 50 * SECOND}) == {"gas": "gas has not been said for 70 s"}
+    assert health.inspect_row(row, 120 * SECOND, omitted={2: 50 * SECOND}) == {
+        "gas": "gas has not been reported for 70 s"
+    }
     assert not health.inspect_row((283.0, 1305.0, math.nan), 120 * SECOND, omitted={2: 50 * SECOND})  # it never was
 
 

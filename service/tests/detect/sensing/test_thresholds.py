@@ -51,10 +51,10 @@ def test_thresholds_of_the_fleet_replace_the_defaults_one_by_one() -> None:
 def test_a_level_is_left_only_clearly_below_its_threshold() -> None:
     just_below = 0.245 * FULL_SCALE
     assert USUAL.assess_smoke(just_below).level == PRE_ALARM
-    assert USUAL.assess_smoke(just_below, held=ALARM).level == ALARM
-    assert USUAL.assess_smoke(0.22 * FULL_SCALE, held=ALARM).level == PRE_ALARM
-    assert USUAL.assess_smoke(0.14 * FULL_SCALE, held=PRE_ALARM).level == PRE_ALARM
-    assert USUAL.assess_smoke(0.13 * FULL_SCALE, held=ALARM).level == CLEAR
+    assert USUAL.assess_smoke(just_below, current=ALARM).level == ALARM
+    assert USUAL.assess_smoke(0.22 * FULL_SCALE, current=ALARM).level == PRE_ALARM
+    assert USUAL.assess_smoke(0.14 * FULL_SCALE, current=PRE_ALARM).level == PRE_ALARM
+    assert USUAL.assess_smoke(0.13 * FULL_SCALE, current=ALARM).level == CLEAR
 
 
 def test_the_score_grows_with_the_value_through_its_fixed_points() -> None:
@@ -66,7 +66,7 @@ def test_the_score_grows_with_the_value_through_its_fixed_points() -> None:
 def test_counts_that_the_converter_cannot_give_are_unknown_not_clear(adc: float) -> None:
     for assessment in (USUAL.assess_smoke(adc), USUAL.assess_gas(adc), USUAL.assess_flame(adc, False)):
         assert assessment.level == UNKNOWN
-        assert "outside of its converter's 0 to 4095" in assessment.blind
+        assert "outside its converter's 0 to 4095" in assessment.blind
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from harness.settings import HEAT
 from numpy.typing import NDArray
 
-from embereye.detect.thermal.health import FRAMES_LOST_NS, STUCK_LOOKS, WINDOW_LOOKS, FrameRhythm, PixelWatch, doubt
+from embereye.detect.thermal.health import FRAMES_LOST_NS, STUCK_CHECKS, WINDOW_CHECKS, FrameRhythm, PixelWatch, doubt
 from embereye.detect.thermal.heat import HeatWatch
 from embereye.detect.thermal.mlx90640 import GAIN, Calibration
 from embereye.levels import Level
@@ -51,12 +51,12 @@ def flame(picture: NDArray[np.float64], look: int, dice: np.random.Generator) ->
 
 
 def test_the_pixels_of_a_working_device_all_stay() -> None:
-    assert Chip().show(3 * WINDOW_LOOKS) == frozenset()
+    assert Chip().show(3 * WINDOW_CHECKS) == frozenset()
 
 
 def test_a_pixel_that_never_changes_is_stuck_until_it_changes_again() -> None:
     chip = Chip()
-    assert chip.show(STUCK_LOOKS - 1, stuck) == frozenset()
+    assert chip.show(STUCK_CHECKS - 1, stuck) == frozenset()
     assert chip.show(2, stuck) == {5 * 32 + 6}
     assert chip.show(1) == frozenset()
 
@@ -65,24 +65,24 @@ def test_nothing_is_called_stuck_in_a_picture_that_does_not_change_at_all() -> N
     def frozen(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
         picture[:] = -60
 
-    assert Chip().show(3 * STUCK_LOOKS, frozen) == frozenset()
+    assert Chip().show(3 * STUCK_CHECKS, frozen) == frozenset()
 
 
 def test_a_pixel_that_strays_to_both_sides_is_noisy_and_comes_back_when_it_does_not() -> None:
     chip = Chip()
     chip.show(10)
-    assert chip.show(WINDOW_LOOKS, noisy) == {20 * 32 + 3}
-    assert chip.show(WINDOW_LOOKS) == frozenset()
+    assert chip.show(WINDOW_CHECKS, noisy) == {20 * 32 + 3}
+    assert chip.show(WINDOW_CHECKS) == frozenset()
 
 
 def test_a_flame_in_one_pixel_is_not_noise() -> None:
     chip = Chip()
     chip.show(20)
-    assert chip.show(3 * WINDOW_LOOKS, flame) == frozenset()
+    assert chip.show(3 * WINDOW_CHECKS, flame) == frozenset()
 
 
 def test_noise_is_not_judged_while_something_is_hot() -> None:
-    assert Chip().show(2 * WINDOW_LOOKS, noisy, quiet=False) == frozenset()
+    assert Chip().show(2 * WINDOW_CHECKS, noisy, quiet=False) == frozenset()
 
 
 def test_a_source_that_saturates_a_pixel_is_no_stuck_one_if_it_warms_those_around_it() -> None:
@@ -93,8 +93,8 @@ def test_a_source_that_saturates_a_pixel_is_no_stuck_one_if_it_warms_those_aroun
     def broken(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
         picture[9, 9] = 32767
 
-    assert Chip().show(2 * STUCK_LOOKS, blaze, quiet=False) == frozenset()
-    assert Chip().show(2 * STUCK_LOOKS, broken, quiet=False) == {9 * 32 + 9}
+    assert Chip().show(2 * STUCK_CHECKS, blaze, quiet=False) == frozenset()
+    assert Chip().show(2 * STUCK_CHECKS, broken, quiet=False) == {9 * 32 + 9}
 
 
 def test_what_a_deviating_pixel_says_is_replaced_by_its_neighbours() -> None:

@@ -295,8 +295,8 @@ def changed(**words: int) -> NDArray[np.uint16]:
         (changed(w51=0x0070), "word 51 makes the supply slope zero"),
         (changed(w50=0x2C00), "word 50 makes the ambient slope zero"),
         (changed(w10=0x04CD), "MLX90641"),
-        (changed(w33=0), "pixel 0 a sensitivity of"),
-        (changed(**{f"w{64 + pixel}": 0 for pixel in range(200)}), "marks 200 of 768"),
+        (changed(w33=0), "pixel 0 has a sensitivity of"),
+        (changed(**{f"w{64 + pixel}": 0 for pixel in range(200)}), "200 of 768 pixels are marked"),
     ],
 )
 def test_an_eeprom_that_cannot_be_one_is_refused_with_what_is_wrong(
@@ -318,7 +318,7 @@ def test_an_eeprom_is_the_same_as_bytes_as_numbers_and_with_two_words_more() -> 
 
 def test_arguments_that_make_no_sense_are_refused() -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(6))
-    with pytest.raises(ValueError, match="emissivity 0 is not"):
+    with pytest.raises(ValueError, match="emissivity 0: not"):
         calibration.temperatures(np.zeros((1, FRAME_WORDS), np.uint16), emissivity=0)
     with pytest.raises(ValueError, match=r"\(1, 768\)"):
         calibration.temperatures(np.zeros((1, PIXELS), np.uint16))

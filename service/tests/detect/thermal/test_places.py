@@ -87,7 +87,7 @@ def test_a_place_is_known_once_it_is_measured_and_unknown_ones_rise_by_nothing()
 
 def test_frames_that_come_more_often_than_once_a_second_are_not_due() -> None:
     places = Places()
-    assert places.due(START)
+    assert places.is_due(START)
     places.observe_frame(picture(22), START, 4, 10)
-    assert not places.due(START + SECOND // 4)
-    assert places.due(START + SECOND)
+    assert not places.is_due(START + SECOND // 4)
+    assert places.is_due(START + SECOND)

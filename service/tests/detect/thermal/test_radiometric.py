@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from harness.settings import HEAT
 
-from embereye.detect.thermal.radiometric import CENTIKELVIN, RadiometricWatch, looks_swapped, to_celsius
+from embereye.detect.thermal.radiometric import CENTIKELVIN, RadiometricWatch, is_swapped, to_celsius
 from embereye.levels import Level
 from embereye.units import SECOND
 from embereye.v1.types_pb2 import Radiometry
@@ -74,7 +74,7 @@ def test_words_in_the_wrong_order_are_no_fire_and_no_all_clear(hottest):
     RNG.integers(0, 65_536, SHAPE).astype(np.uint16),
 ])  # fmt: skip
 def test_nothing_is_concluded_about_the_order_of_bytes_that_look_alike_both_ways(words):
-    assert not looks_swapped(words)
+    assert not is_swapped(words)
 
 
 def test_the_scale_is_the_cameras_own():

@@ -76,7 +76,7 @@ def test_two_seconds_make_a_clear_flame_only_where_pictures_come_often(rate, soo
         if (close_ups := detector.due_inspection(time_ns)) is not None:
             detector.add_inspection(Inspection(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
         for finding in detector.detect(picture, time_ns).findings:
-            needed |= {term.threshold for term in finding.terms if term.name == "flame.held"}
+            needed |= {term.threshold for term in finding.terms if term.name == "flame.lasted"}
     assert min(needed) == pytest.approx(soonest)
 
 
@@ -89,7 +89,7 @@ def test_right_behind_a_pause_pictures_come_no_more_often_than_before():
         if (close_ups := detector.due_inspection(time_ns)) is not None:
             detector.add_inspection(Inspection(time_ns, 4.0, tuple((box, 4.0) for box in close_ups)))
         for finding in detector.detect(picture, time_ns).findings:
-            needed |= {term.threshold for term in finding.terms if term.name == "flame.held"}
+            needed |= {term.threshold for term in finding.terms if term.name == "flame.lasted"}
     assert min(needed) == pytest.approx(2.7)
 
 

@@ -117,7 +117,7 @@ def test_a_plume_that_goes_on_is_smoke(colour):
     x, y, width, height = smoke.box
     assert x < 0.5 < x + width
     assert 0 <= y < y + height <= 1
-    assert {term.name for term in smoke.terms} >= {"smoke.loss", "smoke.spread.below", "smoke.held"}
+    assert {term.name for term in smoke.terms} >= {"smoke.loss", "smoke.spread.below", "smoke.lasted"}
 
 
 def test_a_room_that_fills_with_smoke_is_smoke():

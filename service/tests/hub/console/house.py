@@ -133,7 +133,7 @@ class House:
             id=f"{camera}-{now}", episode=f"{camera}-{now}", fleet=CAMERAS, device=camera, zone=zone,
             kind=Kind.FLAME.wire, sense=Sense.CAMERA.wire, level=Level.ALARM.wire, since_ns=now, until_ns=now,
             score=0.93, snapshot=picture(5, camera), region=Region(x=0.2, y=0.5, width=0.2, height=0.2, area=0.02),
-            why=[Term(name="flame.held", value=1.6, threshold=1.5, unit="s")],
+            why=[Term(name="flame.lasted", value=1.6, threshold=1.5, unit="s")],
         )  # fmt: skip
         alarm = await self._admit(item)
         await self.record(camera, zone, item.episode, now - 4 * SECOND)

@@ -1,1 +1,1 @@
-"""Whether something that moves and glows is a flame, and what speaks for and against it."""
+"""Detection of flames among moving, glowing things, with the terms for and against each."""

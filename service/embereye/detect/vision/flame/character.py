@@ -1,4 +1,4 @@
-"""What kind of change a region of the picture shows: things travel, pass before what rests, or change all at once."""
+"""The character of a region's change: things travel, pass in front of resting ones, or change all at once."""
 
 import cv2
 import numpy as np
@@ -9,20 +9,20 @@ from embereye.units import PixelBox
 
 Grey = npt.NDArray[np.uint8]
 
-REACH = 6  # pixels a thing may have travelled
+REACH = 6  # pixels that a thing may have travelled
 FEWEST_FRAMES = 6
 FEWEST_PIXELS = 6
-MOST_PIXELS = 150  # of a region that are looked at
+MOST_PIXELS = 150  # of a region, at most, are analysed
 NEAR = 0.4  # standard deviations from the median that count as rest: 31 % of noise, 38 to 45 % of flames
-SHOWN_LEAST = 0.5  # of the pixels, that are not clipped, to speak for all of them
+SHOWN_LEAST = 0.5  # of the pixels that have to be unclipped to represent all of them
 STEPS = 4  # of the power iteration
 
 
 def travel(earlier: Grey, later: Grey, box: PixelBox, pixels: npt.NDArray[np.bool_]) -> float | None:
-    """0..1: how much of the change of `pixels` (inside `box`) from `earlier` to `later` one shift explains.
+    """Return 0..1: the share of the change of `pixels` (inside `box`) that one shift explains.
 
-    A thing that moves as a whole is found again a few pixels further on; a flame is not found again anywhere.
-    None where there are too few pixels to say.
+    A thing that moves as a whole is found again a few pixels away; a flame is not. Returns None if there are too few
+    pixels.
     """
     if np.count_nonzero(pixels) < FEWEST_PIXELS:
         return None
@@ -42,11 +42,11 @@ def travel(earlier: Grey, later: Grey, box: PixelBox, pixels: npt.NDArray[np.boo
 def rest_and_unity(
     recent: Recent, box: PixelBox, pixels: npt.NDArray[np.bool_], time_ns: int, shown_max: float = 255.0
 ) -> tuple[float, float] | None:
-    """(rest, unity) of `pixels` inside `box` over the last seconds, both 0..1; None where too little is known.
+    """Return (rest, unity) of `pixels` inside `box` over the last seconds, both 0..1; None if too little is known.
 
-    Rest: the share of the time that a pixel is where it always is; things that pass leave it where it was. Unity:
-    the share of all change that is one common rise and fall, as of a lamp or of the exposure.
-    What rests brighter than `shown_max`, clipped, shows no change and says nothing of rest, where enough is left.
+    Rest: the share of the time that a pixel has its usual value. Things that pass leave it there. Unity: the share of
+    all change that is one common rise and fall, as of a lamp or the exposure. Pixels that rest brighter than
+    `shown_max` are clipped and show no change, so rest ignores them if enough others remain.
     """
     x, y = box[:2]
     chosen = pixels[y % 2 :: 2, x % 2 :: 2]
@@ -58,9 +58,9 @@ def rest_and_unity(
         return None
     rows, columns = np.nonzero(chosen)
     step = 1 + len(rows) // MOST_PIXELS
-    places = (rows[::step] + top) * pictures.shape[2] + columns[::step] + left
-    series = series_of(pictures, places)
-    ordered, middle = np.sort(series, axis=0), len(series) // 2  # numpy's own median takes three times as long
+    indices = (rows[::step] + top) * pictures.shape[2] + columns[::step] + left
+    series = series_of(pictures, indices)
+    ordered, middle = np.sort(series, axis=0), len(series) // 2  # numpy's median takes three times as long
     median = 0.5 * (ordered[-1 - middle] + ordered[middle])
     resting = np.abs(series - median)
     series -= series.mean(axis=0)
@@ -76,5 +76,5 @@ def rest_and_unity(
     vector = products[-1] + np.float32(1e-3)
     for _ in range(STEPS):
         vector = products @ vector
-        vector /= np.sqrt(vector @ vector) + np.float32(1e-9)  # numpy's own norm takes three times as long
+        vector /= np.sqrt(vector @ vector) + np.float32(1e-9)  # numpy's norm takes three times as long
     return rest, float(vector @ products @ vector) / total

@@ -1,4 +1,4 @@
-"""Whether something repeats itself: a flame never returns to a picture it had; beacons, fans and needles do."""
+"""Detection of repetition: a flame never returns to an earlier picture; beacons, fans and needles do."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,34 +10,34 @@ from embereye.units import PixelBox
 
 Grey = npt.NDArray[np.uint8]
 
-EVERY_NS = 300_000_000  # a region is looked at this often
+EVERY_NS = 300_000_000  # between two measurements of a region
 KNOWN_NS = 3_400_000_000
-CELL = 8  # pixels: regions whose middles share a cell are one region
-DIP_FAST = 0.3  # below this correlation a lag is no longer just the picture before
+CELL = 8  # pixels; regions with their middles in one cell count as one region
+DIP_FAST = 0.3  # below this correlation a lag is more than similarity of successive pictures
 DIP_SLOW = 0.1
-MOST_PIXELS = 200  # of a region that are looked at
-FEWEST = 8  # pictures or swings that say anything
-FEWEST_PAIRS = 4  # of swings, as far apart as a lag, that say anything of it
+MOST_PIXELS = 200  # of a region, at most, are analysed
+FEWEST = 8  # pictures or swings that suffice for a result
+FEWEST_PAIRS = 4  # of swings at a lag's distance that suffice for a result
 
 
 class Periodicity:
-    """Finds repetition in any region of what is `recent` of one camera.
+    """Detects repetition in any region of a camera's `recent` pictures.
 
-    Fast repetition (0.25 to 1.6 s) shows in the pictures themselves. Slow repetition (0.4 s to 2.6 s) drowns there in
+    Fast repetition (0.25 to 1.6 s) shows in the pictures themselves. Slow repetition (0.4 to 2.6 s) is hidden there by
     slow change, but shows in where the picture swings during each fifth of a second.
     """
 
     def __init__(self, limits: FlameThresholds, recent: Recent) -> None:
         self._limits = limits
         self._recent = recent
-        self._known: dict[tuple[int, int], tuple[int, float]] = {}  # by cell, of the last EVERY_NS alone
+        self._known: dict[tuple[int, int], tuple[int, float]] = {}  # by cell, for the last EVERY_NS only
 
-    def knows(self, time_ns: int) -> bool:
-        """Whether enough time is remembered to have seen slow repetition."""
+    def is_known(self, time_ns: int) -> bool:
+        """True if the memory is long enough to show slow repetition."""
         return self._recent.known_ns(time_ns) >= KNOWN_NS
 
     def of(self, box: PixelBox, time_ns: int) -> float:
-        """How well the region repeats itself, at most 1; 0 where too little is known."""
+        """Return how well the region repeats, at most 1; 0 if too little is known."""
         key = ((box[0] + box[2] // 2) // CELL, (box[1] + box[3] // 2) // CELL)
         known = self._known.get(key)
         if known and 0 <= time_ns - known[0] < EVERY_NS:
@@ -45,7 +45,7 @@ class Periodicity:
         top, left = (edge.start // 2 for edge in self._recent.window)
         half = (box[0] // 2 - left, box[1] // 2 - top, box[2] // 2 + 1, box[3] // 2 + 1)
         value = max(self._fast(half), self._slow(half))
-        self._known = {cell: of for cell, of in self._known.items() if 0 <= time_ns - of[0] < EVERY_NS}
+        self._known = {cell: known for cell, known in self._known.items() if 0 <= time_ns - known[0] < EVERY_NS}
         self._known[key] = (time_ns, value)
         return value
 
@@ -68,39 +68,39 @@ class Periodicity:
 
 
 def best_return(film: Film, box: PixelBox, shortest: int, longest: int, dip: float, pairs: int = 1) -> float:
-    """The best correlation, -1..1, of a region with itself `shortest` to `longest` slots of `film` earlier.
+    """Return the best correlation, -1..1, of a region with itself `shortest` to `longest` slots of `film` earlier.
 
-    Only lags behind the first one whose correlation is below `dip` count: neighbours in time always resemble each
-    other. The region's mean over time is taken off first, so that what stands still does not count. Where the film
-    has gaps, lags at which it has fewer than `pairs` pairs of pictures say nothing.
+    Only lags after the first one with a correlation below `dip` count, because successive pictures always resemble each
+    other. The region's mean over time is subtracted, so that still parts do not count. If the film has gaps, lags with
+    fewer than `pairs` pairs of pictures are ignored.
     """
     pictures = film.pictures
     x, y, width, height = box
     count, rows, columns = pictures.shape
     wide, high = min(width, columns - x), min(height, rows - y)
-    # Only what is looked at is copied out of the pictures: a region may be most of them.
+    # Copy only the analysed pixels from the pictures: a region may be most of them.
     chosen = np.arange(0, wide * high, 1 + wide * high // MOST_PIXELS)
-    places = (chosen // wide + y) * columns + chosen % wide + x
-    series = series_of(pictures, places)
+    indices = (chosen // wide + y) * columns + chosen % wide + x
+    series = series_of(pictures, indices)
     series -= series.mean(axis=0)
-    said = None
+    sufficient = None
     if film.missing:
         slots = np.array(film.slots) - film.slots[0]
         count = int(slots[-1]) + 1
-        filled, there = np.zeros((count, series.shape[1]), np.float32), np.zeros(count)
-        filled[slots], there[slots] = series, 1.0
-        series, said = filled, np.correlate(there, there, "full")[count : count + longest] >= pairs
+        filled, present = np.zeros((count, series.shape[1]), np.float32), np.zeros(count)
+        filled[slots], present[slots] = series, 1.0
+        series, sufficient = filled, np.correlate(present, present, "full")[count : count + longest] >= pairs
     products = series @ series.T
     norms = np.sqrt(np.diagonal(products)) + 1e-6
-    # For each lag the sum of the products of all pictures that far apart: of a diagonal, which is a column where each
-    # row begins one further on. What is behind the last picture is 0.
+    # For each lag, sum the products of all pairs of pictures with that distance. They form a diagonal, which becomes a
+    # column if each row begins one further on. After the last picture there are zeros.
     both = np.zeros((2, count, count + longest + 1))
     both[0, :, :count], both[1, :, :count] = products, np.multiply.outer(norms, norms)
     plane, row, column = both.strides
     sums = as_strided(both, (2, count, longest + 1), (plane, row + column, column)).sum(axis=1)
     curve = sums[0, 1:] / sums[1, 1:]
-    if said is not None:
-        curve[~said] = dip  # neither below it nor a return
+    if sufficient is not None:
+        curve[~sufficient] = dip  # neither below the dip nor a return
     curve = curve.tolist()
     dipped = next((index for index, value in enumerate(curve) if value < dip), len(curve))
     return max(curve[max(dipped, shortest) :], default=0.0)

@@ -1,4 +1,4 @@
-"""The last seconds of a camera, small, where anything of a flame's colour swings."""
+"""The last seconds of a camera, at low resolution, where something flame-coloured swings."""
 
 from collections import deque
 
@@ -11,46 +11,46 @@ from embereye.detect.vision.pixels import NOWHERE, Window, put
 Grey = npt.NDArray[np.uint8]
 
 PICTURES = 48
-SAMPLES = 24  # of them, further apart, and so over a longer time where pictures come fast
-SPAN_NS = 2_000_000_000  # that samples reach back
+SAMPLES = 24  # pictures at larger intervals, and so over a longer time if pictures come fast
+SPAN_NS = 2_000_000_000  # how far samples reach back
 SWINGS = 20
-SWING_NS = 200_000_000  # that each of them is the mean of
-_ROOM = 1.25  # times as many pictures as are kept have room: only every so often are they moved to its beginning
+SWING_NS = 200_000_000  # duration that each swing averages
+_ROOM = 1.25  # buffer size relative to the pictures; they are moved to its beginning only when it is full
 
 
 class Film:
-    """The latest `most` pictures of one size, behind one another in memory: one call takes pixels of all of them.
+    """The latest `most` pictures of one size, contiguous in memory, so that one call reads pixels of all of them.
 
-    Each has the number of its slot, one more than that of the picture before; behind a gap in time as many more as
-    there would have been pictures in it. What is more than twice `most` slots back is forgotten.
+    Each picture has a slot number, one more than the previous one's; after a gap in time the number grows by the
+    missing pictures. Pictures more than twice `most` slots back are dropped.
     """
 
     def __init__(self, most: int) -> None:
         self.times: deque[int] = deque(maxlen=most)
         self.slots: deque[int] = deque(maxlen=most)
-        self.cut = False  # there is a gap behind the latest picture
+        self.cut = False  # there is a gap after the latest picture
         self._room: Grey = np.zeros((0, 0, 0), np.uint8)
         self._end = 0
 
     @property
     def pictures(self) -> Grey:
-        """All of them (number x height x width), the earliest first."""
+        """All pictures (number x height x width), the earliest first."""
         return self._room[self._end - len(self.times) : self._end]
 
     @property
     def slot_ns(self) -> float:
-        """From one slot to the next, on average; of two pictures or more."""
+        """The mean time per slot; needs at least two pictures."""
         return (self.times[-1] - self.times[0]) / (self.slots[-1] - self.slots[0])
 
     @property
     def missing(self) -> int:
-        """Slots between the pictures for which there is none."""
+        """Number of slots between the pictures without a picture."""
         return self.slots[-1] - self.slots[0] + 1 - len(self.slots) if self.slots else 0
 
     def note_gap(self) -> None:
-        """Note that time has passed of which there are no pictures."""
+        """Note that pictures are missing after the latest one."""
         self.cut = True
-        if len(self.times) < 2 or self.slot_ns <= 0:  # how long a slot is cannot be said
+        if len(self.times) < 2 or self.slot_ns <= 0:  # the duration of a slot is unknown
             self._forget(len(self.times))
 
     def _forget(self, count: int) -> None:
@@ -59,7 +59,7 @@ class Film:
             self.slots.popleft()
 
     def append(self, picture: Grey, time_ns: int) -> None:
-        """Add `picture`, which is as large as those before."""
+        """Append `picture`, which has the size of the previous ones."""
         most = self.times.maxlen or 0
         slot = self.slots[-1] + 1 if self.slots else 0
         if self.cut and self.slots:
@@ -77,7 +77,7 @@ class Film:
         self.slots.append(slot)
 
     def widen(self, before: Window, picture: Grey | int, window: Window) -> None:
-        """Show what `picture` does of `window` around what is known of the window `before`, at half the resolution."""
+        """Fill the area around the known window `before` with `picture` of `window`, at half the resolution."""
         if not self.times:
             return
         small = self.pictures
@@ -88,28 +88,28 @@ class Film:
         put(small, before, self.pictures, window, 2)
 
 
-def series_of(pictures: Grey, places: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
-    """The pixels at `places` (as if rows followed one another) of `pictures`: a row for each of these."""
-    return pictures.reshape(len(pictures), -1).take(places, axis=1).astype(np.float32)
+def series_of(pictures: Grey, indices: npt.NDArray[np.intp]) -> npt.NDArray[np.float32]:
+    """Read the pixels at flat `indices` of each of `pictures`, one row per picture."""
+    return pictures.reshape(len(pictures), -1).take(indices, axis=1).astype(np.float32)
 
 
 class Recent:
-    """Pictures, and where they swung, at half the resolution and of one window, whose edges are even.
+    """Pictures and swings of one window, at half the resolution. The window's edges are even.
 
-    A window that becomes larger shows of earlier pictures what it shows now: as if nothing had ever changed there.
+    When the window grows, earlier pictures get the new area's current content, as if nothing had changed there.
     """
 
     def __init__(self) -> None:
         self.window: Window = NOWHERE
         self.pictures = Film(PICTURES)
         self.samples = Film(SAMPLES)
-        self.swings = Film(SWINGS)  # shares of the time, 255: all of it
-        self._swing: npt.NDArray[np.float32] | None = None  # the sum of those since …
+        self.swings = Film(SWINGS)  # shares of the time; 255: always
+        self._swing: npt.NDArray[np.float32] | None = None  # sum of the swings since …
         self._swing_ns = 0
         self._swing_frames = 0
 
     def known_ns(self, time_ns: int) -> float:
-        """For how long it is known where the picture swings, without the gaps."""
+        """Return the time for which swings are known, without gaps."""
         swings = self.swings
         if not swings.times:
             return time_ns - self._swing_ns if self._swing is not None else 0
@@ -118,13 +118,13 @@ class Recent:
         return time_ns - swings.times[0] - swings.missing * (swings.slot_ns if swings.missing else 0)
 
     def note_gap(self) -> None:
-        """Note that time has passed of which there are no pictures, too much to say how they changed meanwhile."""
+        """Note a gap too long to know the change during it."""
         self._swing = None
         self.pictures.note_gap()
         self.swings.note_gap()
 
     def see(self, grey: Grey, window: Window, time_ns: int) -> None:
-        """Note what `window`, which holds all windows before, shows of a picture (height x width)."""
+        """Store `window`, which contains all earlier windows, of a picture (height x width)."""
         half = grey[window][::2, ::2]
         if window != self.window:
             self._widen(window, half)
@@ -134,7 +134,7 @@ class Recent:
             self.samples.append(half, time_ns)
 
     def swing(self, swinging: Grey, time_ns: int) -> None:
-        """Note where the picture that was seen last swings: 255 there, 0 elsewhere (height x width)."""
+        """Store where the latest picture swings: 255 there, 0 elsewhere (height x width)."""
         part = swinging[self.window]
         size = ((part.shape[1] + 1) // 2, (part.shape[0] + 1) // 2)
         small = cv2.resize(part, size, interpolation=cv2.INTER_AREA)

@@ -1,1 +1,1 @@
-"""Whether a camera's pictures are fit to see a fire in, and whether it still looks the same way."""
+"""Checks that a camera's pictures can show a fire, and that the camera still has the same view."""

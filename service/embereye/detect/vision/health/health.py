@@ -1,6 +1,10 @@
-"""Whether a camera's pictures are fit to see a fire in: frozen, black, white, overexposed, covered, blurred, moved.
+"""Health of a camera's pictures: frozen, black, white, overexposed, covered, blurred, moved.
 
-Nothing here finds fire and nothing here silences it: while fire is suspected no fault comes of a scene that changed.
+It neither finds nor silences fire: while fire is suspected, a changed scene is no fault.
+
+Twice a second `observe` checks for black, white and blank pictures. Once a second it also compares the picture with
+learned views (`_compare`): several, because a camera may turn between presets. Each problem is a `_Lasting` condition,
+which becomes a fault only after some seconds. A new scene that lasts for ten minutes becomes a view.
 """
 
 import math
@@ -16,7 +20,7 @@ from embereye.units import MINUTE, SECOND
 
 
 class _Lasting:
-    """A condition that counts once it has lasted, and until it has been away for a while."""
+    """A condition that counts after it has lasted, until it has been absent for a while."""
 
     def __init__(self, begin_ns: int, end_ns: int) -> None:
         self._begin_ns, self._end_ns = begin_ns, end_ns
@@ -24,7 +28,7 @@ class _Lasting:
         self.active = False
 
     def see(self, present: bool, now_ns: int) -> bool:
-        """Whether the condition counts at `now_ns`."""
+        """Update the condition and return True if it counts at `now_ns`."""
         if present:
             self._seen_ns = now_ns
             if self._since_ns < 0:
@@ -36,19 +40,19 @@ class _Lasting:
 
 
 class _Change:
-    """When each block of a picture last changed, to the last bit."""
+    """The times at which each block of a picture last changed in any bit."""
 
     def __init__(self) -> None:
         self._before: Grey | None = None
         self._changed: npt.NDArray[np.int64] = np.zeros((0, 0), np.int64)  # nanoseconds
 
     def observe(self, grey: Grey, now_ns: int) -> npt.NDArray[np.int64]:
-        """Nanoseconds since each block changed."""
+        """Return the nanoseconds since each block changed."""
         before, self._before = self._before, grey
         if before is None or before.shape != grey.shape:
             self._changed = np.full(block_shape(grey.shape), now_ns, np.int64)
         else:
-            # The mean over a block: a single count of difference must not be rounded away.
+            # Compare before averaging: a difference of a single count must not be rounded away.
             different = cv2.compare(before, grey, cv2.CMP_NE)
             size = self._changed.shape[::-1]
             self._changed[cv2.resize(different, size, interpolation=cv2.INTER_AREA) > 0] = now_ns
@@ -56,9 +60,9 @@ class _Change:
 
 
 class PictureHealth:
-    """Follows one camera. Feed it whole pictures, two a second; times are nanoseconds of one clock that never jumps.
+    """Monitors one camera. Feed it whole pictures, two per second; times are nanoseconds of a monotonic clock.
 
-    Where none comes, `glance` at damaged ones.
+    If no whole pictures arrive, call `glance` with damaged ones.
     """
 
     def __init__(self, thresholds: HealthThresholds | None = None) -> None:
@@ -71,47 +75,47 @@ class PictureHealth:
         self._blurred = _Lasting(limits.focus_ns, limits.recovered_ns)
         self._moved = _Lasting(limits.moved_ns, limits.recovered_ns)
         self._moving = _Lasting(limits.moving_ns, limits.recovered_ns)
-        self._edges: Field | None = None  # of the picture that was compared last
-        self._moving_fault = ""  # no fire shifts a whole picture: told even while one is suspected
-        self._looked_ns = self._whole_ns = self._compared_ns = -(10**18)
-        self._damaged_since_ns = 0  # since when there were only damaged pictures; 0: whole ones come
+        self._edges: Field | None = None  # of the picture compared last
+        self._moving_fault = ""  # no fire shifts a whole picture, so it is reported even while one is suspected
+        self._checked_ns = self._whole_ns = self._compared_ns = -(10**18)
+        self._damaged_since_ns = 0  # since when all pictures are damaged; 0: whole ones arrive
         self._frozen_fault = self._scene_fault = ""
         self._shape: tuple[int, ...] = ()
         self._seen: Impression | None = None
-        self._views: list[View] = []  # the one seen last first
+        self._views: list[View] = []  # most recently seen first
         self._candidate: View | None = None
-        self.patience_ns = 0  # that a camera may show the same picture: its deadline
-        self.fault = ""  # why the picture is not fit; empty: it is
+        self.patience_ns = 0  # how long a camera may show the same picture: its deadline
+        self.fault = ""  # why the picture cannot show a fire; empty: it can
 
     def due(self, now_ns: int, *, damaged: bool = False) -> bool:
-        """Whether it is time for the next look; at a `damaged` picture, where no whole one has come for a while."""
+        """True if the next check is due; for a `damaged` picture, only if no whole one has come for a while."""
         if damaged and 0 <= now_ns - self._whole_ns < self.limits.whole_ns:
             return False
-        return not 0 <= now_ns - self._looked_ns < self.limits.period_ns
+        return not 0 <= now_ns - self._checked_ns < self.limits.period_ns
 
     @property
     def unseen(self) -> str:
-        """What cannot be told of the picture for want of whole ones, or ''."""
+        """Return which checks are impossible because no whole picture arrives, or ''."""
         since_ns = self._damaged_since_ns
-        if not since_ns or self._looked_ns - since_ns < self.limits.damaged_ns:
+        if not since_ns or self._checked_ns - since_ns < self.limits.damaged_ns:
             return ""
-        return "no whole picture comes: whether it is frozen, covered, out of focus or moved cannot be told"
+        return "no whole picture arrives, so a frozen, covered, blurred or moved picture goes unnoticed"
 
     def glance(self, frame: npt.NDArray[np.uint8], lost: npt.NDArray[np.bool_], now_ns: int) -> str:
-        """The fault after `frame`, of which the pixels `lost` did not arrive: what the others show by themselves."""
-        self._looked_ns = now_ns
+        """Check `frame`, of which the pixels `lost` did not arrive, and return the fault that the others show."""
+        self._checked_ns = now_ns
         self._damaged_since_ns = self._damaged_since_ns or now_ns
         grey = frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)
-        around = cv2.dilate(lost.view(np.uint8), np.ones((3, 3), np.uint8))  # what is lost shines through beside it
-        if (came := grey[around == 0]).size:
-            nothing = self._nothing(came)
+        around = cv2.dilate(lost.view(np.uint8), np.ones((3, 3), np.uint8))  # lost pixels affect their neighbours
+        if (arrived := grey[around == 0]).size:
+            nothing = self._nothing(arrived)
             blind = self._blind.see(bool(nothing), now_ns)
             self.fault = nothing if blind else self._frozen_fault or self._moving_fault or self._scene_fault
         return self.fault
 
     def observe(self, frame: npt.NDArray[np.uint8], now_ns: int, *, suspected: bool = False) -> str:
-        """The fault after `frame` (working size; BGR or grey), or ''. `suspected`: fire is, here and now."""
-        self._looked_ns = self._whole_ns = now_ns
+        """Check `frame` (working size; BGR or grey) and return the fault, or ''. `suspected`: fire is, now."""
+        self._checked_ns = self._whole_ns = now_ns
         self._damaged_since_ns = 0
         grey: Grey = frame if frame.ndim == 2 else cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
         if grey.shape != self._shape:
@@ -123,7 +127,7 @@ class PictureHealth:
             self._compared_ns = now_ns
             self._scene_fault = self._compare(grey, now_ns, elapsed, suspected=suspected, visible=not nothing)
         else:
-            if self._frozen_fault:  # its end is told at once
+            if self._frozen_fault:  # its end is reported at once
                 self._frozen_fault = self._frozen(grey, now_ns)
             if suspected:
                 self._excuse(now_ns)
@@ -131,7 +135,7 @@ class PictureHealth:
         return self.fault
 
     def _compare(self, grey: Grey, now_ns: int, elapsed: int, *, suspected: bool, visible: bool) -> str:
-        """What is wrong with the scene, or ''."""
+        """Return the problem of the scene, or ''."""
         assert self._seen is not None
         self._note_shift(grey, now_ns, elapsed)
         elapsed = min(max(0, elapsed), 2 * self.limits.compare_ns)
@@ -139,13 +143,13 @@ class PictureHealth:
         self._frozen_fault = self._frozen(grey, now_ns)
         if suspected:
             self._excuse(now_ns)
-        # Of a picture without anything there is nothing to compare, and nothing to learn.
+        # An empty picture cannot be compared or learned.
         elif visible and not self._frozen_fault:
             return self._exposure(grey, now_ns) or self._comparison(now_ns)
         return ""
 
     def _note_shift(self, grey: Grey, now_ns: int, elapsed: int) -> None:
-        """Follow whether the picture shifts as a whole, compared with the one `elapsed` nanoseconds ago."""
+        """Check if the picture has shifted as a whole since `elapsed` nanoseconds ago."""
         limits, before = self.limits, self._edges
         self._edges = edges_of(grey)
         speed = 0.0
@@ -157,7 +161,7 @@ class PictureHealth:
         elif speed:
             self._moving_fault = (
                 f"camera moves: the picture shifts by {speed:.0%} of its width a second;"
-                " no flame or smoke is told from what passes"
+                " flames and smoke cannot be recognised meanwhile"
             )
 
     def _begin(self, grey: Grey) -> None:
@@ -212,7 +216,7 @@ class PictureHealth:
                 self._views.append(View(seen, now_ns))
             return ""
         view, agreement = self._best()
-        if view.age_ns(now_ns) < limits.settled_ns:
+        if view.age_ns(now_ns) < limits.established_ns:
             view.learn(seen, now_ns, limits)
             return ""
         dark = seen.level < limits.dark_level and seen.level < limits.dark_ratio * view.level
@@ -230,9 +234,9 @@ class PictureHealth:
             self._candidate = None
             if not (dark or covered or blurred):
                 view.learn(seen, now_ns, limits)
-        return self._told(counted, agreement, now_ns)
+        return self._scene_problem(counted, agreement, now_ns)
 
-    def _told(self, counted: tuple[bool, bool, bool], agreement: Agreement, now_ns: int) -> str:
+    def _scene_problem(self, counted: tuple[bool, bool, bool], agreement: Agreement, now_ns: int) -> str:
         covered, blurred, moved = counted
         if covered:
             return f"lens covered or sprayed: {agreement.lost:.0%} of the scene's structure is gone"
@@ -249,7 +253,7 @@ class PictureHealth:
         return f"; if it stays it becomes the reference in {max(1, minutes)} min"
 
     def _best(self) -> tuple[View, Agreement]:
-        """The view that fits best, moved to the front."""
+        """Return the best-fitting view and move it to the front."""
         assert self._seen is not None
         edges = self._seen.edges
         compared = [(view, view.compare(self._seen, edges, self.limits)) for view in self._views[:1]]
@@ -262,7 +266,7 @@ class PictureHealth:
         return view, agreement
 
     def _consider(self, now_ns: int) -> None:
-        """Learn a scene that is none of the views; one that stays becomes one of them."""
+        """Learn a scene that matches no view; if it lasts, it becomes a view."""
         assert self._seen is not None
         known = self._candidate
         if known is None or known.compare(self._seen, self._seen.edges, self.limits).place < self.limits.steady_min:

@@ -1,4 +1,4 @@
-"""What a camera usually sees, small and averaged over minutes, and how far a present picture agrees with it."""
+"""A camera's usual view, small and averaged over minutes, and its agreement with the present picture."""
 
 import math
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from embereye.detect.vision.thresholds import HealthThresholds
 Grey = npt.NDArray[np.uint8]
 Field = npt.NDArray[np.float32]
 
-BLOCK = 8  # pixels of the working picture a side: what is compared is a few hundred of them
-SMALL = 2  # by how much the averaged pictures are smaller than the working picture: less memory, less of the noise
+BLOCK = 8  # pixels of the working picture per side, so that a few hundred blocks are compared
+SMALL = 2  # how much smaller the averaged pictures are than the working picture, to save memory and noise
 _FLOOR = np.float32(1e-3)  # of a gradient, against division by 0
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How a present picture stands to a view."""
+    """The agreement of a present picture with a view."""
 
-    place: float  # -1..1: correlation of where the edges are, whatever the light
-    lost: float  # 0..1 of the blocks that have structure in the view have none
-    sharpness: float  # fine detail where the view has structure; 1: as much as usual
+    place: float  # -1..1: correlation of the edges, independent of the light
+    lost: float  # 0..1: share of the view's structured blocks that lack structure now
+    sharpness: float  # fine detail where the view has structure; 1: as usual
 
 
 class Impression:
-    """The average of the last few seconds: noise and what passes through average out, what stands still stays."""
+    """The average of the last few seconds: noise and passing things disappear, still things remain."""
 
     def __init__(self, grey: Grey) -> None:
         self.average = _small(grey)
@@ -42,7 +42,7 @@ class Impression:
 
     @property
     def edges(self) -> Field:
-        """Where the edges are: found anew each time, as that is once a second at most."""
+        """The edges, computed on each call, which is at most once a second."""
         return _edges(_gradient(self.average))
 
     def add(self, grey: Grey, rate: float) -> None:
@@ -53,7 +53,7 @@ class Impression:
 
 
 class View:
-    """One scene, learnt as long as it is seen."""
+    """One scene, learned while it is seen."""
 
     def __init__(self, seen: Impression, now_ns: int) -> None:
         self._average = seen.average.copy()
@@ -62,11 +62,11 @@ class View:
         self._refresh()
 
     def age_ns(self, now_ns: int) -> int:
-        """Since it was begun."""
+        """Return the time since the view was created."""
         return now_ns - self._since_ns
 
     def learn(self, seen: Impression, now_ns: int, limits: HealthThresholds) -> None:
-        """Move towards what is seen, now and then: as a plain mean at first, later with the memory of `limits`."""
+        """Learn from `seen` at intervals: as a plain mean at first, later with the memory of `limits`."""
         elapsed = max(0, now_ns - self.learnt_ns)
         if elapsed < limits.learn_ns:
             return
@@ -87,12 +87,12 @@ class View:
         self._sharpness = float(self._detail[self._structured].sum()) / usual if usual else 0.0
 
     def compare(self, seen: Impression, edges: Field, limits: HealthThresholds) -> Agreement:
-        """How `seen`, whose edges are `edges`, stands to this view."""
+        """Compare `seen`, whose edges are `edges`, with this view."""
         place = float(np.vdot(self._edges, edges))
         structure = seen.structure[self._structured]
         if not structure.size or not self._sharpness:
             return Agreement(place, 0.0, 1.0)
-        # A picture of half the brightness has half the gradients: that is no loss.
+        # A picture of half the brightness has half the gradients without any loss.
         gain = min(1.0, seen.level / max(1.0, self.level))
         lost = np.count_nonzero(structure < limits.lost_ratio * gain * self._structure[self._structured])
         sharpness = float(seen.detail[self._structured].sum()) / max(float(structure.sum()), 1e-3)
@@ -100,7 +100,7 @@ class View:
 
 
 def edges_of(grey: Grey) -> Field:
-    """Where the edges of one picture (height x width, 0..255) are, small: a vector of length 1 and mean 0."""
+    """Return the edges of one picture (height x width, 0..255), small: a vector of length 1 and mean 0."""
     return _edges(_gradient(_small(grey)))
 
 
@@ -111,7 +111,7 @@ def _small(grey: Grey) -> Field:
 
 
 def _detail(grey: Grey) -> Field:
-    """Mean absolute second difference of each block."""
+    """Return the mean absolute second difference of each block."""
     return _blocks(cv2.convertScaleAbs(cv2.Laplacian(grey, cv2.CV_16S)), BLOCK).astype(np.float32)
 
 
@@ -123,7 +123,7 @@ def _gradient(average: Field) -> Field:
 
 
 def _edges(gradient: Field) -> Field:
-    """`gradient` as a vector of length 1 and mean 0: strong edges count little more than weak ones do."""
+    """Scale `gradient` to a vector of length 1 and mean 0, in which strong edges count little more than weak ones."""
     edges = gradient / (gradient + gradient.mean() + _FLOOR)
     edges -= edges.mean()
     return edges / max(float(np.linalg.norm(edges)), float(_FLOOR))  # type: ignore[no-any-return]
@@ -134,5 +134,5 @@ def _blocks(field: npt.NDArray[Any], side: int) -> Field:
 
 
 def block_shape(shape: tuple[int, ...], side: int = BLOCK) -> tuple[int, int]:
-    """Rows and columns of blocks in a picture of `shape`."""
+    """Return the rows and columns of blocks in a picture of `shape`."""
     return max(1, shape[0] // side), max(1, shape[1] // side)

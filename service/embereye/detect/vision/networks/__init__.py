@@ -1,1 +1,1 @@
-"""What neural networks see in a picture: our own small one, and a user's model. Pure."""
+"""Neural networks on pictures: our small appearance network, and a fleet's own model. Pure."""

@@ -1,6 +1,7 @@
-"""What a picture looks like to a network of our own: the log odds that it shows a flame. Pure.
+"""The appearance network: the log odds that a picture shows a flame. Pure.
 
-Movement tells a flame from a lamp, the network tells it from cloth and headlights: they err in different places.
+Movement distinguishes a flame from a lamp; the network distinguishes it from cloth and headlights. They err in
+different places, so they are combined.
 """
 
 from collections import deque
@@ -14,41 +15,42 @@ import numpy as np
 from embereye.detect.vision.pixels import Picture
 from embereye.units import SECOND, Box
 
-SIDE = 96  # pixels: whatever its shape, a picture is squeezed to a square of it
+SIDE = 96  # pixels; every picture is squeezed to a square of this side
 
 
 class Interest(IntEnum):
-    """How much the network's opinion of a picture matters."""
+    """The importance of the network's opinion of a picture."""
 
     STILL = 0  # nothing moves
     MOVES = 1
-    FLICKERS = 2  # it could make a flame of something
-    SUSPECTED = 3  # to be one
+    FLICKERS = 2  # it could decide that something is a flame
+    SUSPECTED = 3  # a flame is suspected
 
 
-EVERY_NS = 10 * SECOND, 3 * SECOND, 3 * SECOND // 2, SECOND  # between two looks, by interest
-HURRIED = 4  # looks at what is suspected, after which it has been said what it looks like: …
-UNHURRIED_NS = 2 * SECOND  # … from then on between two
-LOOKS = 2  # whose mean counts: one look may err
-KEPT_NS = 4 * SECOND  # after which a look says nothing any more
-SITES = 0, 0, 1, 1  # likewise, by interest: of which close-ups are looked at, at most
-CLOSE_UP = 2.2  # of a site's longer side that a close-up of it shows
-CLOSE_UP_LEAST = 0.15  # of the longer side of the picture: a smaller one has too few pixels, even with more of them
-SAME_SITE = 0.3  # of two close-ups that has to be common to both
+EVERY_NS = 10 * SECOND, 3 * SECOND, 3 * SECOND // 2, SECOND  # between two inspections, by interest
+HURRIED = 4  # inspections in a row of a suspected flame, after which they slow down …
+UNHURRIED_NS = 2 * SECOND  # … to this interval
+INSPECTIONS = 2  # whose mean counts, because one inspection may err
+VALID_NS = 4 * SECOND  # after which an inspection is invalid
+SITES = 0, 0, 1, 1  # close-ups per inspection, at most, by interest
+CLOSE_UP = 2.2  # longer side of a close-up, relative to its site's
+# longer side, relative to the picture's: a smaller close-up has too few pixels, even with a detail
+CLOSE_UP_LEAST = 0.15
+SAME_SITE = 0.3  # overlap of two close-ups of the same site
 
 
 class AppearanceNetwork:
-    """The network, loaded. Not safe for two threads at once."""
+    """The loaded network. Not thread-safe."""
 
     def __init__(self, data: bytes) -> None:
-        """`data` is an ONNX file: its input (1 or more, 3, SIDE, SIDE), BGR, -1..1, its output the log odds of each."""
+        """Load an ONNX file: input (1 or more, 3, SIDE, SIDE), BGR, -1..1; output: log odds per input."""
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8))
         self.logits(np.zeros((SIDE, SIDE, 3), np.uint8), ())  # the first run allocates
 
     def logits(self, picture: Picture, close_ups: Sequence[Box], closer: Picture | None = None) -> tuple[float, ...]:
-        """Natural log odds that `picture` (BGR) shows a flame: of all of it, then of each of `close_ups`.
+        """Return natural log odds of a flame: in all of `picture` (BGR), then in each of `close_ups`.
 
-        `closer` is the same with more pixels, if there is one: of that the close-ups are cut.
+        `closer` is the same picture with more pixels, if available; close-ups are cut from it.
         """
         parts = []
         for number, (x, y, w, h) in enumerate(((0.0, 0.0, 1.0, 1.0), *close_ups)):
@@ -57,15 +59,15 @@ class AppearanceNetwork:
             height, width = picture.shape[:2]
             left, top = min(int(x * width), width - 1), min(int(y * height), height - 1)
             part = picture[top : max(top + 1, round((y + h) * height)), left : max(left + 1, round((x + w) * width))]
-            way = cv2.INTER_AREA if min(part.shape[:2]) >= SIDE else cv2.INTER_LINEAR
-            parts.append(cv2.resize(part, (SIDE, SIDE), interpolation=way))
+            interpolation = cv2.INTER_AREA if min(part.shape[:2]) >= SIDE else cv2.INTER_LINEAR
+            parts.append(cv2.resize(part, (SIDE, SIDE), interpolation=interpolation))
         self._net.setInput(cv2.dnn.blobFromImages(parts, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
         return tuple(map(float, self._net.forward().ravel()))
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What the network said of one picture."""
+    """The network's result for one picture."""
 
     time_ns: int
     whole: float  # log odds
@@ -73,26 +75,26 @@ class Inspection:
 
     @classmethod
     def of(cls, time_ns: int, close_ups: Sequence[Box], logits: Sequence[float]) -> "Inspection":
-        """The look of which the network said `logits`, at a picture and `close_ups` of it."""
+        """Create an inspection from the network's `logits` for a picture and its `close_ups`."""
         whole, *others = logits
         return cls(time_ns, whole, tuple(zip(close_ups, others, strict=True)))
 
 
 class Inspections:
-    """The latest looks at one camera's pictures, and when the next one is due.
+    """The latest inspections of one camera's pictures, and the time of the next one.
 
-    `phase` (0..1) shifts them within their period: cameras that a shard started together would otherwise have them
-    together for good, and every other frame would wait until then.
+    `phase` (0..1) shifts them within their period. Without it, cameras that a shard starts together would always
+    inspect together, and other frames would wait.
     """
 
     def __init__(self, phase: float = 0.0) -> None:
-        self._looks: deque[Inspection] = deque(maxlen=LOOKS)
+        self._inspections: deque[Inspection] = deque(maxlen=INSPECTIONS)
         self._phase = phase
         self._asked_ns = 0
-        self._hurried = 0  # looks at what is suspected, one after another
+        self._hurried = 0  # inspections of a suspected flame in a row
 
     def due(self, time_ns: int, interest: Interest) -> bool:
-        """Whether the picture of `time_ns` is to be looked at, at that `interest`; if so, it is asked for."""
+        """True if the picture of `time_ns` should be inspected at that `interest`; that starts the next interval."""
         if self._phase and not self._asked_ns:
             self._asked_ns = time_ns - int((1.0 - self._phase) * EVERY_NS[Interest.STILL])
         every_ns = UNHURRIED_NS if self._hurried >= HURRIED and interest > Interest.MOVES else EVERY_NS[interest]
@@ -102,24 +104,31 @@ class Inspections:
         self._hurried = min(self._hurried + 1, HURRIED) if interest == Interest.SUSPECTED else max(self._hurried - 1, 0)
         return True
 
-    def note(self, look: Inspection) -> None:
-        """Remember `look`; one that steps back in time starts anew."""
-        if self._looks and look.time_ns < self._looks[-1].time_ns:
-            self._looks.clear()
-        self._looks.append(look)
+    def note(self, inspection: Inspection) -> None:
+        """Store `inspection`; one that steps back in time clears earlier ones."""
+        if self._inspections and inspection.time_ns < self._inspections[-1].time_ns:
+            self._inspections.clear()
+        self._inspections.append(inspection)
 
     def whole(self, time_ns: int) -> float | None:
-        """The mean log odds of whole pictures lately; None where there was no look."""
-        return _mean([look.whole for look in self._looks if time_ns - look.time_ns <= KEPT_NS])
+        """Return the mean log odds of recent whole pictures; None without a recent inspection."""
+        return _mean([inspection.whole for inspection in self._inspections if time_ns - inspection.time_ns <= VALID_NS])
 
     def close_up(self, box: Box, time_ns: int) -> float | None:
-        """The mean log odds of what was looked at where `box`, a close-up, is."""
-        lately = [look for look in self._looks if time_ns - look.time_ns <= KEPT_NS]
-        return _mean([value for look in lately for its, value in look.close_ups if _common(box, its) >= SAME_SITE])
+        """Return the mean log odds of recent close-ups at the place of `box`, a close-up."""
+        lately = [inspection for inspection in self._inspections if time_ns - inspection.time_ns <= VALID_NS]
+        return _mean(
+            [
+                value
+                for inspection in lately
+                for place, value in inspection.close_ups
+                if _common(box, place) >= SAME_SITE
+            ]
+        )
 
 
 def close_up_of(box: Box, width: float, height: float) -> Box:
-    """What to look at to see the site `box` of a picture of `width` x `height` pixels closely: a square around it."""
+    """Return the square close-up of the site `box` in a picture of `width` x `height` pixels."""
     x, y, w, h = box
     longest = max(width, height)
     side = max(CLOSE_UP * max(w * width, h * height), CLOSE_UP_LEAST * longest)
@@ -133,10 +142,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _common(one: Box, other: Box) -> float:
-    """0..1: the area that both have, of the area that either has."""
-    wide = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
-    high = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
+def _common(first: Box, second: Box) -> float:
+    """Return the intersection of two boxes over their union, 0..1."""
+    wide = min(first[0] + first[2], second[0] + second[2]) - max(first[0], second[0])
+    high = min(first[1] + first[3], second[1] + second[3]) - max(first[1], second[1])
     if wide <= 0 or high <= 0:
         return 0.0
-    return wide * high / (one[2] * one[3] + other[2] * other[3] - wide * high)
+    return wide * high / (first[2] * first[3] + second[2] * second[3] - wide * high)

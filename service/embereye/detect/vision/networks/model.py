@@ -1,4 +1,4 @@
-"""A user's own ONNX model: its file's bytes and a picture in, what it sees of flame and smoke out. Pure."""
+"""A fleet's own ONNX model: runs on a picture and returns its detections of flame and smoke. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,32 +15,32 @@ from embereye.v1.shard_pb2 import Model
 
 Floats = npt.NDArray[np.float32]
 
-WARM_UPS = 2  # runs on a grey picture: the first ones allocate and choose kernels
-GREY = 114  # of the bars beside a picture that keeps its proportions: what the YOLO families are trained with
-OVERLAP = 0.45  # where the settings leave it at 0
-MOST_BOXES = 1000  # of a picture, by score, before those of one thing are made one
+WARM_UPS = 2  # runs on a grey picture: the first ones allocate memory and choose kernels
+GREY = 114  # of the bars next to a picture that retains its proportions, as the YOLO families are trained
+OVERLAP = 0.45  # if the settings say 0
+MOST_BOXES = 1000  # of a picture, by score, before overlapping ones are merged
 RUNTIMES = {Model.RUNTIME_OPENCV: "opencv", Model.RUNTIME_ONNXRUNTIME: "onnxruntime"}
 
 
 class ModelError(Exception):
-    """Why a model cannot be used, or what it said of a picture cannot be; the text is for people."""
+    """The reason why a model, or its output for a picture, cannot be used. The text is for people."""
 
 
 @dataclass(frozen=True)
 class Detection:
-    """One thing that a model sees."""
+    """One detection of a model."""
 
     kind: Kind
     score: float  # 0..1
-    threshold: float  # 0..1, from which on it counts
+    threshold: float  # 0..1, from which the detection counts
     box: Box
 
 
 class Runtime(Protocol):
-    """What runs a network; not safe for two threads at once."""
+    """A runtime that runs a network. Not thread-safe."""
 
     def run(self, blob: Floats) -> Sequence[object]:
-        """The outputs for `blob` (1, 3, height, width)."""
+        """Return the outputs for `blob` (1, 3, height, width)."""
         ...
 
 
@@ -48,7 +48,7 @@ class _OpenCv:
     def __init__(self, data: bytes) -> None:
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(data, np.uint8))
         if self._net.empty():
-            raise ModelError("it holds no network")
+            raise ModelError("it contains no network")
         self._names = self._net.getUnconnectedOutLayersNames()
 
     def run(self, blob: Floats) -> Sequence[object]:
@@ -62,17 +62,17 @@ class _OnnxRuntime:
             import onnxruntime
         except ImportError as error:
             raise ModelError(
-                "runtime onnxruntime is not installed here: use an image built with the extra embereye[onnx], "
+                "runtime onnxruntime is not installed. Use an image built with the extra embereye[onnx], "
                 "or runtime: opencv"
             ) from error
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1  # cameras are the parallelism
-        options.log_severity_level = 4  # what goes wrong is raised
+        options.intra_op_num_threads = options.inter_op_num_threads = 1  # cameras provide the parallelism
+        options.log_severity_level = 4  # errors are raised instead
         self._session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         inputs = self._session.get_inputs()
         if len(inputs) != 1:
             raise ModelError(
-                f"it has {len(inputs)} inputs ({', '.join(each.name for each in inputs)}), not one picture"
+                f"it has {len(inputs)} inputs ({', '.join(entry.name for entry in inputs)}), not one picture"
             )
         self._input = inputs[0].name
 
@@ -82,26 +82,26 @@ class _OnnxRuntime:
 
 
 class Network:
-    """A loaded and warmed-up model. Not safe for two threads at once."""
+    """A loaded and warmed-up model. Not thread-safe."""
 
     def __init__(self, data: bytes, settings: Model) -> None:
-        """ModelError says why `data` is no model that gives what `settings` declare."""
+        """Load `data`; raise ModelError if it is no model with the output that `settings` declare."""
         self._settings = settings
         kind = _OnnxRuntime if settings.runtime == Model.RUNTIME_ONNXRUNTIME else _OpenCv
         try:
             self._runtime: Runtime = kind(data)
         except ModelError:
             raise
-        except Exception as error:  # each runtime has its own, some of them bare RuntimeErrors
+        except Exception as error:  # each runtime has separate exceptions, some of them bare RuntimeErrors
             raise ModelError(f"{_runtime_name(settings)} cannot read it: {_short(error)}") from error
         grey = np.full((settings.height, settings.width, 3), GREY, np.uint8)
         for _ in range(WARM_UPS):
             self.detect_objects(grey)
 
     def detect_objects(self, picture: Picture) -> list[Detection]:
-        """What the model sees in `picture` (BGR) of the kinds it is asked for, whatever the score.
+        """Return the model's detections in `picture` (BGR) of the declared kinds, with any score.
 
-        ModelError where it cannot be run or its output is not what is declared: then nothing is known.
+        Raises ModelError if it cannot be run or its output differs from the declared one.
         """
         blob, placed = prepare(picture, self._settings)
         try:
@@ -118,7 +118,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Placed:
-    """Where in the model's input the picture lies, in its pixels."""
+    """The position of the picture in the model's input, in pixels of the input."""
 
     left: float
     top: float
@@ -127,7 +127,7 @@ class Placed:
 
 
 def prepare(picture: Picture, settings: Model) -> tuple[Floats, Placed]:
-    """The input (1, 3, height, width) for `picture` (BGR), and where in it the picture lies."""
+    """Return the input (1, 3, height, width) for `picture` (BGR), and the picture's position in it."""
     height, width = picture.shape[:2]
     if settings.stretch:
         size = (settings.width, settings.height)
@@ -152,9 +152,9 @@ def prepare(picture: Picture, settings: Model) -> tuple[Floats, Placed]:
 
 
 def decode(output: object, settings: Model, placed: Placed) -> list[Detection]:
-    """What a model's `output` says, as its decoder is declared; ModelError where it cannot be that decoder's output."""
+    """Decode a model's `output` as declared; raise ModelError if it does not match the declared decoder."""
     if not isinstance(output, np.ndarray) or not np.issubdtype(output.dtype, np.number):
-        raise ModelError("its first output holds no numbers: export the model without the names of its classes")
+        raise ModelError("its first output contains no numbers. Export the model without the names of its classes")
     classes = settings.classes
     needed = max(entry.index for entry in classes) + 1
     shape = tuple(output.shape)
@@ -162,34 +162,34 @@ def decode(output: object, settings: Model, placed: Placed) -> list[Detection]:
         if output.ndim < 2 or shape[0] != 1 or output.size < needed or output.size != max(shape):
             raise ModelError(f"its output has the shape {shape}, not (1, {needed} or more) as decoder classification")
         scores = _scores(output.reshape(1, -1), settings)[0]
-        return [Detection(Kind(each.kind), float(scores[each.index]), each.threshold, WHOLE) for each in classes]
+        return [Detection(Kind(entry.kind), float(scores[entry.index]), entry.threshold, WHOLE) for entry in classes]
     five = settings.decoder == Model.DECODER_YOLOV5
     columns = (5 if five else 4) + needed
     wanted = f"(1, boxes, {columns} or more)" if five else f"(1, {columns} or more, boxes)"
     if output.ndim != 3 or shape[0] != 1 or shape[2 if five else 1] < columns:
         name = "yolov5" if five else "yolov8"
-        raise ModelError(f"its output has the shape {shape}, not {wanted} as decoder {name}: see docs/how-to/models.md")
+        raise ModelError(f"its output has the shape {shape}, not {wanted} as decoder {name}. See docs/how-to/models.md")
     rows = np.asarray(output[0] if five else output[0].T, np.float32)
     if not np.isfinite(rows).all():
-        raise ModelError("its output holds values that are no numbers")
+        raise ModelError("its output contains values that are not numbers")
     scores = _scores(rows[:, 5:] if five else rows[:, 4:], settings)
     if five:
         scores = scores * _scores(rows[:, 4:5], settings)
     boxes = _boxes(rows[:, :4], placed)
-    found = []
-    for each in classes:
-        kept = _distinct(boxes, scores[:, each.index], each.threshold, settings.overlap or OVERLAP)
-        found += [
-            Detection(Kind(each.kind), float(scores[number, each.index]), each.threshold, _box(boxes[number]))
-            for number in kept
+    detections = []
+    for entry in classes:
+        distinct = _distinct(boxes, scores[:, entry.index], entry.threshold, settings.overlap or OVERLAP)
+        detections += [
+            Detection(Kind(entry.kind), float(scores[number, entry.index]), entry.threshold, _box(boxes[number]))
+            for number in distinct
         ]
-    return found
+    return detections
 
 
 def _scores(values: npt.NDArray[Any], settings: Model) -> Floats:
     scores = np.asarray(values, np.float32)
     if not np.isfinite(scores).all():
-        raise ModelError("its output holds values that are no numbers")
+        raise ModelError("its output contains values that are not numbers")
     if settings.activation == Model.ACTIVATION_SIGMOID:
         scores = (1 / (1 + np.exp(-np.clip(scores, -60, 60)))).astype(np.float32)
     elif settings.activation == Model.ACTIVATION_SOFTMAX:
@@ -197,14 +197,14 @@ def _scores(values: npt.NDArray[Any], settings: Model) -> Floats:
         scores = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
     if scores.size and (scores.min() < -1e-3 or scores.max() > 1 + 1e-3):
         raise ModelError(
-            f"its scores go from {scores.min():.3g} to {scores.max():.3g}, not from 0 to 1: "
-            "does it need activation sigmoid or softmax?"
+            f"its scores go from {scores.min():.3g} to {scores.max():.3g}, not from 0 to 1. "
+            "Set activation to sigmoid or softmax if it needs one"
         )
     return scores
 
 
 def _boxes(rows: Floats, placed: Placed) -> Floats:
-    """(n, 4): left, top, width, height as shares of the picture, from centre and size in the input's pixels."""
+    """Convert centre and size in the input's pixels to (n, 4): left, top, width, height as shares of the picture."""
     boxes = np.empty_like(rows)
     ends = []
     for axis, (start, length) in enumerate(((placed.left, placed.width), (placed.top, placed.height))):
@@ -217,23 +217,23 @@ def _boxes(rows: Floats, placed: Placed) -> Floats:
 
 
 def _distinct(boxes: Floats, scores: Floats, threshold: float, overlap: float) -> list[int]:
-    """The numbers of the boxes that stand for one thing each, by score; of those below `threshold` only the best."""
+    """Return the numbers of the distinct boxes, by score; if all are below `threshold`, only the best."""
     order = np.argsort(-scores)[:MOST_BOXES]
-    kept: list[int] = []
+    distinct: list[int] = []
     for number in order[scores[order] >= threshold].tolist():
-        if all(_overlap(boxes[number], boxes[other]) <= overlap for other in kept):
-            kept.append(number)
-    return kept or order[:1].tolist()
+        if all(_overlap(boxes[number], boxes[other]) <= overlap for other in distinct):
+            distinct.append(number)
+    return distinct or order[:1].tolist()
 
 
-def _overlap(one: Floats, other: Floats) -> float:
-    """Intersection over union."""
-    width = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
-    height = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
+def _overlap(first: Floats, second: Floats) -> float:
+    """Return the intersection over union of two boxes."""
+    width = min(first[0] + first[2], second[0] + second[2]) - max(first[0], second[0])
+    height = min(first[1] + first[3], second[1] + second[3]) - max(first[1], second[1])
     if width <= 0 or height <= 0:
         return 0.0
     shared = float(width * height)
-    return shared / (float(one[2] * one[3] + other[2] * other[3]) - shared)
+    return shared / (float(first[2] * first[3] + second[2] * second[3]) - shared)
 
 
 def _box(values: Floats) -> Box:

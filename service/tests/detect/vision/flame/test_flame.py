@@ -114,7 +114,7 @@ def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
     x, y, width, height = alarm.box
     assert 0 <= x < x + width <= 1
     assert 0 <= y < y + height <= 1
-    assert {term.name for term in alarm.terms} >= {"flame.flicker", "flame.travel.below", "flame.held"}
+    assert {term.name for term in alarm.terms} >= {"flame.flicker", "flame.travel.below", "flame.lasted"}
 
 
 @pytest.mark.parametrize("rate", [5.0, 7.5, 30.0])
@@ -137,7 +137,7 @@ def test_a_large_clear_flame_needs_less_time(room):
     def first_alarm(limits):
         seen = watch(fire, detector=Detector(limits))
         number = [observation.level for observation in seen].index(Level.ALARM)
-        return number, {term.name: term for term in seen[number].findings[0].terms}["flame.held"].threshold
+        return number, {term.name: term for term in seen[number].findings[0].terms}["flame.lasted"].threshold
 
     limits = FlameThresholds()
     soon, needed = first_alarm(limits)

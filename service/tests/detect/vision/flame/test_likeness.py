@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.detector import FLAME, Detector
-from embereye.detect.vision.flame.familiar import KNOWN_S, Familiar
+from embereye.detect.vision.flame.usual_levels import KNOWN_S, UsualLevels
 from embereye.detect.vision.networks.appearance import Inspection
 from embereye.levels import Kind, Level
 from embereye.units import SECOND
@@ -39,7 +39,7 @@ def test_a_picture_that_looks_like_fire_for_seconds_is_a_fire_though_no_site_is(
     assert levels.index(Level.ALARM) / 10 <= 10
     assert terms["flame.likeness"].value == pytest.approx(CLEARLY)
     assert terms["flame.likeness"].threshold == pytest.approx(FLAME.likeness_min, abs=0.1)
-    assert terms["flame.held"].value >= terms["flame.held"].threshold
+    assert terms["flame.lasted"].value >= terms["flame.lasted"].threshold
 
 
 def test_what_the_network_says_less_clearly_is_none():
@@ -70,13 +70,13 @@ def test_an_alarm_ends_when_the_picture_looks_like_fire_no_more():
 
 
 def test_what_a_view_usually_looks_like_needs_that_much_more():
-    familiar = Familiar()
+    usual_levels = UsualLevels()
     for second in range(0, int(3 * KNOWN_S), 2):
-        familiar.learn_usual(CLEARLY, 2.0, START - int(3 * KNOWN_S - second) * SECOND)
-    assert familiar.usual(START) > 1.5
-    assert max(watch(CLEARLY, familiar=familiar)[0]) == Level.CLEAR
-    familiar = Familiar.load(familiar.dump())
-    assert max(watch(CLEARLY + familiar.usual(START) + 0.1, familiar=familiar)[0]) == Level.ALARM
+        usual_levels.learn_usual(CLEARLY, 2.0, START - int(3 * KNOWN_S - second) * SECOND)
+    assert usual_levels.usual_odds(START) > 1.5
+    assert max(watch(CLEARLY, usual_levels=usual_levels)[0]) == Level.CLEAR
+    usual_levels = UsualLevels.load(usual_levels.dump())
+    assert max(watch(CLEARLY + usual_levels.usual_odds(START) + 0.1, usual_levels=usual_levels)[0]) == Level.ALARM
 
 
 def test_a_fire_is_found_long_before_it_is_usual():
@@ -99,9 +99,9 @@ def test_a_still_view_is_looked_at_rarely_and_one_where_something_moves_at_once(
 
 
 def test_what_a_still_view_usually_looks_like_is_learnt_from_rare_looks():
-    familiar = Familiar()
-    watch(CLEARLY, KNOWN_S, moves=False, rate=2, familiar=familiar)
-    assert familiar.usual(START) > 0.5 * CLEARLY
+    usual_levels = UsualLevels()
+    watch(CLEARLY, KNOWN_S, moves=False, rate=2, usual_levels=usual_levels)
+    assert usual_levels.usual_odds(START) > 0.5 * CLEARLY
 
 
 @pytest.mark.parametrize("away", [0, 3600])

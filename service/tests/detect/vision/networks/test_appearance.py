@@ -12,9 +12,9 @@ from embereye.camera.decode.shipped import FILE, load_network
 from embereye.detect.vision.networks.appearance import (
     EVERY_NS,
     HURRIED,
-    KEPT_NS,
     SIDE,
     UNHURRIED_NS,
+    VALID_NS,
     AppearanceNetwork,
     Inspection,
     Inspections,
@@ -83,7 +83,7 @@ def test_what_stays_suspected_is_looked_at_less_once_it_is_known():
     first = asked(looks, Interest.SUSPECTED, 60.0)
     assert first[HURRIED - 1] == START + (HURRIED - 1) * SECOND
     assert {after - before for before, after in pairwise(first[HURRIED - 1 :])} == {UNHURRIED_NS}
-    assert UNHURRIED_NS < KEPT_NS, "or it would be forgotten between two looks"
+    assert UNHURRIED_NS < VALID_NS, "or it would be forgotten between two looks"
     for second in range(60, 120):
         looks.due(START + second * SECOND, Interest.MOVES)
     again = asked(looks, Interest.SUSPECTED, 3.5, START + 120 * SECOND)
@@ -114,7 +114,7 @@ def test_the_mean_of_the_latest_looks_counts_and_old_ones_say_nothing():
     assert looks.whole(now) == pytest.approx(2.5)
     assert looks.close_up((0.12, 0.1, 0.3, 0.3), now) == pytest.approx(-2.5)
     assert looks.close_up(elsewhere, now) is None
-    assert looks.whole(now + KEPT_NS) is None
+    assert looks.whole(now + VALID_NS) is None
 
 
 def test_a_step_back_in_time_forgets_the_looks():

@@ -37,7 +37,7 @@ def test_a_sign_becomes_pre_alarm_and_alarm_by_lasting() -> None:
     assert finding.score == pytest.approx(0.9)
     assert [(term.name, term.threshold, term.unit) for term in finding.terms] == [
         ("model.flame", 0.5, "1"),
-        ("model.held", 4.0, "s"),
+        ("model.lasted", 4.0, "s"),
     ]
 
 

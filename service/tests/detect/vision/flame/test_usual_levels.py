@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.detector import Detector
-from embereye.detect.vision.flame.familiar import KNOWN_S, LARGE, Familiar
+from embereye.detect.vision.flame.usual_levels import KNOWN_S, LARGE, UsualLevels
 from embereye.levels import Level
 from embereye.sim.scenes.lookalikes import candle, filmed
 from embereye.units import SECOND
@@ -14,17 +14,17 @@ AREA = 0.004
 
 
 def known(area=AREA, seconds=KNOWN_S, time_ns=NOON):
-    familiar = Familiar()
+    usual_levels = UsualLevels()
     for second in range(int(seconds)):
-        familiar.learn(STOVE, area, 1.0, time_ns + second * SECOND)
-    return familiar
+        usual_levels.learn(STOVE, area, 1.0, time_ns + second * SECOND)
+    return usual_levels
 
 
 def test_what_was_seen_for_ten_minutes_is_known_at_that_time_of_day_and_at_no_other():
-    familiar = known()
-    assert familiar.of(STOVE, AREA, NOON + 20 * 60 * SECOND) == pytest.approx(1.0, abs=0.05)
-    assert familiar.of(STOVE, AREA, NOON + DAY) == pytest.approx(1.0, abs=0.1)
-    assert familiar.of(STOVE, AREA, NOON + 5 * HOUR) == 0
+    usual_levels = known()
+    assert usual_levels.familiarity(STOVE, AREA, NOON + 20 * 60 * SECOND) == pytest.approx(1.0, abs=0.05)
+    assert usual_levels.familiarity(STOVE, AREA, NOON + DAY) == pytest.approx(1.0, abs=0.1)
+    assert usual_levels.familiarity(STOVE, AREA, NOON + 5 * HOUR) == 0
 
 
 def test_what_was_seen_for_a_minute_is_not_known():
@@ -32,10 +32,10 @@ def test_what_was_seen_for_a_minute_is_not_known():
 
 
 def test_what_is_elsewhere_or_larger_is_new():
-    familiar, later = known(), NOON + 20 * 60 * SECOND
-    assert familiar.of(ELSEWHERE, AREA, later) == 0
-    assert familiar.of(STOVE, 2 * AREA, later) == 0
-    assert familiar.of((0.1, 0.1, 0.8, 0.8), AREA, later) == 0
+    usual_levels, later = known(), NOON + 20 * 60 * SECOND
+    assert usual_levels.familiarity(ELSEWHERE, AREA, later) == 0
+    assert usual_levels.familiarity(STOVE, 2 * AREA, later) == 0
+    assert usual_levels.familiarity((0.1, 0.1, 0.8, 0.8), AREA, later) == 0
 
 
 def test_a_fire_of_a_few_per_cent_of_the_picture_never_becomes_known():
@@ -43,46 +43,46 @@ def test_a_fire_of_a_few_per_cent_of_the_picture_never_becomes_known():
 
 
 def test_what_never_comes_again_is_forgotten_in_weeks():
-    familiar = known()
+    usual_levels = known()
     for day in range(1, 60):
-        familiar.learn(ELSEWHERE, AREA, 1.0, NOON + day * DAY)
-    assert familiar.of(STOVE, AREA, NOON + 60 * DAY) == 0
+        usual_levels.learn(ELSEWHERE, AREA, 1.0, NOON + day * DAY)
+    assert usual_levels.familiarity(STOVE, AREA, NOON + 60 * DAY) == 0
 
 
 def test_a_clock_that_steps_back_forgets_nothing():
-    familiar = known()
-    familiar.learn(ELSEWHERE, AREA, 1.0, NOON - 400 * DAY)
-    assert familiar.of(STOVE, AREA, NOON) > 0.9
+    usual_levels = known()
+    usual_levels.learn(ELSEWHERE, AREA, 1.0, NOON - 400 * DAY)
+    assert usual_levels.familiarity(STOVE, AREA, NOON) > 0.9
 
 
 def test_a_marked_false_alarm_is_known_at_any_time_of_day():
-    familiar = Familiar()
-    familiar.set_marks([(STOVE, AREA)])
-    assert {familiar.of(STOVE, AREA, NOON + hour * HOUR) for hour in range(24)} == {1.0}
-    assert familiar.of(ELSEWHERE, AREA, NOON) == 0
+    usual_levels = UsualLevels()
+    usual_levels.set_marks([(STOVE, AREA)])
+    assert {usual_levels.familiarity(STOVE, AREA, NOON + hour * HOUR) for hour in range(24)} == {1.0}
+    assert usual_levels.familiarity(ELSEWHERE, AREA, NOON) == 0
 
 
 def test_a_mark_that_is_taken_back_leaves_what_was_learnt():
-    familiar = known()
-    familiar.set_marks([(STOVE, AREA), (ELSEWHERE, AREA)])
-    familiar.set_marks([])
-    assert familiar.of(ELSEWHERE, AREA, NOON) == 0
-    assert familiar.of(STOVE, AREA, NOON + 20 * 60 * SECOND) > 0.9
-    assert familiar.of(STOVE, AREA, NOON + 5 * HOUR) == 0
+    usual_levels = known()
+    usual_levels.set_marks([(STOVE, AREA), (ELSEWHERE, AREA)])
+    usual_levels.set_marks([])
+    assert usual_levels.familiarity(ELSEWHERE, AREA, NOON) == 0
+    assert usual_levels.familiarity(STOVE, AREA, NOON + 20 * 60 * SECOND) > 0.9
+    assert usual_levels.familiarity(STOVE, AREA, NOON + 5 * HOUR) == 0
 
 
 def test_what_is_kept_is_bounded_and_comes_back_as_it_was():
-    familiar = known()
-    data = familiar.dump()
+    usual_levels = known()
+    data = usual_levels.dump()
     assert len(data) < 40_000
-    assert Familiar.load(data).of(STOVE, AREA, NOON) == familiar.of(STOVE, AREA, NOON)
-    assert Familiar.load(data).share(NOON) == familiar.share(NOON) > 0
+    assert UsualLevels.load(data).familiarity(STOVE, AREA, NOON) == usual_levels.familiarity(STOVE, AREA, NOON)
+    assert UsualLevels.load(data).known_share(NOON) == usual_levels.known_share(NOON) > 0
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\xff" * 36864, b"\0" * 36860])
 def test_what_is_no_memory_of_a_view_is_refused(data):
-    with pytest.raises(ValueError, match="no memory of a view"):
-        Familiar.load(data)
+    with pytest.raises(ValueError, match="not a saved view"):
+        UsualLevels.load(data)
 
 
 def watch(detector, draw, since_ns, seconds, rate=6.0):
@@ -108,7 +108,7 @@ def test_a_stove_that_burns_for_an_hour_becomes_known_and_a_fire_begun_beside_it
     x, y, width, height = site.box
     box, area = (x / 160, y / 120, width / 160, height / 120), np.count_nonzero(site.mask) / 19200
     for second in range(30, 1770):
-        detector.flame.familiar.learn(box, area, 1.0, NOON + second * SECOND)
+        detector.flame.usual_levels.learn(box, area, 1.0, NOON + second * SECOND)
     levels, terms = zip(*watch(detector, stove, NOON + 1770 * SECOND, 60), strict=True)
     assert max(levels) < Level.ALARM, "half an hour later it is known"
     assert max(its.get("flame.familiar.below", 0.0) for its in terms) > 90
@@ -118,6 +118,6 @@ def test_a_stove_that_burns_for_an_hour_becomes_known_and_a_fire_begun_beside_it
 
 def test_a_fire_that_grows_out_of_what_is_known_is_found():
     detector = Detector(smoke=None)
-    detector.flame.familiar.set_marks([((0.4, 0.4, 0.2, 0.3), 0.004)])
+    detector.flame.usual_levels.set_marks([((0.4, 0.4, 0.2, 0.3), 0.004)])
     levels, _ = zip(*watch(detector, candle(40), NOON, 10, rate=15.0), strict=True)
     assert max(levels) == Level.ALARM
