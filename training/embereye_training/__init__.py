@@ -1,1 +1,1 @@
-"""Trains the appearance network that ships with EmberEye; see docs/evidence/appearance.md."""
+"""Training of the appearance network that ships with EmberEye; see docs/evidence/appearance.md."""

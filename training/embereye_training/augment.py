@@ -1,4 +1,4 @@
-"""What cameras do to a picture: exposure, white balance, blur, coding, crops, distance."""
+"""Augmentation of pictures as cameras change them: exposure, white balance, blur, coding, crops, distance."""
 
 import cv2
 import numpy as np
@@ -7,7 +7,7 @@ import numpy.typing as npt
 Picture = npt.NDArray[np.uint8]  # (side, side, 3), BGR
 
 
-# Warm and cool white, sodium, brake lights, neon: beyond 255 as a lamp is.
+# Warm and cool white, sodium, brake lights, neon; values above 255 because a lamp clips.
 LAMPS = (
     (170, 230, 300),
     (300, 290, 270),
@@ -20,12 +20,12 @@ LAMPS = (
 
 
 def changed(picture: Picture, random: np.random.Generator, side: int, crop_least: float) -> Picture:
-    """`picture` as another camera might have shown it, `side` pixels a side; `crop_least` of each side is kept."""
+    """Return `picture` as another camera might show it, `side` pixels square; crops retain `crop_least` per side."""
     picture = _cropped(picture, random, crop_least)
     picture = cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
     if random.random() < 0.5:
         picture = picture[:, ::-1]
-    if random.random() < 0.25:  # few pixels, as of a site far away
+    if random.random() < 0.25:  # few pixels, as of a distant site
         small = int(random.uniform(32, 90))
         picture = cv2.resize(cv2.resize(picture, (small, small), interpolation=cv2.INTER_AREA), (side, side))  # type: ignore[assignment]
     picture = _exposed(picture, random)
@@ -51,12 +51,12 @@ def _cropped(picture: Picture, random: np.random.Generator, least: float) -> Pic
 
 
 def _exposed(picture: Picture, random: np.random.Generator) -> Picture:
-    """Exposure, gamma, white balance and saturation, in one table for each channel."""
+    """Change exposure, gamma, white balance and saturation with one table per channel."""
     gain = 2.0 ** random.uniform(-0.6, 0.6 if random.random() < 0.75 else 1.5)
     gamma = random.uniform(0.7, 1.4)
     tint = random.uniform(0.85, 1.15, 3) if random.random() < 0.8 else random.uniform(0.6, 1.3, 3)
     levels = np.arange(256) / 255.0
-    table = [np.clip(255 * np.minimum(1.0, gain * levels * one) ** gamma, 0, 255) for one in tint]
+    table = [np.clip(255 * np.minimum(1.0, gain * levels * factor) ** gamma, 0, 255) for factor in tint]
     picture = cv2.LUT(picture, np.stack(table, axis=-1).astype(np.uint8)[None])  # type: ignore[assignment]
     saturation = 0.0 if random.random() < 0.04 else random.uniform(0.5, 1.15) if random.random() < 0.4 else 1.0
     if saturation != 1.0:
@@ -66,7 +66,7 @@ def _exposed(picture: Picture, random: np.random.Generator) -> Picture:
 
 
 def _framed(picture: Picture, random: np.random.Generator) -> Picture:
-    """With bars at two sides, as of a picture of another shape."""
+    """Add bars at two sides, as on a picture with another aspect ratio."""
     picture = picture.copy()
     bar = int(picture.shape[0] * random.uniform(0.05, 0.2))
     level = 0 if random.random() < 0.7 else int(random.integers(0, 256))
@@ -78,7 +78,7 @@ def _framed(picture: Picture, random: np.random.Generator) -> Picture:
 
 
 def painted(scene: Picture, texture: Picture, random: np.random.Generator) -> Picture:
-    """`scene` with something of a flame's colour in it, in the light and shade of `texture`: cloth, paint, a coat."""
+    """Add a flame-coloured shape to `scene`, shaded like `texture`: cloth, paint, a coat."""
     side = scene.shape[0]
     corners = random.integers(4, 8)
     angles = np.sort(random.uniform(0, 2 * np.pi, corners))
@@ -97,7 +97,7 @@ def painted(scene: Picture, texture: Picture, random: np.random.Generator) -> Pi
 
 
 def lit(scene: Picture, random: np.random.Generator) -> Picture:
-    """`scene` at night with a few lamps: their halos, and their reflections below them."""
+    """Return `scene` at night with a few lamps, their halos, and their reflections below them."""
     side = scene.shape[0]
     rows, columns = np.mgrid[0:side, 0:side].astype(np.float32)
     picture = scene * random.uniform(0.08, 0.6)
@@ -116,7 +116,7 @@ def lit(scene: Picture, random: np.random.Generator) -> Picture:
 
 
 def distant(scene: Picture, flame: Picture, random: np.random.Generator) -> Picture:
-    """`scene` with `flame`, a close-up, small and far away in it: light adds, so the brighter of the two is kept."""
+    """Paste the close-up `flame` small into `scene`; light adds, so the brighter of both is used."""
     side = scene.shape[0]
     size = int(side * random.uniform(0.1, 0.3))
     small = cv2.resize(flame, (size, size), interpolation=cv2.INTER_AREA)

@@ -1,4 +1,4 @@
-"""Pictures to train on: labelled stills with close-ups of their boxes, and two frames a second of labelled clips."""
+"""Training pictures: labelled stills with close-ups of their boxes, and two frames per second of labelled clips."""
 
 import json
 from collections import defaultdict
@@ -15,14 +15,14 @@ from embereye_bench.detection.footage import content_digest
 
 Pictures = npt.NDArray[np.uint8]  # (count, SIDE, SIDE, 3), BGR
 
-SIDE = 160  # pixels: a little more than the network's input, so that crops lose nothing
+SIDE = 160  # pixels; slightly more than the network's input, so that crops lose nothing
 CLIP_STEP_S = 0.5
-CONTEXT = (1.3, 2.6)  # of a box's side that its close-ups show
+CONTEXT = (1.3, 2.6)  # relative to a box's side: range of its close-ups' sides
 
 
 @dataclass(frozen=True)
 class Group:
-    """Pictures that are drawn alike often: those of one clip, or of one source of stills."""
+    """Pictures with a common weight: those of one clip, or of one source of stills."""
 
     name: str
     scene: str  # "" for stills
@@ -32,13 +32,13 @@ class Group:
 
 
 def load_clip(clip: LabelledClip, cache: Path) -> Group:
-    """Two frames a second of `clip`; decoded once, then kept in `cache`."""
-    kept = cache / f"{clip.name}-{content_digest(clip.path)}.npz"
-    if not kept.exists():
+    """Load two frames per second of `clip`, decoded once and then cached in `cache`."""
+    cache_file = cache / f"{clip.name}-{content_digest(clip.path)}.npz"
+    if not cache_file.exists():
         pictures, seconds = _frames(clip.path)
         cache.mkdir(parents=True, exist_ok=True)
-        np.savez(kept, pictures=pictures, seconds=seconds)
-    arrays = np.load(kept)
+        np.savez(cache_file, pictures=pictures, seconds=seconds)
+    arrays = np.load(cache_file)
     return Group(clip.name, clip.scene, clip.label in {"fire", "ambiguous"}, arrays["pictures"], arrays["seconds"])
 
 
@@ -58,23 +58,23 @@ def _frames(path: Path) -> tuple[Pictures, npt.NDArray[np.float64]]:
 
 
 def squeezed(picture: npt.NDArray[np.uint8], side: int = SIDE) -> npt.NDArray[np.uint8]:
-    """`picture` as a square, whatever its shape was: the network sees no other."""
+    """Squeeze `picture` to a square, the only shape that the network gets."""
     return cv2.resize(picture, (side, side), interpolation=cv2.INTER_AREA)  # type: ignore[return-value]
 
 
 def load_stills(folder: Path, cache: Path, seed: int) -> list[Group]:
-    """The stills of `folder`, by source and label, and close-ups of what has a box.
+    """Load the stills of `folder` by source and label, with close-ups of pictures with a box.
 
-    Pictures of smoke are left out: in many of them a flame is to be seen as well.
+    Pictures of smoke are left out, because many of them also show a flame.
     """
-    kept = cache / f"stills-{seed}.npz"
-    if not kept.exists():
+    cache_file = cache / f"stills-{seed}.npz"
+    if not cache_file.exists():
         cache.mkdir(parents=True, exist_ok=True)
         entries: list[dict[str, Any]] = json.loads((folder / "labels.json").read_text())
-        stacks: dict[str, Any] = {name: np.stack(its) for name, its in _read(folder, entries, seed).items()}
-        np.savez(kept, **stacks)
+        stacks: dict[str, Any] = {name: np.stack(pictures) for name, pictures in _read(folder, entries, seed).items()}
+        np.savez(cache_file, **stacks)
     none = np.zeros(0)
-    with np.load(kept) as arrays:
+    with np.load(cache_file) as arrays:
         return [Group(name, "", name.startswith("fire"), arrays[name], none) for name in arrays.files]
 
 
@@ -97,7 +97,7 @@ def _read(folder: Path, entries: list[dict[str, Any]], seed: int) -> dict[str, l
 
 
 def _close_up(picture: npt.NDArray[np.uint8], box: list[float], random: np.random.Generator) -> npt.NDArray[np.uint8]:
-    """The surroundings of `box` (middle, width and height as shares of the picture)."""
+    """Cut out the surroundings of `box` (middle, width and height as shares of the picture)."""
     height, width = picture.shape[:2]
     side = max(box[2] * width, box[3] * height, 24.0) * random.uniform(*CONTEXT)
     left = int(np.clip(box[0] * width - side / 2, 0, max(0, width - side)))

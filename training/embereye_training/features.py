@@ -1,4 +1,4 @@
-"""What the trunk makes of pictures, plain and changed as cameras change them."""
+"""The trunk's features of pictures, plain and augmented."""
 
 import hashlib
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from embereye_training.network import INPUT_SIDE
 
 Floats = npt.NDArray[np.float32]
 
-VERSIONS = 4  # of each picture, beside the plain one
-DISTANT = 0.12  # of the fires' versions are pasted into other scenes
-PAINTED, LIT = 0.12, 0.15  # of the others' have things of a flame's colour, or lamps, in them
-KEPT_LEAST, KEPT_LEAST_BURNING = 0.6, 0.75  # of each side of a picture; of a clip's with fire
+VERSIONS = 4  # of each picture, in addition to the plain one
+DISTANT = 0.12  # share of the fires' versions that are pasted into other scenes
+PAINTED, LIT = 0.12, 0.15  # shares of the others' versions with flame-coloured things or lamps added
+CROP_MIN, CROP_MIN_BURNING = 0.6, 0.75  # smallest crop of each side of a picture; of a clip's with fire
 _BATCH = 32
 
 
 @dataclass(frozen=True)
 class Described:
-    """What the trunk makes of the pictures of a group."""
+    """The trunk's features of a group's pictures."""
 
     group: Group
     plain: Floats  # (count, channels)
@@ -32,23 +32,23 @@ class Described:
 
 
 class Trunk:
-    """The trunk in OpenCV, with all threads that it may have."""
+    """The trunk in OpenCV, with all threads that are available."""
 
     def __init__(self, model: bytes) -> None:
         self._net = cv2.dnn.readNetFromONNX(np.frombuffer(model, np.uint8))
         self._digest = hashlib.sha256(model)
 
     def of(self, pictures: Sequence[npt.NDArray[np.uint8]] | Pictures) -> Floats:
-        """(count, channels) of `pictures`, BGR, of any square size."""
-        found = []
+        """Compute the features (count, channels) of `pictures`, BGR, of any square size."""
+        batches = []
         for start in range(0, len(pictures), _BATCH):
             batch = [squeezed(picture, INPUT_SIDE) for picture in pictures[start : start + _BATCH]]
             self._net.setInput(cv2.dnn.blobFromImages(batch, 1 / 127.5, mean=(127.5, 127.5, 127.5)))
-            found.append(self._net.forward().reshape(len(batch), -1).copy())
-        return np.concatenate(found)
+            batches.append(self._net.forward().reshape(len(batch), -1).copy())
+        return np.concatenate(batches)
 
-    def kept(self, group: Group, versions: Sequence[npt.NDArray[np.uint8]], cache: Path) -> Floats:
-        """The same of `versions`, kept in `cache` for as long as neither they nor the trunk change."""
+    def cached_features(self, group: Group, versions: Sequence[npt.NDArray[np.uint8]], cache: Path) -> Floats:
+        """Compute the features of `versions`, cached in `cache` until they or the trunk change."""
         digest = self._digest.copy()
         for picture in versions:
             digest.update(picture.tobytes())
@@ -56,12 +56,12 @@ class Trunk:
         if not path.exists():
             cache.mkdir(parents=True, exist_ok=True)
             np.save(path, self.of(versions))
-        kept: Floats = np.load(path)
-        return kept
+        features: Floats = np.load(path)
+        return features
 
 
 class Versions:
-    """Changed pictures of groups; what is put into a picture comes from stills."""
+    """Augmented pictures of groups; pasted things and scenes come from stills."""
 
     def __init__(self, stills: Sequence[Group], seed: int) -> None:
         self._seed = seed
@@ -70,14 +70,16 @@ class Versions:
         self._flames = np.concatenate(close) if close else self._scenes[:0]
 
     def of(self, group: Group, number: int) -> list[npt.NDArray[np.uint8]]:
-        """VERSIONS of each picture of `group`, the `number`th."""
+        """Create VERSIONS of each picture of `group`, the group with this `number`."""
         random = np.random.default_rng((self._seed, number))
-        least = KEPT_LEAST_BURNING if group.scene and group.fire else KEPT_LEAST
+        least = CROP_MIN_BURNING if group.scene and group.fire else CROP_MIN
         return [
-            self._one(picture, least, random, fire=group.fire) for picture in group.pictures for _ in range(VERSIONS)
+            self._version(picture, least, random, fire=group.fire)
+            for picture in group.pictures
+            for _ in range(VERSIONS)
         ]
 
-    def _one(
+    def _version(
         self, picture: npt.NDArray[np.uint8], least: float, random: np.random.Generator, *, fire: bool
     ) -> npt.NDArray[np.uint8]:
         made = random.random()

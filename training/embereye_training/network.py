@@ -19,15 +19,15 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Head:
-    """What makes natural log odds of pooled channels."""
+    """The linear map from pooled channels to natural log odds."""
 
-    kernel: Floats  # (2 * CHANNELS,): of their means, then of their maxima
+    kernel: Floats  # (2 * CHANNELS,): for the means, then for the maxima
     offset: float
 
 
 def parameter_count(trunk: Sequence[Convolution], head: Head) -> int:
-    """How many numbers the network consists of."""
-    return sum(its.kernel.size + its.offset.size for its in trunk) + head.kernel.size + 1
+    """Count the network's parameters."""
+    return sum(layer.kernel.size + layer.offset.size for layer in trunk) + head.kernel.size + 1
 
 
 class _Graph:
@@ -46,46 +46,50 @@ class _Graph:
         return name
 
     def half(self, name: str, value: Floats) -> str:
-        """`value`, kept as 16-bit floats: half the file, and next to no difference."""
+        """Add `value` as 16-bit floats: half the file size, with almost no difference."""
         self.constant(f"{name}.half", value.astype(np.float16))
         return self.node("Cast", [f"{name}.half"], name, to=TensorProto.FLOAT)
 
-    def convolution(self, before: str, its: Convolution, side: int) -> str:
-        """`its` result for `before`, which is `side` pixels wide and high."""
-        inputs = [before, self.half(f"{its.name}.kernel", its.kernel), self.constant(f"{its.name}.offset", its.offset)]
-        reach = its.kernel.shape[2]
-        # As TensorFlow pads: what is odd comes behind.
-        padding = max(0, (-(-side // its.stride) - 1) * its.stride + reach - side)
+    def convolution(self, before: str, layer: Convolution, side: int) -> str:
+        """Add the convolution `layer` to `before`, which is `side` pixels wide and high."""
+        inputs = [
+            before,
+            self.half(f"{layer.name}.kernel", layer.kernel),
+            self.constant(f"{layer.name}.offset", layer.offset),
+        ]
+        reach = layer.kernel.shape[2]
+        # TensorFlow's padding: an odd pixel goes to the end.
+        padding = max(0, (-(-side // layer.stride) - 1) * layer.stride + reach - side)
         before_it, behind = padding // 2, padding - padding // 2
         return self.node(
             "Conv",
             inputs,
-            its.name,
+            layer.name,
             kernel_shape=[reach] * 2,
-            strides=[its.stride] * 2,
+            strides=[layer.stride] * 2,
             pads=[before_it] * 2 + [behind] * 2,
-            group=its.groups,
+            group=layer.groups,
         )
 
 
 def model(trunk: Sequence[Convolution], head: Head | None, side: int = INPUT_SIDE) -> onnx.ModelProto:
-    """The network: its input is (1, 3, side, side), BGR, -1..1, its output (1, 1, 1, 1), the log odds.
+    """Build the network: input (1, 3, side, side), BGR, -1..1; output (1, 1, 1, 1), the log odds.
 
-    Without a `head` its output is what one would be given: (1, 2 * channels, 1, 1).
+    Without a `head`, the output is the head's input: (1, 2 * channels, 1, 1).
     """
     graph, x, entry, width = _Graph(), "pixels", "pixels", side
-    for number, its in enumerate(trunk):
-        x = graph.convolution(x, its, width)
-        width = -(-width // its.stride)
-        if its.bounded:
+    for number, layer in enumerate(trunk):
+        x = graph.convolution(x, layer, width)
+        width = -(-width // layer.stride)
+        if layer.bounded:
             x = graph.node("Clip", [x, "least", "most"], f"{x}.bounded")
         else:
-            x = graph.node("Add", [x, entry], f"{x}.sum") if its.adds else x
+            x = graph.node("Add", [x, entry], f"{x}.sum") if layer.adds else x
             entry = x
         entry = x if number == 0 else entry
     graph.node("GlobalAveragePool", [x], "mean")
     graph.node("GlobalMaxPool", [x], "most.of.all")
-    output, channels = graph.node("Concat", ["mean", "most.of.all"], "pooled", axis=1), 2 * its.kernel.shape[0]
+    output, channels = graph.node("Concat", ["mean", "most.of.all"], "pooled", axis=1), 2 * layer.kernel.shape[0]
     if head:
         inputs = ["pooled", graph.constant("head.kernel", head.kernel.reshape(1, -1, 1, 1))]
         inputs.append(graph.constant("head.offset", np.array([head.offset], np.float32)))

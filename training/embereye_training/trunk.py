@@ -1,7 +1,7 @@
-"""EfficientNet-Lite0 without its last convolution, as its makers' weights for a thousand classes of things have it.
+"""EfficientNet-Lite0 without its last convolution, with its makers' weights for a thousand classes.
 
-Tan & Le, "EfficientNet: Rethinking model scaling for convolutional neural networks" (ICML 2019). The Lite kind has
-neither attention nor swish: convolutions and ReLU6 alone, which OpenCV computes fast.
+Tan & Le, "EfficientNet: Rethinking model scaling for convolutional neural networks" (ICML 2019). The Lite variant has
+neither attention nor swish, only convolutions and ReLU6, which OpenCV computes fast.
 """
 
 import pickle
@@ -16,10 +16,10 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 
-CHANNELS = 320  # of what comes out
-EPSILON = 1e-3  # of the normalisations, as its makers set it
-_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # how a file of PyTorch's before 1.6 begins
-# Of each stage: blocks, kernel, stride of the first, factor by which a block widens, channels.
+CHANNELS = 320  # of the output
+EPSILON = 1e-3  # of the normalisations, as set by its makers
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # start of a file from PyTorch before 1.6
+# Per stage: blocks, kernel, stride of the first block, factor by which a block widens, channels.
 _STAGES = (
     (1, 3, 1, 1, 16),
     (2, 3, 2, 6, 24),
@@ -33,7 +33,7 @@ _STAGES = (
 
 @dataclass(frozen=True)
 class Convolution:
-    """One convolution, its normalisation folded into it."""
+    """One convolution with its normalisation folded in."""
 
     name: str
     kernel: Floats  # (after, before / groups, side, side)
@@ -41,13 +41,14 @@ class Convolution:
     stride: int
     groups: int
     bounded: bool  # by ReLU6
-    adds: bool = False  # to what went into its block
+    adds: bool = False  # add the block's input
 
 
 def convolutions(weights: dict[str, Floats]) -> Iterator[Convolution]:
-    """The trunk of `weights`, its input BGR, -1..1, in the order in which it is computed."""
+    """Yield the convolutions of `weights` in order of computation; the input is BGR, -1..1."""
     first = _folded(weights, "_conv_stem", "_bn0", stride=2)
-    yield replace(first, kernel=first.kernel[:, ::-1])  # they were learnt from RGB, and cameras' pictures are BGR
+    # the weights were learned from RGB, but cameras' pictures are BGR
+    yield replace(first, kernel=first.kernel[:, ::-1])
     before, number = 32, 0
     for blocks, _, stride, widening, after in _STAGES:
         for block in range(blocks):
@@ -81,21 +82,21 @@ class WeightsError(Exception):
 
 
 def read_weights(path: Path) -> dict[str, Floats]:
-    """The arrays of a file that PyTorch before 1.6 saved, by name; WeightsError where it is something else.
+    """Read the arrays, by name, of a file saved by PyTorch before 1.6; raise WeightsError if it is something else.
 
-    The file is a few pickles, then the bytes of each storage. Nothing but arrays is made of what it says.
+    The file consists of pickles, followed by the bytes of each storage. Only arrays are created from it.
     """
     with path.open("rb") as file:
         try:
             if pickle.load(file) != _MAGIC or pickle.load(file) != _PROTOCOL:
-                raise WeightsError(f"{path} is no file of weights that PyTorch before 1.6 saved")
+                raise WeightsError(f"{path}: not a weights file of PyTorch before 1.6")
             pickle.load(file)  # about the machine that saved it
             reader = _Reader(file)
             tensors: OrderedDict[str, _Tensor] = reader.load()
             storages = {key: _storage(file, reader.kinds[key]) for key in pickle.load(file)}
         except (pickle.UnpicklingError, EOFError, KeyError, AttributeError) as error:
-            raise WeightsError(f"{path} is no file of weights that PyTorch before 1.6 saved: {error}") from error
-    return {name: its.of(storages[its.key]) for name, its in tensors.items() if its.size}
+            raise WeightsError(f"{path}: not a weights file of PyTorch before 1.6 ({error})") from error
+    return {name: tensor.of(storages[tensor.key]) for name, tensor in tensors.items() if tensor.size}
 
 
 def _storage(file: BinaryIO, kind: str) -> npt.NDArray[Any]:
@@ -109,18 +110,18 @@ class _Tensor:
     key: str
     first: int
     size: tuple[int, ...]
-    steps: tuple[int, ...]  # elements from one to the next along each axis: kernels are saved transposed
+    steps: tuple[int, ...]  # elements between neighbours along each axis; kernels are saved transposed
 
     def of(self, storage: npt.NDArray[Any]) -> Floats:
-        places = np.full(self.size, self.first)
+        indices = np.full(self.size, self.first)
         for step, along in zip(self.steps, np.indices(self.size, sparse=True), strict=True):
-            places += step * along
-        found: Floats = storage[places].astype(np.float32)
-        return found
+            indices += step * along
+        array: Floats = storage[indices].astype(np.float32)
+        return array
 
 
 class _Reader(pickle.Unpickler):
-    """Takes tensors for what they say of themselves, and refuses everything else."""
+    """An unpickler that reads only descriptions of tensors and refuses everything else."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
@@ -133,7 +134,7 @@ class _Reader(pickle.Unpickler):
             return lambda key, first, size, steps, *_: _Tensor(key, first, tuple(size), tuple(steps))
         if module == "torch" and name.endswith("Storage"):
             return name
-        raise pickle.UnpicklingError(f"{module}.{name} is not expected in it")
+        raise pickle.UnpicklingError(f"{module}.{name}: not expected in a weights file")
 
     def persistent_load(self, saved: Any) -> str:
         _, kind, key, *_ = saved

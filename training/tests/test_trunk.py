@@ -12,7 +12,7 @@ STAGES = ((1, 3, 1, 32, 16), (2, 3, 6, 16, 24), (2, 5, 6, 24, 40), (3, 3, 6, 40,
 
 
 class _Storage:
-    """Stands in a pickle for numbers that follow it, as PyTorch's do."""
+    """Represents, in a pickle, the numbers of a storage that follow later, as in PyTorch's files."""
 
     def __init__(self, key, count, kind="FloatStorage"):
         self.saved = ("storage", _Global("torch", kind), key, "cpu", count, None)
@@ -24,7 +24,7 @@ class _Global:
 
 
 class _Pickler(pickle._Pickler):
-    """Writes what only PyTorch could import."""
+    """Pickles references that only PyTorch could import."""
 
     def persistent_id(self, obj):
         return obj.saved if isinstance(obj, _Storage) else None
@@ -46,7 +46,7 @@ class _Tensor:
 
 
 def saved(path, tensors, magic=0x1950A86A20F9469CFC6C):
-    """A file as PyTorch before 1.6 writes it, of arrays by name; each is saved transposed, as converted kernels are."""
+    """Write a file like PyTorch before 1.6, with arrays by name, each saved transposed like converted kernels."""
     with path.open("wb") as file:
         for start in (magic, 1001, {"little_endian": True}):
             pickle.dump(start, file, protocol=2)
@@ -63,21 +63,21 @@ def saved(path, tensors, magic=0x1950A86A20F9469CFC6C):
 
 def test_arrays_are_read_in_the_order_of_their_axes(tmp_path):
     arrays = {"kernel": RNG.normal(size=(4, 3, 2, 2)).astype(np.float32), "offset": np.arange(5, dtype=np.float32)}
-    found = read_weights(saved(tmp_path / "weights.pth", arrays))
-    assert set(found) == set(arrays)
+    arrays_read = read_weights(saved(tmp_path / "weights.pth", arrays))
+    assert set(arrays_read) == set(arrays)
     for name, array in arrays.items():
-        assert np.array_equal(found[name], array), name
+        assert np.array_equal(arrays_read[name], array), name
 
 
 @pytest.mark.parametrize("content", [b"", b"no weights", pickle.dumps(7), pickle.dumps(0x1950A86A20F9469CFC6C)])
-def test_what_is_no_file_of_weights_is_refused(tmp_path, content):
+def test_a_file_that_contains_no_weights_is_refused(tmp_path, content):
     path = tmp_path / "weights.pth"
     path.write_bytes(content)
     with pytest.raises(WeightsError, match=r"weights\.pth"):
         read_weights(path)
 
 
-def test_nothing_but_arrays_is_made_of_a_file(tmp_path):
+def test_only_arrays_are_created_from_a_file(tmp_path):
     with (tmp_path / "evil.pth").open("wb") as file:
         for start in (0x1950A86A20F9469CFC6C, 1001, {}):
             pickle.dump(start, file)
@@ -118,36 +118,38 @@ def test_a_normalisation_is_folded_into_its_convolution():
     assert first.offset == pytest.approx(weights["_bn0.bias"] - weights["_bn0.running_mean"] * factor)
 
 
-def convolved(x, its: Convolution):
-    """`its` result for `x` (channels, side, side), by the definition."""
-    side, reach = x.shape[1], its.kernel.shape[2]
-    padding = max(0, (-(-side // its.stride) - 1) * its.stride + reach - side)
+def convolved(x, layer: Convolution):
+    """Apply `layer` to `x` (channels, side, side), by the definition of a convolution."""
+    side, reach = x.shape[1], layer.kernel.shape[2]
+    padding = max(0, (-(-side // layer.stride) - 1) * layer.stride + reach - side)
     x = np.pad(x, ((0, 0), *[(padding // 2, padding - padding // 2)] * 2))
-    windows = np.lib.stride_tricks.sliding_window_view(x, (reach, reach), axis=(1, 2))[:, :: its.stride, :: its.stride]
-    if its.groups > 1:
-        result = np.einsum("cyxij,cij->cyx", windows, its.kernel[:, 0])
+    windows = np.lib.stride_tricks.sliding_window_view(x, (reach, reach), axis=(1, 2))[
+        :, :: layer.stride, :: layer.stride
+    ]
+    if layer.groups > 1:
+        result = np.einsum("cyxij,cij->cyx", windows, layer.kernel[:, 0])
     else:
-        result = np.einsum("cyxij,ocij->oyx", windows, its.kernel)
-    return result + its.offset[:, None, None]
+        result = np.einsum("cyxij,ocij->oyx", windows, layer.kernel)
+    return result + layer.offset[:, None, None]
 
 
-def test_the_file_computes_what_the_layers_say():
+def test_the_exported_network_computes_the_same_as_its_layers():
     onnxruntime = pytest.importorskip("onnxruntime")
     layers = list(convolutions(random_weights()))
     head = Head(RNG.normal(0, 0.05, 640).astype(np.float32), 0.3)
     pixels = RNG.uniform(-1, 1, (3, 64, 64)).astype(np.float32)
     x = entry = pixels
-    for number, its in enumerate(layers):
-        x = convolved(x, its)
-        if its.bounded:
+    for number, layer in enumerate(layers):
+        x = convolved(x, layer)
+        if layer.bounded:
             x = np.clip(x, 0, 6)
         else:
-            x = x + entry if its.adds else x
+            x = x + entry if layer.adds else x
             entry = x
         entry = x if number == 0 else entry
     expected = np.concatenate([x.mean((1, 2)), x.max((1, 2))]) @ head.kernel + head.offset
     session = onnxruntime.InferenceSession(model(layers, head, 64).SerializeToString())
-    (found,) = session.run(None, {"pixels": pixels[None]})
-    assert found.shape == (1, 1, 1, 1)
-    assert float(found.ravel()[0]) == pytest.approx(float(expected), abs=0.02 * max(1.0, abs(float(expected))))
+    (output,) = session.run(None, {"pixels": pixels[None]})
+    assert output.shape == (1, 1, 1, 1)
+    assert float(output.ravel()[0]) == pytest.approx(float(expected), abs=0.02 * max(1.0, abs(float(expected))))
     assert parameter_count(layers, head) == 2_939_120 + 641
