@@ -34,7 +34,7 @@ E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-sp
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua embereye-valve
 
-.PHONY: docs help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
+.PHONY: docs screenshots help install peers programs e2e-programs up observe test fuzz fresh lint format bench model image release e2e e2e-up e2e-down requirements crds monitoring pictures golden clean bench-gate faults soak
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
@@ -154,6 +154,9 @@ monitoring: install ## Write docs/reference/metrics.md, alert rules and dashboar
 
 pictures: install ## Draw the dashboards of docs/how-to/grafana.md anew, from what a real Prometheus answers (make peers installs one)
 	cd operator && ../$(BIN)/python -m tests.monitoring.draw ../docs/how-to/grafana --only fleet-overview --only sensor-shard
+
+screenshots: install ## Take the pictures of the console in docs/images from a real run with a simulated fire (make peers installs Chromium and its driver)
+	$(BIN)/python e2e/pictures docs/images
 
 golden: install programs ## Write what the chart makes of its main values, for charts/tests, and its README anew
 	$(BIN)/python charts/tests/golden.py
