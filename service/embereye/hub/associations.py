@@ -1,7 +1,15 @@
-"""Streams of the hub without HTTP/2: delimited protobuf over TCP, TLS or a Unix socket, of callers who are known.
+"""Associations: the hub's streams without HTTP/2, as delimited protobuf over TCP, TLS or a Unix socket.
 
-Whoever connects says within seconds who they are and what they want; then they are that stream's. Connections are
-counted from their first packet on.
+A client connects and sends one `Associate` message with its token and the name of a call. The hub checks both, answers
+`Associated`, and passes all further messages to the call's `Stream`.
+
+| state of an association | ends when |
+| --- | --- |
+| unidentified: no valid `Associate` yet | nothing valid arrives in UNIDENTIFIED_SECONDS, or too many are unidentified |
+| open: has a `Stream` | silent for IDLE_SECONDS, token revoked, invalid message, or the stream raises ReleasedError |
+| over: `Released` with a reason was sent | the client has read it, at the latest after LINGER_SECONDS |
+
+Connections count from their first packet, including the TLS handshake. A client that does not read is not read either.
 """
 
 import asyncio
@@ -32,65 +40,65 @@ logger = logging.getLogger(__name__)
 VERSION = 1
 MAX_ASSOCIATE = 8 * 1024  # bytes of the first message
 MAX_ASSOCIATIONS = 512
-MAX_STRANGERS = 128  # of them, that have not said who they are
-STRANGER_SECONDS = 5.0  # that they have for it
+MAX_UNIDENTIFIED = 128  # associations without a valid `Associate` message yet
+UNIDENTIFIED_SECONDS = 5.0  # time for that message
 IDLE_SECONDS = 120.0  # without a byte
-UNEXPECTED = "what arrived is not the message that was expected"
-LOOK_SECONDS = 0.5
-LINGER_SECONDS = 1.0  # for a peer to read why it is released
-UNSENT = 256 * 1024  # bytes that wait for a peer to read them, from which on it is not read either
-HERE = "this machine"  # the address of those who come by the Unix socket
+UNEXPECTED = "the message is not of the expected type"
+CHECK_SECONDS = 0.5  # between two checks of these times
+LINGER_SECONDS = 1.0  # time for a client to read the reason of its release
+UNSENT = 256 * 1024  # unread bytes above which the client is not read either
+LOCAL = "this machine"  # the address of clients at the Unix socket
 
 
 class ReleasedError(Exception):
-    """The association is to end; the text says why."""
+    """The association has to end; the text says why."""
 
 
 class Stream(Protocol):
-    """What the messages of an association are for."""
+    """The receiver of an association's messages."""
 
     def receive(self, messages: Sequence[Any]) -> None:
-        """Take up those that came together, in order. ReleasedError, or DecodeError, ends the association.
+        """Process messages that arrived together, in order. ReleasedError or DecodeError ends the association.
 
-        Each is bytes or, where the call has buffers, perhaps a memoryview of one, to be put back there.
+        Each message is bytes or, if the call has buffers, possibly a memoryview of a buffer to be returned there.
         """
         ...
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Clean up: the connection is gone."""
         ...
 
 
 @dataclass(frozen=True)
 class Call:
-    """A stream that can be associated with."""
+    """A kind of stream that clients can open."""
 
     open: "Callable[[Association], Stream]"
-    response: type[Message]  # has `released`
+    response: type[Message]  # has the field `released`
     role: Role
     max_message: int = 64 * 1024  # bytes
-    buffers: Buffers | None = None  # of those whose messages are long
+    buffers: Buffers | None = None  # for long messages
 
 
 class Associations:
-    """Listens, and counts who is connected."""
+    """Listens for associations, and counts and limits them."""
 
     def __init__(self, access: Access, calls: Mapping[str, Call], *, most: int = MAX_ASSOCIATIONS) -> None:
         self.access = access
         self.calls = calls
         self.tasks = Tasks()
-        self.refused = 0  # connections for want of room, and those that proved nothing
+        self.refused = 0  # connections refused for lack of room or without a valid token
         self._most = most
         self._open: set[Association] = set()
-        self._places: Counter[str] = Counter()
+        self._places: Counter[str] = Counter()  # open associations by client address
         self._servers: list[asyncio.Server | TlsListener] = []
         self._socket: Path | None = None
 
     def __len__(self) -> int:
-        return sum(1 for one in self._open if one.who is not None)
+        return sum(1 for association in self._open if association.who is not None)
 
     async def listen(self, host: str, port: int, tls: ServerTls | None) -> int:
-        """Take connections at `host:port`; returns the port. UserError where that cannot be had."""
+        """Accept connections at `host:port`; returns the port. UserError if the address cannot be used."""
         try:
             if tls is not None:
                 listener = TlsListener(host, port, tls, lambda: Association(self), shared=False)
@@ -106,7 +114,7 @@ class Associations:
         return int(server.sockets[0].getsockname()[1])
 
     async def listen_unix(self, path: Path) -> None:
-        """Take connections at a Unix socket, which nobody but this process's user can open; UserError as above."""
+        """Accept connections at a Unix socket, which only this process's user can open; UserError as in `listen`."""
         before = os.umask(0o177)
         try:
             server = await asyncio.get_running_loop().create_unix_server(lambda: Association(self), str(path))
@@ -118,56 +126,57 @@ class Associations:
         self._socket = path
 
     async def run(self) -> None:
-        """End what says nothing for too long, until cancelled."""
+        """Release associations that are silent for too long, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             now = loop.time()
-            for one in list(self._open):
-                one.look(now)
+            for association in list(self._open):
+                association.check_silence(now)
 
     async def close(self, reason: str) -> None:
-        """Take no more connections, and end those that there are."""
+        """Stop listening, and release all associations."""
         for server in self._servers:
             server.close()
-        for one in list(self._open):
-            one.release(reason)
+        for association in list(self._open):
+            association.release(reason)
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
         await self.tasks.stop()
 
-    def admit(self, one: "Association") -> str:
-        """Count a connection in; why it cannot be, '' where it can."""
-        strangers = [other for other in self._open if other.who is None]
-        if len(strangers) >= MAX_STRANGERS:
-            # Those who prove nothing make room for who may, and at once: a word to each would take a second.
-            min(strangers, key=lambda other: other.since).drop()
+    def admit(self, association: "Association") -> str:
+        """Count a new connection; returns why it cannot be admitted, or '' if it can."""
+        unidentified = [known for known in self._open if known.who is None]
+        if len(unidentified) >= MAX_UNIDENTIFIED:
+            # Drop the oldest unidentified one at once: releasing it with a reason would take up to a second.
+            min(unidentified, key=lambda known: known.since).drop()
         if len(self._open) >= self._most:
             self.refused += 1
             return f"there are {self._most} associations, and no more are accepted: try again later"
-        if one.address != HERE and self._places[one.place] * 2 >= self._most:
+        place = association.place
+        if association.address != LOCAL and self._places[place] * 2 >= self._most:
             self.refused += 1
-            return f"there are {self._places[one.place]} associations from {one.address}, and no more are accepted"
-        self._open.add(one)
-        self._places[one.place] += 1
+            return f"there are {self._places[place]} associations from {association.address}, and no more are accepted"
+        self._open.add(association)
+        self._places[place] += 1
         return ""
 
-    def forget(self, one: "Association") -> None:
-        """The connection has ended."""
-        if one in self._open:
-            self._open.discard(one)
-            self._places[one.place] -= 1
-            if not self._places[one.place]:
-                del self._places[one.place]
+    def forget(self, association: "Association") -> None:
+        """Remove a connection that has ended."""
+        if association in self._open:
+            self._open.discard(association)
+            self._places[association.place] -= 1
+            if not self._places[association.place]:
+                del self._places[association.place]
 
 
 class Association(asyncio.Protocol):
-    """One connection."""
+    """One association; see the module for its states."""
 
     def __init__(self, associations: Associations) -> None:
-        self.who: Principal | None = None
+        self.who: Principal | None = None  # None: unidentified
         self.address = ""
-        self.place = ""
+        self.place = ""  # the part of the address that identifies one client
         self.since = self.heard = asyncio.get_running_loop().time()
         self._associations = associations
         self._reader = DelimitedReader(MAX_ASSOCIATE)
@@ -175,23 +184,23 @@ class Association(asyncio.Protocol):
         self._abort: Callable[[], None] | None = None
         self._stream: Stream | None = None
         self._response: type[Message] = Associated
-        self._paused: set[str] = set()  # why it is not read
+        self._paused: set[str] = set()  # reasons why reading is paused
         self._closed = asyncio.Event()
         self._over = False
 
-    # Connected
+    # The connection
 
     def begin(self, address: str, abort: Callable[[], None]) -> bool:
-        """Begin with a handshake of TLS. See `TlsListener`."""
+        """Admit a client that starts a TLS handshake; see `TlsListener`."""
         self.address, self.place, self._abort = address, place_of(address), abort
         return not self._associations.admit(self)
 
     def abandon(self, why: str) -> None:
-        """The handshake has failed, which is the stranger's affair."""
+        """Forget a client whose TLS handshake failed."""
         self._associations.forget(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count it in."""
+        """Admit the client, if `begin` has not done so."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=UNSENT)
         connection: socket.socket | None = transport.get_extra_info("socket")
@@ -201,7 +210,7 @@ class Association(asyncio.Protocol):
         if self._abort is not None:
             return
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]).removeprefix("::ffff:") if isinstance(peer, tuple) and peer else HERE
+        self.address = str(peer[0]).removeprefix("::ffff:") if isinstance(peer, tuple) and peer else LOCAL
         self.place = place_of(self.address)
         if problem := self._associations.admit(self):
             self.send(Associated(released=Released(reason=problem)))
@@ -209,7 +218,7 @@ class Association(asyncio.Protocol):
             self._transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Count it out."""
+        """Close the stream and forget the client."""
         self._over = True
         self._closed.set()
         self._associations.forget(self)
@@ -218,19 +227,19 @@ class Association(asyncio.Protocol):
             self._stream = None
 
     def pause_writing(self) -> None:
-        """Whoever does not read is not read either."""
+        """Stop reading from a client that does not read."""
         self.pause_reading("unread")
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Read from the client again."""
         self.resume_reading("unread")
 
     def data_received(self, data: bytes) -> None:
-        """Hand whole messages on; what breaks the rules ends the association with a sentence."""
+        """Pass complete messages to the stream; invalid ones end the association with a reason."""
         self._receive(self._reader.receive, data)
 
     def data_filled(self, reader: DelimitedBuffers, count: int) -> None:
-        """The same of long messages, once the next `count` bytes are in the `reader`'s space."""
+        """Process the next `count` bytes in the space of `reader`, as in `data_received`."""
         self._receive(reader.advance, count)
 
     def _receive(self, read: Callable[[Any], Any], arrived: object) -> None:
@@ -248,13 +257,13 @@ class Association(asyncio.Protocol):
         except (ReleasedError, DelimitedError) as error:
             self.release(str(error))
 
-    # Who is it?
+    # Identification
 
     def _associate(self, request: Associate) -> Sequence[bytes | memoryview]:
-        """Open the stream; its first messages, where they are here already and not read yet."""
+        """Identify the client and open its stream; returns messages that have arrived already."""
         access = self._associations.access
         if request.version != VERSION:
-            raise ReleasedError(f"version {request.version} is not spoken here: this hub speaks {VERSION}")
+            raise ReleasedError(f"version {request.version} is not supported: this hub supports version {VERSION}")
         try:
             who = access.identify(request.token, self.address)
         except (DeniedError, SlowDownError) as error:
@@ -263,66 +272,66 @@ class Association(asyncio.Protocol):
         call = self._associations.calls.get(request.call)
         if call is None:
             known = ", ".join(sorted(self._associations.calls))
-            raise ReleasedError(f'there is no stream "{request.call[:80]}" to associate with; there are: {known}')
+            raise ReleasedError(f'there is no stream "{request.call[:80]}" for associations; there are: {known}')
         if who.role < call.role:
             raise ReleasedError(f"{who.name} is {who.role.word}: this takes the role {call.role.word}")
         self.who, self._response, self._reader.limit = who, call.response, call.max_message
         self.send(Associated(name=who.name, max_message=call.max_message))
         self._stream = call.open(self)
-        self._associations.tasks.start(self._last(who), name="association")
+        self._associations.tasks.start(self._end_on_revocation(who), name="association")
         return [] if call.buffers is None else self._receive_into(DelimitedBuffers(call.max_message, call.buffers))
 
     def _receive_into(self, reader: DelimitedBuffers) -> Sequence[bytes | memoryview]:
-        """From now on receive into where the reader says; what was whole before."""
+        """Receive further bytes directly into the reader's space; returns messages that are complete already."""
         assert self._transport is not None
-        rest, found = self._reader.take_rest(), list[bytes | memoryview]()
+        rest, complete = self._reader.take_rest(), list[bytes | memoryview]()
         while rest:
             space = reader.space()
             count = min(len(space), len(rest))
             space[:count], rest = rest[:count], rest[count:]
-            found += reader.advance(count)
+            complete += reader.advance(count)
         self._transport.set_protocol(_LongMessages(self, reader))
-        return found
+        return complete
 
-    async def _last(self, who: Principal) -> None:
-        """End it when the token that it was opened with is revoked."""
+    async def _end_on_revocation(self, who: Principal) -> None:
+        """Release the association when its token is revoked."""
         try:
             async with self._associations.access.lasting(who):
                 await self._closed.wait()
         except RevokedError as error:
             self.release(str(error))
 
-    # For its stream
+    # Services for its stream
 
     def start(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `coroutine` for its stream, which cancels it when it is closed."""
+        """Start `coroutine` as a task of the stream, which has to cancel it when closed."""
         return self._associations.tasks.start(coroutine, name="association-stream")
 
     def pause_reading(self, why: str = "stream") -> None:
-        """Leave what comes with the peer, until `resume_reading` was called for each reason."""
+        """Stop reading until `resume_reading` has been called for each reason."""
         self._paused.add(why)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self, why: str = "stream") -> None:
-        """Go on."""
+        """Remove one reason; read again if none is left."""
         self._paused.discard(why)
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
-    # What it is told
+    # Messages to the client
 
     def send(self, message: Message) -> None:
-        """Send `message`; what the connection no longer takes is lost with it."""
+        """Send `message`, unless the association is over."""
         self.send_bytes(delimited(message.SerializeToString()))
 
     def send_bytes(self, data: bytes) -> None:
-        """Send what has its length in front already."""
+        """Send an encoded message with its length prefix, unless the association is over."""
         if not self._over and self._transport is not None:
             self._transport.write(data)
 
     def release(self, reason: str) -> None:
-        """End the association, and say why."""
+        """End the association and send the reason."""
         if self._over:
             return
         if self._transport is None:
@@ -333,19 +342,19 @@ class Association(asyncio.Protocol):
             logger.info("the association of %s from %s ends: %s", self.who.name, self.address, reason)
         self.send(self._response(released=Released(reason=reason)))
         self._over = True
-        if self._stream is not None:  # what it steers is not steered a moment longer
+        if self._stream is not None:  # close it now, so that it stops steering its actuator at once
             self._stream.close()
             self._stream = None
-        # Closed while something is unread, the system would take the reason back from the peer.
+        # Closing a socket with unread data would discard the reason before the client reads it.
         if self._transport.can_write_eof():
-            with contextlib.suppress(OSError):  # the peer has gone, which the loop has not heard yet
+            with contextlib.suppress(OSError):  # the client is gone, but the event loop does not know yet
                 self._transport.write_eof()
             asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.abort)
         else:
             self._transport.close()
 
     def drop(self) -> None:
-        """End it without a word."""
+        """End the association without sending a reason."""
         self._over = True
         self._associations.forget(self)
         if self._transport is not None:
@@ -353,16 +362,16 @@ class Association(asyncio.Protocol):
         elif self._abort is not None:
             self._abort()
 
-    def look(self, now: float) -> None:
-        """End it where it has said nothing for too long."""
-        if self.who is None and now - self.since > STRANGER_SECONDS:
-            self.release(f"who calls was not said within {STRANGER_SECONDS:g} s")
+    def check_silence(self, now: float) -> None:
+        """Release the association if it is unidentified or silent for too long."""
+        if self.who is None and now - self.since > UNIDENTIFIED_SECONDS:
+            self.release(f"the client did not identify itself within {UNIDENTIFIED_SECONDS:g} s")
         elif now - self.heard > IDLE_SECONDS:
-            self.release(f"nothing was heard for {IDLE_SECONDS:g} s")
+            self.release(f"the client was silent for {IDLE_SECONDS:g} s")
 
 
 class _LongMessages(asyncio.BufferedProtocol):
-    """An association's connection from when on its messages are received into where they stay."""
+    """The protocol of an association whose messages are received directly into buffers."""
 
     def __init__(self, association: Association, reader: DelimitedBuffers) -> None:
         self._reader = reader
@@ -372,9 +381,9 @@ class _LongMessages(asyncio.BufferedProtocol):
         self.connection_lost = association.connection_lost  # type: ignore[method-assign]
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The space for the next bytes."""
         return self._reader.space()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """They are there."""
+        """Process the received bytes."""
         self._association.data_filled(self._reader, nbytes)

@@ -125,7 +125,7 @@ async def test_a_viewer_steers_nothing(served: Served) -> None:
 
 
 async def test_a_stream_that_there_is_not_is_named_with_those_that_there_are(served: Served) -> None:
-    with pytest.raises(LinkError, match=f'no stream "x/Y" to associate with; there are: {CALL}, {ECHO}'):
+    with pytest.raises(LinkError, match=f'no stream "x/Y" for associations; there are: {CALL}, {ECHO}'):
         await away(lambda: served.link(call="x/Y"))
 
 
@@ -158,10 +158,10 @@ def read_reason(connection: socket.socket, kind: Any = Associated) -> str:
     [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + b"x" * 200, ""),
         (b"\xff" * 64, "do not start with the length of a message"),
-        (delimited(b"\xff" * 40), "not the message that was expected"),
+        (delimited(b"\xff" * 40), "not of the expected type"),
         (delimited(b"x" * 9000), "a message of 9000 bytes is too long: at most 8192"),
-        (delimited(Associate(version=7, token=TOKEN, call=CALL).SerializeToString()), "version 7 is not spoken here"),
-        (delimited(b""), "version 0 is not spoken here"),
+        (delimited(Associate(version=7, token=TOKEN, call=CALL).SerializeToString()), "version 7 is not supported"),
+        (delimited(b""), "version 0 is not supported"),
     ],
 )
 async def test_what_is_no_association_ends_with_a_sentence(served: Served, data: bytes, sentence: str) -> None:
@@ -177,7 +177,7 @@ async def test_what_is_no_association_ends_with_a_sentence(served: Served, data:
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (delimited(b"\xff" * 40), "not the message that was expected"),
+        (delimited(b"\xff" * 40), "not of the expected type"),
         (b"\xff\xff\x7f" + b"x" * 100, "is too long"),
         (delimited(b""), "the first message must be a handshake"),
         (delimited(ControlRequest(state=State(tick=1)).SerializeToString()) * 500, "must be a handshake"),
@@ -196,20 +196,20 @@ async def test_an_association_that_breaks_the_rules_ends_with_a_sentence(
 
 
 async def test_who_says_nothing_makes_room_within_seconds(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(associations, "STRANGER_SECONDS", 0.3)
+    monkeypatch.setattr(associations, "UNIDENTIFIED_SECONDS", 0.3)
 
     def attempt() -> str:
         with served.dial() as connection:
             connection.sendall(b"\x50")  # the length of what never comes
             return read_reason(connection)
 
-    assert await away(attempt) == "who calls was not said within 0.3 s"
+    assert await away(attempt) == "the client did not identify itself within 0.3 s"
 
 
 async def test_who_say_nothing_make_room_for_who_does_however_many_they_are(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(associations, "MAX_STRANGERS", 3)
+    monkeypatch.setattr(associations, "MAX_UNIDENTIFIED", 3)
 
     def attempt() -> None:
         strangers = [served.dial() for _ in range(8)]

@@ -1,1 +1,1 @@
-"""Evidence by way of a stream in NATS JetStream, which acknowledges it whether or not the database can be written."""
+"""Evidence through a stream in NATS JetStream, which acknowledges it even while the database cannot be written."""

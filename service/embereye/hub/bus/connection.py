@@ -1,4 +1,4 @@
-"""One connection to NATS, and JetStream's calls on it. It is never mended: who uses it dials anew."""
+"""One connection to NATS, and JetStream's calls on it. It does not reconnect: its user dials a new one."""
 
 import asyncio
 import contextlib
@@ -15,35 +15,35 @@ from embereye.hub.bus.options import BusOptions
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import raise_if_cancelled
 
-DIAL_SECONDS = 3.0  # for one server to answer
+DIAL_SECONDS = 3.0  # for connecting to one server
 ANSWER_SECONDS = 3.0  # for a call
-PING_SECONDS = 1.0  # a server that leaves two pings without an answer is given up
+PING_SECONDS = 1.0  # a connection with two unanswered pings is lost
 CLOSE_SECONDS = 0.5
-MISSING = {10037, 10059}  # of JetStream's errors: there is no such message, no such stream
+MISSING = {10037, 10059}  # JetStream's error codes: no such message, no such stream
 
 ERRORS = (nats.errors.Error, OSError, TimeoutError, UserError, ValueError, RuntimeError)
 
 
 class BusError(Exception):
-    """NATS does not do what it is there for; says how."""
+    """NATS cannot be used; the text says why."""
 
 
 class MissingError(BusError):
-    """It knows nothing of what was asked for."""
+    """The named stream or message does not exist."""
 
 
 class Connection:
-    """To one server. Whoever waits for `lost` learns of its end."""
+    """A connection to one server. `lost` is set when it ends."""
 
     def __init__(self, options: BusOptions, server: str) -> None:
         self.server = server
         self.lost = asyncio.Event()
-        self.why = ""  # it was lost, or could not be had
+        self.why = ""  # why it was lost, or could not be opened
         self._options = options
         self._client = Client()
 
     async def open(self) -> None:
-        """Dial; BusError where that fails."""
+        """Connect; BusError if that fails."""
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 await self._dial()
@@ -63,14 +63,14 @@ class Connection:
         await self._client.connect(
             [self.server],
             name="embereye-hub",
-            # The library would go on with the secrets that it was given first.
+            # Not by the library, which would reconnect with its first secrets.
             allow_reconnect=False,
             max_reconnect_attempts=1,
             reconnect_time_wait=0,
             connect_timeout=DIAL_SECONDS,  # type: ignore[arg-type]  # it is seconds, of any kind
             ping_interval=PING_SECONDS,  # type: ignore[arg-type]
             max_outstanding_pings=2,
-            pending_size=0,  # past which the library waits for the server, for good and deaf to cancellation
+            pending_size=0,  # with a larger one the library may wait forever for the server and ignore cancellation
             error_cb=self._note,
             closed_cb=self._end,
             tls=options.client_tls().context() if options.tls else None,
@@ -82,16 +82,16 @@ class Connection:
         self._check_tls()
 
     def _over_tls(self, secret: str) -> Callable[[], str]:
-        def give() -> str:
+        def checked_secret() -> str:
             self._check_tls()
             return secret
 
-        return give
+        return checked_secret
 
     def _check_tls(self) -> None:
-        """BusError where a connection that has to be TLS is none: the library leaves that to the server."""
+        """Raise BusError if tls:// was requested and the server offers no TLS: the library does not check it."""
         if self._options.tls and not self._client._server_info.get("tls_required"):
-            raise BusError(f"{self.server} does not speak TLS, and tls:// asks for it: it is told nothing")
+            raise BusError(f"{self.server} does not speak TLS, which tls:// requires: no secrets are sent to it")
 
     async def _note(self, error: Exception) -> None:
         self.why = sentence(error)
@@ -102,84 +102,86 @@ class Connection:
 
     @property
     def max_message_bytes(self) -> int:
-        """That the server takes in one message."""
+        """The server's limit for one message."""
         return self._client.max_payload
 
     def new_inbox(self) -> str:
-        """A subject that nobody else knows."""
+        """A new, random subject for answers."""
         return self._client.new_inbox()
 
     async def subscribe(self, subject: str, arrived: Callable[[Msg], Awaitable[None]]) -> None:
-        """Have `arrived` called with each message; BusError."""
+        """Call `arrived` with each message on `subject`. Raises BusError."""
         with translated():
             await self._client.subscribe(subject, cb=arrived)
 
     async def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", headers: dict[str, str] | None = None
     ) -> None:
-        """Send a message, without knowing what becomes of it; BusError."""
+        """Send a message without waiting for an answer. Raises BusError."""
         with translated():
             await self._client.publish(subject, payload, reply=reply, headers=headers)
 
     async def call(self, call: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
-        """What JetStream answers to "$JS.API.`call`". BusError, MissingError where it does not know what is named."""
+        """Call "$JS.API.`call`" and return the answer. Raises BusError, or MissingError if the object is missing."""
         payload = json.dumps(body).encode() if body is not None else b""
         try:
             answer = await self._client.request(f"$JS.API.{call}", payload, timeout=ANSWER_SECONDS)
         except nats.errors.NoRespondersError:
-            raise BusError("it has no JetStream, or this user may not use it: start nats-server with -js") from None
+            raise BusError(
+                "it has no JetStream, or this user is not allowed to use it: start nats-server with -js"
+            ) from None
         except ERRORS as error:
             raise BusError(f"{call}: {sentence(error)}") from error
         finally:
             raise_if_cancelled()
-        return checked(answer.data, call)
+        return parse_answer(answer.data, call)
 
     async def close(self) -> None:
-        """Let go of it."""
-        # One that is frozen would be waited for.
+        """Close the connection."""
+        # With a time limit, because the library waits for a frozen server.
         with contextlib.suppress(*ERRORS, BusError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._client.close()
-        # The library leaves the socket open where it was waiting to be rid of what is to be sent.
+        # The library leaves the socket open if it was still sending.
         writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
         if writer is not None:
             writer.transport.abort()
 
 
 async def dial(options: BusOptions) -> Connection:
-    """A connection to any of the servers; BusError where there is none to be had now."""
-    refused = []
+    """Connect to any of the servers, in random order; BusError if none can be reached."""
+    failures = []
     for server in random.sample(options.servers, len(options.servers)):
         connection = Connection(options, server)
         try:
             await connection.open()
         except BusError as error:
-            refused.append(str(error))
+            failures.append(str(error))
         else:
             return connection
-    raise BusError("; ".join(sorted(refused)))
+    raise BusError("; ".join(sorted(failures)))
 
 
-def checked(answer: bytes, what: str) -> dict[str, Any]:
-    """What JetStream answered to `what`; BusError where that is an error."""
+def parse_answer(answer: bytes, call: str) -> dict[str, Any]:
+    """Parse JetStream's answer to `call`; BusError if it is an error."""
     try:
-        told: dict[str, Any] = json.loads(answer)
+        parsed: dict[str, Any] = json.loads(answer)
     except ValueError as error:
-        raise BusError(f"{what}: the answer cannot be read: {answer[:80]!r}") from error
-    if failure := told.get("error"):
+        raise BusError(f"{call}: the answer cannot be read: {answer[:80]!r}") from error
+    if failure := parsed.get("error"):
         kind = MissingError if failure.get("err_code") in MISSING else BusError
-        raise kind(f"{what}: {failure.get('description', failure)}")
-    return told
+        raise kind(f"{call}: {failure.get('description', failure)}")
+    return parsed
 
 
 def sentence(error: BaseException) -> str:
-    """What `error` says, in one line."""
+    """The text of `error` on one line, or its type's name."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
-    """Make the library's errors BusError, and raise a cancellation that it has swallowed."""
+    """Turn the library's errors into BusError, and raise a cancellation that it swallowed."""
     try:
         yield
     except ERRORS as error:

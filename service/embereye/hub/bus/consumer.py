@@ -1,4 +1,4 @@
-"""Reads the stream in its order, from a position on; each message once for each time that it is asked to begin."""
+"""The consumer: reads the stream's messages in order, starting after a given position."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from embereye.process.timing.silence import SilenceTimeout
 from embereye.units import MIB, SECOND
 
 logger = logging.getLogger(__name__)
-BATCH = 500  # messages that are asked for at once
+BATCH = 500  # messages per request
 BATCH_BYTES = 16 * MIB
-EXPIRES_SECONDS = 10.0  # that the server waits for them
-HEARTBEAT_SECONDS = 1.0  # in which it says that it is there
-SILENCE_SECONDS = 3.5  # without a word of it, after which it is given up
-FORGOTTEN_SECONDS = 60.0  # after which it forgets a consumer that asks for nothing
-HEARTBEAT, LEFT = "100", "503"  # of what a message without content says
+EXPIRES_SECONDS = 10.0  # how long the server waits to complete a batch
+HEARTBEAT_SECONDS = 1.0  # between the server's heartbeats while a request is open
+SILENCE_SECONDS = 3.5  # without a message or heartbeat, the connection is lost
+FORGOTTEN_SECONDS = 60.0  # after which the server removes an unused consumer
+HEARTBEAT, NO_CONSUMER = "100", "503"  # status of a message without content
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Delivered:
 
     sequence: int
     message: str  # its id
-    origin: str  # whose timeline the report's times are on
-    time_ns: int  # when the server took it, by the server's clock
-    pending: int  # messages that come after it
+    origin: str  # names the timeline of the report's times
+    time_ns: int  # when the server stored it, on the server's clock
+    pending: int  # messages that follow it
     payload: bytes
 
 
 class Consumer:
-    """Of one connection, for one reader."""
+    """Reads messages on one connection, for one reader."""
 
     def __init__(self, connection: Connection, options: BusOptions) -> None:
         self._connection = connection
@@ -47,17 +47,17 @@ class Consumer:
         self._name = f"hub-{secrets.token_hex(6)}"
         self._inbox = connection.new_inbox()
         self._arrived: asyncio.Queue[Msg] = asyncio.Queue()
-        self._number = 0  # of the last message that was delivered to this consumer
+        self._number = 0  # of the last message delivered to this consumer
 
     async def begin(self, after: int) -> None:
-        """Have the server ready to hand out the messages after sequence `after`; BusError."""
+        """Create the consumer on the server, starting after sequence `after`. Raises BusError."""
         stream = self._options.stream
         await self._connection.subscribe(self._inbox, self._arrived.put)
         config = {
             "name": self._name,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": after + 1,
-            # What was consumed is in the hub's database. There is nothing that the server would have to remember.
+            # The hub's database has the consumed position; the server need not remember it.
             "ack_policy": "none",
             "replay_policy": "instant",
             "filter_subject": self._options.subject,
@@ -68,31 +68,31 @@ class Consumer:
         body = {"stream_name": stream, "config": config}
         await self._connection.call(f"CONSUMER.CREATE.{stream}.{self._name}.{self._options.subject}", body)
 
-    async def run(self, room: Callable[[], Awaitable[None]], take: Callable[[Delivered], None]) -> None:
-        """Hand them to `take`, until cancelled or BusError. `room` is awaited before more are asked for."""
-        next_ones = f"$JS.API.CONSUMER.MSG.NEXT.{self._options.stream}.{self._name}"
-        ask = json.dumps({
+    async def run(self, room: Callable[[], Awaitable[None]], accept: Callable[[Delivered], None]) -> None:
+        """Pass messages to `accept` until cancelled or BusError; awaits `room` before each request."""
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._options.stream}.{self._name}"
+        request = json.dumps({
             "batch": BATCH, "max_bytes": BATCH_BYTES, "expires": int(EXPIRES_SECONDS * SECOND),
             "idle_heartbeat": int(HEARTBEAT_SECONDS * SECOND),
         }).encode()  # fmt: skip
         while True:
             await room()
-            await self._connection.publish(next_ones, ask, reply=self._inbox)
-            await self._receive(take)
+            await self._connection.publish(subject, request, reply=self._inbox)
+            await self._receive(accept)
 
-    async def _receive(self, take: Callable[[Delivered], None]) -> None:
-        """Until the server has given what it was asked for, or says that it gives no more."""
-        left = BATCH
-        while left:
+    async def _receive(self, accept: Callable[[Delivered], None]) -> None:
+        """Receive messages until the batch is complete, or the server ends the request."""
+        remaining = BATCH
+        while remaining:
             message = await self._next()
             if status := (message.headers or {}).get("Status"):
                 if status == HEARTBEAT:
                     continue
-                if status == LEFT:
-                    raise BusError("the server no longer knows what it was asked for")
+                if status == NO_CONSUMER:
+                    raise BusError("the server no longer knows this consumer")
                 return
-            take(self._read(message))
-            left -= 1
+            accept(self._read(message))
+            remaining -= 1
 
     async def _next(self) -> Msg:
         if not self._arrived.empty():
@@ -101,18 +101,19 @@ class Consumer:
             async with SilenceTimeout(SILENCE_SECONDS):
                 return await self._arrived.get()
         except TimeoutError:
-            raise BusError(f"{self._connection.server} says nothing") from None
+            raise BusError(f"{self._connection.server} is silent") from None
 
     def _read(self, message: Msg) -> Delivered:
-        # $JS.ACK.STREAM.CONSUMER.TIMES.SEQUENCE.NUMBER.TIME.PENDING, or two more before the stream, and more behind.
+        # $JS.ACK.STREAM.CONSUMER.TIMES.SEQUENCE.NUMBER.TIME.PENDING; newer servers add two parts before STREAM and
+        # some after PENDING.
         parts = message.reply.split(".")
         begin = 2 if len(parts) == 9 else 4
         try:
             sequence, number, time_ns, pending = map(int, parts[begin + 3 : begin + 7])
         except ValueError as error:
-            raise BusError(f"{message.reply[:80]} is not where a message of a stream comes from") from error
+            raise BusError(f"{message.reply[:80]}: is not the reply subject of a stream's message") from error
         self._number += 1
         if number != self._number:
-            raise BusError(f"message {self._number} of the stream was not delivered, {number} came instead")
+            raise BusError(f"message {self._number} of the stream was not delivered, but {number} was")
         headers = message.headers or {}
         return Delivered(sequence, headers.get(MESSAGE_ID, ""), headers.get(ORIGIN, ""), time_ns, pending, message.data)

@@ -1,4 +1,4 @@
-"""What the hub that owns the database takes out of the stream, and how far it has come."""
+"""The intake: passes reports from the stream to the hub's inbox, and tracks how far the stream was read."""
 
 import logging
 from functools import partial
@@ -15,12 +15,17 @@ logger = logging.getLogger(__name__)
 
 
 class StreamIntake:
-    """As `Reader`: a report that is read goes the way of one that a shard sent, and takes its position along."""
+    """A `Reader` for the database's owner: treats a report from the stream like one that a shard sent.
+
+    The transaction that stores a report also stores its position in the stream.
+    """
 
     def __init__(self, hub: Hub, stream: str) -> None:
         self._hub = hub
         self._stream = stream
-        self.admitted: Position | None = next((one for one in hub.consumed if one.stream == stream), None)
+        self.admitted: Position | None = next(
+            (position for position in hub.consumed if position.stream == stream), None
+        )
         self.committed = self.admitted
 
     async def room(self) -> None:
@@ -28,8 +33,8 @@ class StreamIntake:
         while not self._hub.inbox.has_room():
             await self._hub.inbox.wait_for_room()
 
-    def take(self, delivered: Delivered, age_ns: int | None) -> None:
-        """Have a report stored, and that it was consumed; `age_ns` as in `Reader`."""
+    def accept(self, delivered: Delivered, age_ns: int | None) -> None:
+        """Queue a report together with its position; `age_ns` as in `Reader`."""
         position = self.admitted = Position(self._stream, delivered.sequence, delivered.message)
         try:
             request = ReportRequest.FromString(delivered.payload)
@@ -38,7 +43,9 @@ class StreamIntake:
         item = request.evidence
         if not item.id:
             self._hub.inbox.counters.unusable += 1
-            logger.error("message %d of the stream %s is no report: passed over", delivered.sequence, self._stream)
+            logger.error(
+                "message %d of the stream %s: is not a report, it is skipped", delivered.sequence, self._stream
+            )
             return
         if age_ns is not None:
             put_on_timeline(item, request.sent_ns, self._hub.timeline.now_ns() - age_ns)

@@ -1,4 +1,12 @@
-"""The way of evidence through JetStream: kept up for as long as the hub runs, and told where it is not."""
+"""The JetStream bus: carries evidence through a stream in NATS, for as long as the hub runs.
+
+Every replica publishes the reports that it receives; the stream acknowledges them, so that shards need not wait for the
+database. The replica that owns the database also has a `Reader`, which consumes the stream from its stored position.
+
+`run` maintains one connection at a time: it prepares the stream, starts the consumer, opens the publisher, and connects
+again, with back-off, after any failure. Meanwhile `failing` says why, and reports go directly to the database.
+Consumed messages are removed from the stream some time later.
+"""
 
 import asyncio
 import logging
@@ -19,64 +27,64 @@ from embereye.process.timing.backoff import Backoff
 from embereye.process.timing.clock import now_ns
 
 logger = logging.getLogger(__name__)
-MOST_PAUSE_SECONDS = 2.0  # between two attempts to connect
-TIDY_SECONDS = 30.0  # between two removals of what was consumed: what went since the last one stays for that long
+MOST_PAUSE_SECONDS = 2.0  # longest pause between two attempts to connect
+TIDY_SECONDS = 30.0  # between two removals of consumed messages; each message stays for at least that long
 
 
 class Reader(Protocol):
-    """Who consumes the stream: the hub that owns the database."""
+    """The consumer of the stream's messages, in the hub that owns the database."""
 
     @property
     def admitted(self) -> Position | None:
-        """The last message that it took."""
+        """The last message that it accepted."""
         ...
 
     @property
     def committed(self) -> Position | None:
-        """The last message that its database knows of."""
+        """The last message whose report is durable in the database."""
         ...
 
     async def room(self) -> None:
-        """Wait until it can take more."""
+        """Wait until it can accept more messages."""
         ...
 
-    def take(self, delivered: Delivered, age_ns: int | None) -> None:
-        """Take a message that has been in the stream for so long; None: its times are on the reader's own timeline."""
+    def accept(self, delivered: Delivered, age_ns: int | None) -> None:
+        """Process a message that was published `age_ns` ago; None: its times are on the reader's own timeline."""
         ...
 
 
 class JetStreamBus:
-    """`run` it until cancelled. Everything happens on the event loop's thread."""
+    """The bus for evidence. `run` it until cancelled, on the event loop's thread."""
 
     def __init__(self, options: BusOptions, reader: Reader | None = None, *, clock: Callable[[], int] = now_ns) -> None:
-        """Without a `reader` it publishes alone. `clock` is not set by anybody while the process runs."""
+        """Without a `reader` it only publishes. `clock` must never be set while the process runs."""
         self._options = options
         self._reader = reader
         self._clock = clock
         self._backoff = Backoff(floor=0.1, cap=MOST_PAUSE_SECONDS)
         self._publisher: Publisher | None = None
-        self._broken = "it has not been reached yet"  # why there is no connection; '': there is one
-        self._published = 0  # in connections before
-        self.origin = secrets.token_hex(8)  # of the timeline that this hub's reports are on
+        self._broken = "not connected yet"  # why there is no connection; '' if there is one
+        self._published = 0  # in earlier connections
+        self.origin = secrets.token_hex(8)  # names the timeline of this hub's reports
         self.failures = 0  # connections that failed or broke
-        self.pending = 0  # messages that were not consumed yet
+        self.pending = 0  # messages that are not consumed yet
 
     @property
     def failing(self) -> str:
-        """Why the stream takes no reports; '' where it does."""
+        """Why the stream accepts no reports; '' if it does."""
         if self._broken or self._publisher is None:
             return f"the stream {self._options.stream} in NATS cannot be used: {self._broken or 'not connected'}"
         if self._publisher.refused:
-            return f"the stream {self._options.stream} in NATS takes no reports: {self._publisher.refused}"
+            return f"the stream {self._options.stream} in NATS accepts no reports: {self._publisher.refused}"
         return ""
 
     @property
     def published(self) -> int:
-        """Reports that the stream has taken since the start."""
+        """The number of reports that the stream acknowledged since the start."""
         return self._published + (self._publisher.published if self._publisher else 0)
 
     async def offer(self, report: Outgoing, now_ns: int) -> bool:
-        """As `EvidenceBus.offer`."""
+        """Publish `report` if there is a connection; see `EvidenceBus.offer`."""
         while (publisher := self._publisher) is not None:
             await publisher.room()
             if publisher is not self._publisher:
@@ -89,7 +97,7 @@ class JetStreamBus:
         return False
 
     async def run(self) -> None:
-        """Keep up a connection; where that fails, try again."""
+        """Maintain a connection; after each failure, connect again."""
         while True:
             try:
                 connection = await dial(self._options)
@@ -99,8 +107,8 @@ class JetStreamBus:
                     await connection.close()
             except (BusError, UserError) as error:
                 self._note_broken(sentence(error))
-            except Exception as error:  # alarms do not wait for NATS, whatever it says
-                logger.exception("NATS: what was not foreseen")
+            except Exception as error:  # an error in the library must not stop alarms
+                logger.exception("NATS: unexpected error")
                 self._note_broken(sentence(error))
             raise_if_cancelled()
             await asyncio.sleep(self._backoff.next())
@@ -115,8 +123,8 @@ class JetStreamBus:
         stream = Stream(connection, self._options, self._clock)
         state = await stream.prepare()
         consumer = Consumer(connection, self._options)
-        if self._reader is not None:  # what nobody can read must not be acknowledged
-            after = await self._begin(stream, self._reader.admitted)
+        if self._reader is not None:  # start reading first: an unreadable stream must not acknowledge reports
+            after = await self._start_sequence(stream, self._reader.admitted)
             self.pending = max(0, state.last - max(after, state.first - 1))
             await consumer.begin(after)
         publisher = Publisher(connection, self._options, self.origin)
@@ -125,22 +133,22 @@ class JetStreamBus:
         self._backoff.reset()
         logger.info("NATS: connected to %s, stream %s", connection.server, self._options.stream)
         try:
-            # A TaskGroup that is cancelled as one of its tasks fails forgets it, before Python 3.13.
+            # No TaskGroup: before Python 3.13 it loses a cancellation that coincides with a failing task.
             async with (
-                beside(_end(connection), name="bus-lost") as lost,
+                beside(_raise_when_lost(connection), name="bus-lost") as lost,
                 beside(publisher.watch(), name="bus-watch") as watching,
                 beside(self._read(consumer, state), name="bus-read") as reading,
                 beside(self._tidy(stream), name="bus-tidy") as tidying,
             ):
                 serving = {lost, watching, reading, tidying}
                 done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_EXCEPTION)
-                errors = [error for one in done if (error := failure_of(one))]
-                raise min(errors, key=lambda error: isinstance(error, BusError))  # what was not foreseen first
+                errors = [error for task in done if (error := failure_of(task))]
+                raise min(errors, key=lambda error: isinstance(error, BusError))  # unexpected errors first
         finally:
-            self._broken = connection.why or "the connection is not used any more"
+            self._broken = connection.why or "the connection was closed by the hub"
             self._publisher = None
             self._published += publisher.published
-            publisher.give_back()
+            publisher.fail_pending()
 
     async def _read(self, consumer: Consumer, state: StreamState) -> None:
         reader = self._reader
@@ -148,46 +156,46 @@ class JetStreamBus:
             await asyncio.Event().wait()
             return
         if state.ahead_ns is None:
-            logger.info("NATS: the server does not tell its time: its clock is taken for ours")
+            logger.info("NATS: the server does not report its time: its clock is assumed to equal the hub's")
         ahead_ns = state.ahead_ns or 0
 
-        def take(delivered: Delivered) -> None:
+        def accept(delivered: Delivered) -> None:
             self.pending = delivered.pending
             ours = delivered.origin == self.origin
-            reader.take(delivered, None if ours else max(0, self._clock() + ahead_ns - delivered.time_ns))
+            reader.accept(delivered, None if ours else max(0, self._clock() + ahead_ns - delivered.time_ns))
 
-        await consumer.run(reader.room, take)
+        await consumer.run(reader.room, accept)
 
-    async def _begin(self, stream: Stream, position: Position | None) -> int:
-        """The sequence after which to read on."""
+    async def _start_sequence(self, stream: Stream, position: Position | None) -> int:
+        """The sequence after which reading continues; 0 reads the whole stream."""
         if position is None or position.stream != self._options.stream:
             return 0
-        if await stream.holds(position):
+        if await stream.has_message(position):
             return position.sequence
-        # It lost its end, or was made anew. What is read again is known by the ids of the reports.
+        # The stream lost its end, or was created again. Reports that are read twice are recognized by their ids.
         logger.warning(
-            "NATS: the stream %s no longer has message %d, which was the last to be consumed: reading all that it has",
+            "NATS: the stream %s no longer has message %d, the last one that was consumed: reading all its messages",
             position.stream, position.sequence,
         )  # fmt: skip
         return 0
 
     async def _tidy(self, stream: Stream) -> None:
-        """Remove what was consumed, some time after: a database that fails over may know a little less than before."""
-        passed: Position | None = None
-        told = ""
+        """Remove consumed messages after some time, because a database that fails over may lose its latest commits."""
+        consumed: Position | None = None
+        logged = ""
         while self._reader is not None:
             await asyncio.sleep(TIDY_SECONDS)
-            if passed is not None:
+            if consumed is not None:
                 try:
-                    if await stream.holds(passed):  # otherwise the number is another message's: it was made anew
-                        await stream.forget_before(passed.sequence)
+                    if await stream.has_message(consumed):  # if not, the stream was created again with new numbers
+                        await stream.forget_before(consumed.sequence)
                 except BusError as error:
-                    if str(error) != told:
-                        logger.error("NATS: what was consumed stays in the stream: %s", error)  # noqa: TRY400
-                    told = str(error)
-            passed = self._reader.committed
+                    if str(error) != logged:
+                        logger.error("NATS: consumed messages stay in the stream: %s", error)  # noqa: TRY400
+                    logged = str(error)
+            consumed = self._reader.committed
 
 
-async def _end(connection: Connection) -> None:
+async def _raise_when_lost(connection: Connection) -> None:
     await connection.lost.wait()
     raise BusError(f"{connection.server}: {connection.why}")

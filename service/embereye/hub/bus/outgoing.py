@@ -1,4 +1,4 @@
-"""What who takes reports asks of a bus; nothing here needs NATS."""
+"""The interface of a bus for evidence, as its users see it, independent of NATS."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,24 +9,25 @@ from embereye.v1.evidence_pb2 import EvidenceItem
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A report, and who is to learn what became of it."""
+    """A report to publish, with the callbacks for its outcome."""
 
     item: EvidenceItem
-    done: Callable[[str], None]  # the bus has it, by its id
-    failed: Callable[[EvidenceItem], None]  # it is not known to have it, for one
+    done: Callable[[str], None]  # called with the report's id once the bus has stored it
+    failed: Callable[[EvidenceItem], None]  # called if the bus has not stored it, or the outcome is unknown
 
 
 class EvidenceBus(Protocol):
-    """Keeps reports until the hub that owns the database has consumed them."""
+    """Stores reports until the hub that owns the database has consumed them."""
 
     @property
     def failing(self) -> str:
-        """Why it takes no reports; '' where it does."""
+        """Why the bus accepts no reports; '' if it does."""
         ...
 
     async def offer(self, report: Outgoing, now_ns: int) -> bool:
-        """Publish `report`, whose times are on the timeline on which it is `now_ns`; whether that was begun.
+        """Start publishing `report`; True if that was possible.
 
-        Where it was, one of the report's callbacks is called later. Waits while too many are under way.
+        If so, one of the report's callbacks is called later. `now_ns` is the current time on the timeline of the
+        report's times. Waits while too many reports are unacknowledged.
         """
         ...

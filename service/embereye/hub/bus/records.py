@@ -1,4 +1,4 @@
-"""How far the hub has come in its stream, as it is kept in the database."""
+"""The database table of the hub's position in its stream of evidence."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,20 +14,20 @@ QUERY = "SELECT stream, sequence, message FROM consumed"
 
 @dataclass(frozen=True)
 class Position:
-    """The last message whose report is part of what the database holds, or was part of it before."""
+    """The last message whose report the database contains, or contained before it was pruned."""
 
     stream: str
     sequence: int
-    message: str  # its id: a server that lost the end of its stream gives a sequence to another message
+    message: str  # its id: a server that lost the end of its stream assigns a sequence again
 
 
 def read(row: Any) -> Position:
-    """What QUERY finds."""
+    """Read a position from a row of QUERY."""
     return Position(str(row[0]), int(row[1]), str(row[2]))
 
 
 def write(database: Database, position: Position | None) -> None:
-    """Go on from `position` next time; None: from where it was."""
+    """Write `position` in the open transaction; None leaves it unchanged."""
     if position is None:
         return
     upsert = """INSERT INTO consumed VALUES (?, ?, ?) ON CONFLICT (stream)

@@ -1,4 +1,4 @@
-"""The hub's stream: made where there is none, refused where it would lose what was acknowledged, and kept short."""
+"""The hub's stream in JetStream: creates it if missing, refuses one that could lose reports, and keeps it short."""
 
 import base64
 import hashlib
@@ -13,43 +13,43 @@ from embereye.hub.bus.records import Position
 from embereye.units import MINUTE
 
 MESSAGE_ID = "Nats-Msg-Id"
-DUPLICATE_NS = 2 * MINUTE  # for which the stream itself knows a report again; the database always does
+DUPLICATE_NS = 2 * MINUTE  # how long the stream itself recognizes a duplicate; the database always does
 
 
 def message_id(report: str) -> str:
-    """What a report's message is known by: its id may be anything, a header's value may not."""
+    """The message id of a report: a digest, because a report's id may contain what a header's value must not."""
     return hashlib.blake2b(report.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True)
 class StreamState:
-    """What the server says of the stream."""
+    """The stream's state on the server."""
 
-    first: int  # sequence of the oldest message that it has
-    last: int  # of the newest one there ever was
+    first: int  # sequence of the oldest message
+    last: int  # sequence of the newest message ever
     messages: int
-    ahead_ns: int | None  # how far the server's clock is ahead of ours; None: it does not say
+    ahead_ns: int | None  # how far the server's clock is ahead of ours; None: not known
 
     @classmethod
     def read(cls, info: dict[str, Any], now_ns: int) -> "StreamState":
-        """Of an answer to STREAM.INFO that came at `now_ns`."""
+        """Read the answer to STREAM.INFO, which arrived at `now_ns`."""
         state = info["state"]
-        told = info.get("ts")  # since nats-server 2.10
-        ahead = _nanoseconds(told) - now_ns if told else None
+        server_time = info.get("ts")  # since nats-server 2.10
+        ahead = _nanoseconds(server_time) - now_ns if server_time else None
         return cls(int(state["first_seq"]), int(state["last_seq"]), int(state["messages"]), ahead)
 
 
 class Stream:
-    """One connection's view of it."""
+    """The stream, through one connection."""
 
     def __init__(self, connection: Connection, options: BusOptions, clock: Callable[[], int]) -> None:
-        """`clock` is held against the server's."""
+        """`clock` is compared with the server's."""
         self._connection = connection
         self._options = options
         self._clock = clock
 
     async def prepare(self) -> StreamState:
-        """Make it where there is none. BusError where it is none that evidence may be acknowledged by."""
+        """Create the stream if it is missing. BusError if its configuration could lose acknowledged evidence."""
         name = self._options.stream
         try:
             info = await self._connection.call(f"STREAM.INFO.{name}")
@@ -77,39 +77,36 @@ class Stream:
         }
 
     async def state(self) -> StreamState:
-        """As it is now."""
+        """Read the stream's current state."""
         info = await self._connection.call(f"STREAM.INFO.{self._options.stream}")
         return StreamState.read(info, self._clock())
 
-    async def holds(self, position: Position) -> bool:
-        """Whether the message of `position` is where it was: what comes after it has not been consumed then."""
+    async def has_message(self, position: Position) -> bool:
+        """True if the message of `position` still has its sequence; later messages are then not consumed yet."""
         call = f"STREAM.MSG.GET.{self._options.stream}"
         try:
-            found = await self._connection.call(call, {"seq": position.sequence})
+            answer = await self._connection.call(call, {"seq": position.sequence})
         except MissingError:
             return False
-        headers = base64.b64decode(found["message"].get("hdrs", ""))
+        headers = base64.b64decode(answer["message"].get("hdrs", ""))
         return f"{MESSAGE_ID}: {position.message}\r\n".encode() in headers
 
     async def forget_before(self, sequence: int) -> None:
-        """Remove what comes before `sequence`."""
+        """Remove the messages before `sequence`."""
         await self._connection.call(f"STREAM.PURGE.{self._options.stream}", {"seq": sequence})
 
 
 def unfit(config: dict[str, Any], subject: str) -> str:
-    """Why evidence may not be acknowledged by a stream of this configuration; '' where it may."""
+    """Why a stream with this configuration could lose acknowledged evidence; '' if it cannot."""
     bounded = any(int(config.get(name, -1)) > 0 for name in ("max_msgs", "max_bytes", "max_msgs_per_subject"))
     for wrong, why in (
-        (subject not in config.get("subjects", ()), f"does not take {subject}: it is somebody else's, name another"),
-        (config.get("storage") != "file", "is kept in memory, which a restart of the server loses: make it of files"),
-        (config.get("retention") != "limits", "forgets by itself what was delivered: its retention has to be limits"),
-        (config.get("no_ack"), "acknowledges nothing: make it without no_ack"),
-        (config.get("deny_purge"), "cannot be kept short: make it without deny_purge"),
-        (config.get("max_age"), "forgets by itself what is old: its maximum age has to be 0"),
-        (
-            bounded and config.get("discard") != "new",
-            "forgets by itself what is old where it is full: it has to discard what is new",
-        ),
+        (subject not in config.get("subjects", ()), f"does not accept {subject}, it has another purpose: name another"),
+        (config.get("storage") != "file", "is stored in memory, which a restart of the server loses: set storage=file"),
+        (config.get("retention") != "limits", "removes delivered messages: set retention=limits"),
+        (config.get("no_ack"), "does not acknowledge messages: create it without no_ack"),
+        (config.get("deny_purge"), "cannot be purged: create it without deny_purge"),
+        (config.get("max_age"), "removes old messages: set max_age=0"),
+        (bounded and config.get("discard") != "new", "removes old messages when it is full: set discard=new"),
     ):
         if wrong:
             return why
@@ -117,7 +114,7 @@ def unfit(config: dict[str, Any], subject: str) -> str:
 
 
 def _nanoseconds(time_text: str) -> int:
-    """Of an RFC 3339 time in UTC with up to nine digits of a second, which `datetime` does not read."""
+    """Parse an RFC 3339 time in UTC with up to nine fractional digits, which `datetime` cannot parse."""
     seconds, _, fraction = time_text.removesuffix("Z").partition(".")
     whole = int(datetime.fromisoformat(seconds).replace(tzinfo=UTC).timestamp())
     return whole * 10**9 + int(fraction.ljust(9, "0")[:9] or 0)

@@ -307,7 +307,7 @@ async def test_a_stream_that_is_full_or_unfit_takes_nothing_and_says_why(tmp_pat
         await until(lambda: hub.feed.latest == 1)
     unfit = JetStreamBus(replace(options, stream="orders"))
     async with beside(unfit.run(), name="unfit"):
-        await until(lambda: "is kept in memory" in unfit.failing)
+        await until(lambda: "is stored in memory" in unfit.failing)
 
 
 async def test_what_was_consumed_is_removed_some_time_after(
@@ -337,7 +337,7 @@ class Stuck:
     async def room(self) -> None:
         await asyncio.Event().wait()
 
-    def take(self, delivered: Delivered, age_ns: int | None) -> None:
+    def accept(self, delivered: Delivered, age_ns: int | None) -> None:
         raise AssertionError("nothing was asked for")
 
 

@@ -21,11 +21,11 @@ def test_servers_of_one_cluster_are_named_with_commas_and_have_nats_own_port_by_
         ("http://a:4222", {}, 'nats: "http://a:4222" is not of the form nats://HOST:4222 or tls://HOST:4222'),
         ("nats://ada:secret@a", {}, "nats: it has a user in it"),
         ("nats://a:99999", {}, 'nats: "nats://a:99999" is no address'),
-        ("nats://a,tls://b", {}, "some servers are named with nats:// and some with tls://"),
+        ("nats://a,tls://b", {}, "some servers have nats:// and some tls://"),
         ("nats://a", {"stream": "a.b"}, 'nats-stream: "a.b" is not'),
         ("nats://user:secret/x@a", {}, "is no address"),
         ("nats://a", {"copies": 0}, "nats-copies: 0 is not from 1 to 5"),
-        ("nats://a", {"certificates": Path("/tls")}, "is spoken to without TLS, and certificates are named"),
+        ("nats://a", {"certificates": Path("/tls")}, "is used without TLS although certificates are set"),
     ],
 )
 def test_what_is_no_address_is_refused_and_no_secret_repeated(
@@ -59,17 +59,17 @@ FIT: dict[str, object] = {
     [
         ({}, ""),
         ({"discard": "new", "max_bytes": 10**9}, ""),
-        ({"subjects": ["orders.*"]}, "is somebody else's"),
-        ({"no_ack": True}, "acknowledges nothing"),
-        ({"deny_purge": True}, "cannot be kept short"),
-        ({"storage": "memory"}, "is kept in memory"),
-        ({"retention": "workqueue"}, "its retention has to be limits"),
-        ({"max_age": 10**9}, "its maximum age has to be 0"),
-        ({"max_bytes": 10**9}, "it has to discard what is new"),
-        ({"max_msgs": 10}, "it has to discard what is new"),
+        ({"subjects": ["orders.*"]}, "has another purpose"),
+        ({"no_ack": True}, "does not acknowledge"),
+        ({"deny_purge": True}, "cannot be purged"),
+        ({"storage": "memory"}, "is stored in memory"),
+        ({"retention": "workqueue"}, "set retention=limits"),
+        ({"max_age": 10**9}, "set max_age=0"),
+        ({"max_bytes": 10**9}, "set discard=new"),
+        ({"max_msgs": 10}, "set discard=new"),
     ],
 )
 def test_a_stream_that_would_lose_what_was_acknowledged_is_not_used(change: dict[str, object], why: str) -> None:
-    found = unfit({**FIT, **change}, "hub.evidence")
-    assert why in found
-    assert bool(found) == bool(why)
+    problem = unfit({**FIT, **change}, "hub.evidence")
+    assert why in problem
+    assert bool(problem) == bool(why)
