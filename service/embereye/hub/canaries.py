@@ -43,7 +43,7 @@ class _Expected:
     machine: ZoneMachine | None = None
 
     def overdue_ns(self, now_ns: int) -> int:
-        """How long its next success has been overdue; 0 or less if it is not."""
+        """The time by which its next success is overdue; 0 or less if it is not."""
         latest = self.since_ns if self.succeeded_ns is None else self.succeeded_ns
         return now_ns - latest - self.plan.interval_ns - self.plan.within_ns
 

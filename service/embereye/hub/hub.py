@@ -198,7 +198,7 @@ class Hub:
             )
 
     def sign_of_life(self, cursor: int) -> Entry:
-        """The event that tells a subscriber at `cursor` that the hub runs; its `why` says why nothing is stored."""
+        """The event that shows a subscriber at `cursor` that the hub runs; its `why` says why nothing is stored."""
         at_ns, why = self.timeline.now_ns(), self.committer.failing
         made_ns, entry = self._alive
         if (entry.event.cursor, entry.event.why) != (cursor, why) or at_ns - made_ns > ALIVE_SHARED_NS:

@@ -1,6 +1,6 @@
 """The hub's process: one `Hub` and the servers around it.
 
-`serve` is a loop over three states. A replica (started with --advertise) first stands by: it forwards connections to
+`serve` is a loop over three states. A replica (started with --advertise) starts in standby: it forwards connections to
 the owner of the database until there is none. Then it becomes the owner, creates a `Hub` and serves it. If the
 database changes under the hub (ReloadRequiredError), it starts over. A hub without replicas is always the owner.
 """

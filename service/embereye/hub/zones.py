@@ -140,7 +140,7 @@ class Zones:
             machine.note_unheard(unheard_ns)
 
     def note_suspended(self, suspended_ns: int) -> None:
-        """Shorten running tests by `suspended_ns`, in which this computer was suspended: people's time went on."""
+        """Shorten running tests by `suspended_ns`, in which this computer was suspended: people count that time."""
         for machine in self._machines.values():
             machine.note_suspended(suspended_ns)
 

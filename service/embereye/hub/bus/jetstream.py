@@ -71,7 +71,7 @@ class JetStreamBus:
 
     @property
     def failing(self) -> str:
-        """Why the stream accepts no reports; '' if it does."""
+        """The reason why the stream accepts no reports; '' if it does."""
         if self._broken or self._publisher is None:
             return f"the stream {self._options.stream} in NATS cannot be used: {self._broken or 'not connected'}"
         if self._publisher.refused:

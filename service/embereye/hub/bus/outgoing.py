@@ -21,7 +21,7 @@ class EvidenceBus(Protocol):
 
     @property
     def failing(self) -> str:
-        """Why the bus accepts no reports; '' if it does."""
+        """The reason why the bus accepts no reports; '' if it does."""
         ...
 
     async def offer(self, report: Outgoing, now_ns: int) -> bool:

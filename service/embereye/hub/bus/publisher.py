@@ -19,7 +19,7 @@ MAX_REPORTS = 4_000  # sent and not acknowledged yet
 MAX_BYTES = 32 * MIB  # of those reports
 PATIENCE_SECONDS = 2.0  # how long a server may take to acknowledge, before alarms bypass it
 WATCH_SECONDS = 0.25
-HEADER_BYTES = 1_024  # most that a message takes in addition to its payload
+HEADER_BYTES = 1_024  # a message's most overhead besides its payload
 ORIGIN = "Embereye-Origin"  # header that names the timeline of a report's times
 
 

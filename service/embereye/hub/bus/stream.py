@@ -97,7 +97,7 @@ class Stream:
 
 
 def unfit(config: dict[str, Any], subject: str) -> str:
-    """Why a stream with this configuration could lose acknowledged evidence; '' if it cannot."""
+    """The reason why a stream with this configuration could lose acknowledged evidence; '' if it cannot."""
     bounded = any(int(config.get(name, -1)) > 0 for name in ("max_msgs", "max_bytes", "max_msgs_per_subject"))
     for wrong, why in (
         (subject not in config.get("subjects", ()), f"does not accept {subject}, it has another purpose: name another"),

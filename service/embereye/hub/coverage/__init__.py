@@ -1,1 +1,1 @@
-"""What is known of who is watched: rosters, shards' reports, ledgers."""
+"""The devices' coverage: rosters, shards' reports, ledgers."""

@@ -239,7 +239,7 @@ class CoverageBook:
         )
 
     def reason(self, fleet: Fleet, watched: Watched, now: int) -> str:
-        """Why the device is not covered, as one clause; '' if it is covered."""
+        """The reason why the device is not covered, as one clause; '' if it is covered."""
         if self.is_covered(fleet, watched, now):
             return ""
         fresh = [(shard, s) for shard, s in watched.sightings.items() if now - s.heard < FRESH]

@@ -111,7 +111,7 @@ class CoverageKeeper:
     # Faults and time
 
     def darkness(self, fleet: Fleet, watched: Watched) -> str:
-        """Why a device is not covered right now; '' if it is covered."""
+        """The reason why a device is not covered right now; '' if it is covered."""
         return self.book.reason(fleet, watched, self._steady())
 
     def note_listening(self) -> None:
@@ -157,7 +157,7 @@ class CoverageKeeper:
                 self._zones.clear_fault(draft, key, fleet_name, device, why)
 
     def _reason_to_clear(self, key: ZoneKey, fleet_name: str, device: str, now: int) -> str:
-        """Why the fault of `device` ends; '' if it remains open."""
+        """The reason to clear the fault of `device`; '' if it remains open."""
         declared = self.book.find(fleet_name, device)
         if declared is None:
             return "is no longer declared"

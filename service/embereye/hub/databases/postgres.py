@@ -4,7 +4,7 @@ One hub at a time owns the database. The owner has a session-level advisory lock
 epoch in the table `hub_owner`, which each new owner raises. Every owned transaction first checks the epoch and counts
 itself in `commits`. The epoch stops an owner that was cut off and does not know that another one has taken over.
 
-After a reconnect, the stored number of commits tells what happened to earlier transactions. If it is one more than
+After a reconnect, the stored number of commits shows what happened to earlier transactions. If it is one more than
 known, the transaction with the unknown outcome took effect. If it is lower than known, as after a failover to a replica
 of the server that lagged behind, acknowledged commits were lost (`lost_commits`).
 """
@@ -125,7 +125,7 @@ class PostgresDatabase:
         try:
             connection.execute(SERVER)
             if self._writer:
-                self._own(connection, patience)
+                self._become_owner(connection, patience)
             else:
                 connection.execute("SET default_transaction_read_only = on")
         except BaseException:
@@ -136,7 +136,7 @@ class PostgresDatabase:
         self._pid = connection.info.backend_pid
         return connection
 
-    def _own(self, connection: Connection, patience: float) -> None:
+    def _become_owner(self, connection: Connection, patience: float) -> None:
         """Become the owner, with tables of our version.
 
         ReloadRequiredError if another hub has owned the database since this one did.

@@ -1,4 +1,4 @@
-"""Overlays: for each camera at most one thermal picture on top of its own, with its position and scale."""
+"""Overlays: at most one thermal picture on top of each camera's picture, with its position and scale."""
 
 from collections.abc import Mapping
 

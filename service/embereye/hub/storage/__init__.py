@@ -1,1 +1,1 @@
-"""What the hub keeps: its rows, their only writer, its history, its clips, and a copy of all of it."""
+"""The hub's storage: its database rows, their only writer, its history, its clips, and a copy of all of it."""

@@ -1,4 +1,4 @@
-"""What a hub knows of the clips that it keeps: descriptions as bytes, as messages take three times the memory."""
+"""The index of all stored clips in memory, with descriptions as bytes: messages take three times the memory."""
 
 import struct
 import sys
@@ -8,30 +8,30 @@ from typing import NamedTuple
 
 from embereye.v1.clips_pb2 import Clip
 
-TIMES = struct.Struct("=qqqq")  # of its first and its last frame, since when it is kept, until when; EVER: for good
-EVER = 2**63 - 1
-DIGITS = 64  # of a SHA-256, with which the name of a file begins
+TIMES = struct.Struct("=qqqq")  # times of the first and last frame, of storing, and of expiry or FOREVER
+FOREVER = 2**63 - 1
+DIGITS = 64  # of a SHA-256, with which a file's name starts
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A file that describes contents which were kept together: a line for each, its file's name and its description."""
+    """A file that describes several clips, with one line for each: its file's name and its description."""
 
     name: str
-    kept: int = 0  # of them, that are kept still
+    count: int = 0  # clips of this file that still exist
 
 
 class Place(NamedTuple):
-    """Where a content is that came whole. No two ever have the same name: a line is of that file, or of none."""
+    """The file of a clip that arrived whole. File names are never used again."""
 
     name: str
     batch: Batch
 
 
-class _Kept(NamedTuple):
-    packed: bytes  # TIMES, and the description behind it
+class _Entry(NamedTuple):
+    packed: bytes  # TIMES, then the serialised description
     episode: str
-    ending: str  # of the name of its file, where it came whole
+    ending: str  # of its file's name after the SHA-256; '' if it arrived in parts
     batch: Batch | None
 
     @property
@@ -44,81 +44,83 @@ class _Kept(NamedTuple):
 
 
 class ClipIndex:
-    """Clips by their SHA-256. One thread changes them; others look for some meanwhile, and get messages of their own.
+    """Clips by their SHA-256. One thread changes the index; others may query it at any time, without a lock.
 
-    It does not wait for those: keys alone or values alone are copied in one step, items are not.
+    Queries return new messages. They copy only keys or only values, each in one atomic step; copying items is not
+    atomic.
     """
 
     def __init__(self, *, recordings_ns: int = 0) -> None:
-        """`recordings_ns` is how long those are kept that a shard delivered and does not say it of; 0: for good."""
+        """`recordings_ns` is the retention of shards' clips that have none; 0: forever."""
         self._recordings_ns = recordings_ns
-        self._kept: dict[str, _Kept] = {}
+        self._entries: dict[str, _Entry] = {}
         self.bytes = 0  # of all contents
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._kept
+    def has_clip(self, name: str) -> bool:
+        """True if there is a clip with the SHA-256 `name`."""
+        return name in self._entries
 
     def add(self, clip: Clip, place: Place | None = None) -> None:
-        """Know `clip`, whose content is at `place`; None: it came in parts."""
+        """Add `clip` with its content at `place`; None if it arrived in parts."""
         retention_ns = clip.retention_ns or (0 if clip.stored_by else self._recordings_ns)
-        ends_ns = clip.kept_ns + retention_ns if retention_ns else EVER
-        times = TIMES.pack(clip.from_ns, clip.until_ns, clip.kept_ns, max(-EVER, min(ends_ns, EVER)))
+        expires_ns = clip.kept_ns + retention_ns if retention_ns else FOREVER
+        times = TIMES.pack(clip.from_ns, clip.until_ns, clip.kept_ns, max(-FOREVER, min(expires_ns, FOREVER)))
         ending, batch = (place.name[DIGITS:], place.batch) if place else ("", None)
-        self._kept[clip.sha256] = _Kept(times + clip.SerializeToString(), sys.intern(clip.episode), ending, batch)
+        self._entries[clip.sha256] = _Entry(times + clip.SerializeToString(), sys.intern(clip.episode), ending, batch)
         self.bytes += clip.bytes
 
     def remove(self, clip: Clip) -> None:
-        """Know it no longer."""
-        del self._kept[clip.sha256]
+        """Remove `clip`."""
+        del self._entries[clip.sha256]
         self.bytes -= clip.bytes
 
     def get(self, name: str) -> Clip | None:
-        """The clip of that SHA-256."""
-        kept = self._kept.get(name)
-        return kept.clip if kept else None
+        """The clip with the SHA-256 `name`; None if there is none."""
+        entry = self._entries.get(name)
+        return entry.clip if entry else None
 
     def place(self, name: str) -> Place | None:
-        """Where its content is; None where it came in parts, or is not known."""
-        kept = self._kept.get(name)
-        return Place(name + kept.ending, kept.batch) if kept and kept.batch else None
+        """The place of a clip's content; None if it arrived in parts or is not known."""
+        entry = self._entries.get(name)
+        return Place(name + entry.ending, entry.batch) if entry and entry.batch else None
 
-    def places(self) -> set[str]:
-        """The names of all files whose contents came whole."""
-        return {name + kept.ending for name, kept in self._kept.items() if kept.batch}
+    def file_names(self) -> set[str]:
+        """The names of all files whose contents arrived whole."""
+        return {name + entry.ending for name, entry in self._entries.items() if entry.batch}
 
-    def beginning(self, digits: str) -> list[Clip]:
-        """Those whose SHA-256 begins so."""
-        found = [self._kept.get(name) for name in list(self._kept) if name.startswith(digits)]
-        return [kept.clip for kept in found if kept]
+    def with_prefix(self, digits: str) -> list[Clip]:
+        """The clips whose SHA-256 starts with `digits`."""
+        matches = [self._entries.get(name) for name in list(self._entries) if name.startswith(digits)]
+        return [entry.clip for entry in matches if entry]
 
     def of_episodes(self, episodes: Iterable[str]) -> list[Clip]:
-        """Those that were made for these signs, newest first."""
+        """The clips that belong to `episodes`, newest first."""
         wanted = set(episodes)
-        return _newest(kept.clip for kept in self._values() if kept.episode in wanted)
+        return _newest(entry.clip for entry in self._values() if entry.episode in wanted)
 
     def between(self, from_ns: int, until_ns: int) -> list[Clip]:
-        """Those that show anything of what was from `from_ns` to before `until_ns`, newest first."""
-        timed = ((kept.times, kept) for kept in self._values())
-        return _newest(kept.clip for times, kept in timed if times[0] < until_ns and times[1] >= from_ns)
+        """The clips that overlap the time from `from_ns` to before `until_ns`, newest first."""
+        timed = ((entry.times, entry) for entry in self._values())
+        return _newest(entry.clip for times, entry in timed if times[0] < until_ns and times[1] >= from_ns)
 
     def newest(self, limit: int) -> list[Clip]:
-        """The newest `limit` of all."""
-        ordered = sorted(self._values(), key=lambda kept: kept.times[1], reverse=True)
-        return _newest(kept.clip for kept in ordered[:limit])
+        """The newest `limit` clips."""
+        ordered = sorted(self._values(), key=lambda entry: entry.times[1], reverse=True)
+        return _newest(entry.clip for entry in ordered[:limit])
 
-    def ended(self, now_ns: int) -> list[Clip]:
-        """Those that were to be kept until before `now_ns`."""
-        return [kept.clip for kept in self._values() if kept.times[3] < now_ns]
+    def expired(self, now_ns: int) -> list[Clip]:
+        """The clips whose retention ended before `now_ns`."""
+        return [entry.clip for entry in self._values() if entry.times[3] < now_ns]
 
     def oldest(self) -> list[str]:
-        """The SHA-256 of all, those first that are kept for longest."""
-        return sorted(self._kept, key=lambda name: self._kept[name].times[2])
+        """The SHA-256 of all clips, the ones stored first at the start."""
+        return sorted(self._entries, key=lambda name: self._entries[name].times[2])
 
-    def _values(self) -> list[_Kept]:
-        return list(self._kept.values())
+    def _values(self) -> list[_Entry]:
+        return list(self._entries.values())
 
 
 def _newest(clips: Iterable[Clip]) -> list[Clip]:

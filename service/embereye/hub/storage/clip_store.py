@@ -1,4 +1,20 @@
-"""Clips and stills on the hub's disk, under the names of their contents, for a time and within a size."""
+"""The clip store: clips and stills on the hub's disk, named by their SHA-256, limited by age and by total size.
+
+A clip arrives in one of two ways. Files on the disk, in the folder of clips:
+
+| way | content | description |
+| --- | --- | --- |
+| in parts (`write`, `complete`) | `partial/SHA`, moved to `SH/SHA.EXT` when complete | `SH/SHA.json` |
+| whole (`store`) | `stored/SHA-RUN-NUMBER.EXT`, a draft | a line of `stored/RUN-NUMBER.described` |
+
+A clip exists once its description is durable; until then its content is a draft, which the next start removes. Several
+threads check and write drafts at the same time. One thread then describes all waiting drafts in one file, because a
+file system makes many files durable together about as fast as one. The same thread does everything else: uploads in
+parts, pruning and loading.
+
+Everything about clips is in memory (`ClipIndex`), so queries do not touch the disk. When the disk fails or is full,
+`failing` says why, uploads raise NoRoomError, and shards try again later.
+"""
 
 import asyncio
 import contextlib
@@ -31,65 +47,60 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R")
 
 DEFAULT_BYTES = 5 * 1024**3  # of all clips
-CLOSE_SECONDS = 2.0  # to wait for the disk as the hub ends
-FREE_BYTES = 256 * 1024**2  # left on the disk for the database, which alarms need
-CLIP_BYTES = 128 * 1024**2  # of one clip
-PARTIAL_NS = DAY  # that a clip may stay unfinished
-PARTIAL_SHARE = 4  # of the room for clips, a quarter is for what is not finished
+CLOSE_SECONDS = 2.0  # how long the hub waits for the disk when it stops
+FREE_BYTES = 256 * 1024**2  # left free on the disk for the database, which alarms need
+CLIP_BYTES = 128 * 1024**2  # largest clip
+PARTIAL_NS = DAY  # after which an unfinished upload is removed
+PARTIAL_SHARE = 4  # unfinished uploads may take a quarter of the room for clips
 PRUNE_SECONDS = 60.0
-STORING_BYTES = 256 * 1024**2  # of memory, of what waits for a disk that stands still, also without its callers
-SYNCING = 8  # files at a time: a file system makes durable together what it is asked for together
-STORED = "stored"  # one folder for whole contents, made durable at once; an older hub leaves it as it is
+STORING_BYTES = 256 * 1024**2  # most memory for contents that wait for a slow disk
+SYNCING = 8  # files written at the same time, which a file system makes durable together
+STORED = "stored"  # folder of clips that arrived whole; older hubs ignore it
 DIGEST = re.compile(r"[0-9a-f]{64}")
-DESCRIBED = ".described"  # the suffix of a file that has the descriptions of several
+DESCRIBED = ".described"  # suffix of a file with the descriptions of several clips
 STORED_NAME = re.compile(r"([0-9a-f]{64})-[0-9a-f-]+\.[a-z0-9]+")
-UNKNOWN = "%s tells of a kind of clip that this version does not know, which stays and is not shown"
+UNKNOWN = "%s: has a kind of clip that this version does not know; the clip is not shown and not removed"
 SUFFIXES = {Clip.MEDIA_CLIP: "mkv", Clip.MEDIA_STILL: "jpg", Clip.MEDIA_VIDEO: "mp4", Clip.MEDIA_LINES: "jsonl"}
 
 
 class ClipRefusedError(Exception):
-    """A clip that is not taken, and will not be when it is sent again."""
+    """The clip is invalid: sending it again is useless."""
 
 
 class NoRoomError(Exception):
-    """There is no room now; the shard keeps the clip and tries again."""
+    """The clip cannot be stored now; the shard tries again later."""
 
 
-Answer = ClipRefusedError | NoRoomError | None  # why a content is not kept; None: it is
+Answer = ClipRefusedError | NoRoomError | None  # why a clip is not stored; None: it is
 
 
 @dataclass(frozen=True)
 class _Draft:
-    """A content that is on the disk, checked and synced, and is not described there yet."""
+    """A content that is checked and durable on the disk, but not described there yet."""
 
-    kept: Clip
+    clip: Clip
     path: Path
 
 
 @dataclass(eq=False)
 class _Waiting:
-    """What one caller has on the disk to be kept."""
+    """One caller's drafts that wait to be described."""
 
     drafts: Sequence[_Draft]
     failure: BaseException | None = None
-    over: bool = False
+    done: bool = False
 
 
 class ClipStore:
-    """Everything about clips is known in memory.
-
-    One thread keeps and removes them, and writes those that come in parts: a content and its description are two files.
-    Whole ones are checked and written by several, as drafts of their own, whatever the others do; one file describes
-    those that are kept together.
-    """
+    """All clips. The asynchronous methods and queries are for the event loop's thread."""
 
     def __init__(
         self, folder: Path, *, capacity: int = DEFAULT_BYTES, recordings_ns: int = 0,
         clock: Callable[[], int] = now_ns,
     ) -> None:  # fmt: skip
-        """`clock` is one that nobody sets, in nanoseconds since the Unix epoch.
+        """`clock` is never set while the hub runs; it returns nanoseconds since the Unix epoch.
 
-        What sensors' shards deliver belongs to the history and is kept for `recordings_ns`, as it is; 0: for good.
+        Recordings from sensors' shards are part of the history and stay for `recordings_ns`; 0: forever.
         """
         self._folder = folder
         self._partial = folder / "partial"
@@ -100,21 +111,21 @@ class ClipStore:
         self._drafting = ThreadPoolExecutor(SYNCING, thread_name_prefix="hub-clips-draft")
         self._storing: set[asyncio.Task[list[Answer] | NoRoomError]] = set()
         self._storing_bytes = 0
-        self._turn = asyncio.Lock()  # of whoever keeps what waits
+        self._turn = asyncio.Lock()  # for describing the waiting drafts
         self._waiting: list[_Waiting] = []
-        self._numbers = itertools.count()  # of drafts
-        self._run_id = secrets.token_hex(8)  # no earlier hub has given such names
-        self._wholes_named = False  # whether the folder of whole contents outlives a power cut
+        self._numbers = itertools.count()  # for file names
+        self._run_id = secrets.token_hex(8)  # makes file names unique over all runs
+        self._wholes_durable = False  # True once the entry of the folder STORED survives a power cut
         self._clips = ClipIndex(recordings_ns=recordings_ns)
         self._opened = asyncio.Event()
-        self._partials: dict[str, int] = {}  # unfinished uploads → when they grew last, on `clock`
-        self.failing = ""  # why none can be taken; empty: they can
-        self.removed = 0  # by age and by size
+        self._partials: dict[str, int] = {}  # unfinished uploads → time of their last growth, on `clock`
+        self.failing = ""  # why clips cannot be stored; '' if they can
+        self.removed = 0  # clips removed by age and by size
 
-    # On the event loop
+    # Called on the event loop
 
     async def open(self) -> None:
-        """Learn what there is; where that fails no clip is known, and `failing` says why."""
+        """Load the descriptions of all clips; if that fails, no clip is known, and `failing` says why."""
         try:
             await self._run(self._load)
         except OSError as error:
@@ -122,7 +133,7 @@ class ClipStore:
         self._opened.set()
 
     async def run(self) -> None:
-        """Learn what there is, then remove what is too old or too much until cancelled."""
+        """Load the clips, then remove those that are too old or too many, until cancelled."""
         if not self._opened.is_set():
             await self.open()
         while True:
@@ -130,15 +141,15 @@ class ClipStore:
             await asyncio.sleep(PRUNE_SECONDS)
 
     async def prune(self) -> None:
-        """Remove what is too old or too much."""
+        """Remove clips that are too old or too many."""
         try:
             await self._run(self._prune)
         except OSError as error:
-            logger.warning("old clips could not be removed: %s", error)
+            logger.warning("old clips: cannot be removed now (%s)", error)
 
     async def close(self) -> None:
-        """Finish what is under way, unless the disk takes too long: what is not kept was not acknowledged."""
-        last = asyncio.wrap_future(self._thread.submit(int))  # behind all else
+        """Finish the running calls, but wait at most CLOSE_SECONDS: unfinished ones are not acknowledged."""
+        last = asyncio.wrap_future(self._thread.submit(int))  # queued behind everything else
         await asyncio.wait(set[asyncio.Future[Any]]({*self._storing, last}), timeout=CLOSE_SECONDS)
         for executor in (self._thread, self._drafting):
             executor.shutdown(wait=False, cancel_futures=True)
@@ -151,58 +162,58 @@ class ClipStore:
 
     @property
     def size(self) -> int:
-        """Bytes of all contents."""
+        """The size of all contents, in bytes."""
         return self._clips.bytes
 
     def find(self, name: str) -> Clip | None:
-        """The clip of that SHA-256, or of its first 8 digits and more where that is one clip only."""
+        """The clip whose SHA-256 is `name` or, if that is unique, starts with `name` of at least 8 digits."""
         if clip := self._clips.get(name):
             return clip
         if not 8 <= len(name) < 64:
             return None
-        found = self._clips.beginning(name)
-        return found[0] if len(found) == 1 else None
+        matches = self._clips.with_prefix(name)
+        return matches[0] if len(matches) == 1 else None
 
     def of_episodes(self, episodes: Iterable[str]) -> list[Clip]:
-        """The clips that were made for these signs, newest first."""
+        """The clips that belong to `episodes`, newest first."""
         return self._clips.of_episodes(episodes)
 
     def between(self, from_ns: int, until_ns: int) -> list[Clip]:
-        """The clips that show anything of what was from `from_ns` to before `until_ns`, newest first."""
+        """The clips that overlap the time from `from_ns` to before `until_ns`, newest first."""
         return self._clips.between(from_ns, until_ns)
 
     def newest(self, limit: int) -> list[Clip]:
-        """The newest `limit` of all."""
+        """The newest `limit` clips."""
         return self._clips.newest(limit)
 
     def path(self, clip: Clip) -> Path:
-        """The file that holds its content."""
+        """The file with the clip's content."""
         if place := self._clips.place(clip.sha256):
             return self._wholes / place.name
         return self._folder / clip.sha256[:2] / f"{clip.sha256}.{SUFFIXES[clip.media]}"
 
     async def upload_progress(self, clip: Clip) -> tuple[int, bool]:
-        """(bytes that are here, whether that is all of it). ClipRefusedError where it is no clip; NoRoomError."""
+        """The number of stored bytes of `clip`, and True if it is complete. Raises ClipRefusedError, NoRoomError."""
         _check(clip)
         await self._opened.wait()
-        if clip.sha256 in self._clips:
+        if self._clips.has_clip(clip.sha256):
             return clip.bytes, True
-        return await self._guarded(partial(self._begun, clip)), False
+        return await self._guarded(partial(self._uploaded_bytes, clip)), False
 
     async def write(self, clip: Clip, offset: int, data: Buffer) -> None:
-        """Add `data` at `offset`; NoRoomError, or ClipRefusedError where that is not where the content ends."""
+        """Append `data` at `offset`. Raises NoRoomError, or ClipRefusedError if the content does not end there."""
         await self._guarded(partial(self._append, clip, offset, data))
 
     async def complete(self, clip: Clip) -> None:
-        """Verify what was written and keep it; ClipRefusedError where it is not what its name says."""
-        await self._guarded(partial(self._keep, clip))
-        self._set_failing("")  # by no less than a whole one
+        """Verify the written content and store it; ClipRefusedError if it has another SHA-256."""
+        await self._guarded(partial(self._complete, clip))
+        self._set_failing("")  # only a complete clip proves that the disk works
 
     async def store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer]:
-        """Keep whole contents, durable on return: for each, why it is not kept, or None.
+        """Store whole clips, durable on return: for each, why it is not stored, or None.
 
-        What several callers have waits for the disk together, and until it is open. NoRoomError where nothing can be
-        written. Cancelled, it goes on without its caller, and reads the contents still.
+        Contents of several callers are written together, after the store is open. NoRoomError if nothing can be
+        written. If the caller is cancelled, storing continues and still reads the contents.
         """
         await self._opened.wait()
         size = sum(len(data) for _, data in items)
@@ -211,60 +222,61 @@ class ClipStore:
         self._storing_bytes += size
         task = start_task(self._store(items), name="clips-store")
         self._storing.add(task)
-        task.add_done_callback(partial(self._stored, size))
-        found = await asyncio.shield(task)
-        if isinstance(found, NoRoomError):
-            raise found
-        return found
+        task.add_done_callback(partial(self._release, size))
+        answers = await asyncio.shield(task)
+        if isinstance(answers, NoRoomError):
+            raise answers
+        return answers
 
-    def _stored(self, size: int, task: "asyncio.Task[list[Answer] | NoRoomError]") -> None:
+    def _release(self, size: int, task: "asyncio.Task[list[Answer] | NoRoomError]") -> None:
         self._storing.discard(task)
         self._storing_bytes -= size
 
     async def _store(self, items: Sequence[tuple[Clip, Buffer]]) -> list[Answer] | NoRoomError:
-        """As `store`, which may have no caller any more to be raised at."""
+        """Store whole clips; returns a NoRoomError instead of raising it, because the caller may be gone."""
         shares = min(SYNCING, len(items))
         loop = asyncio.get_running_loop()
-        work = (partial(self._draft, items[number::shares]) for number in range(shares))
-        drafted = await asyncio.gather(
-            *(loop.run_in_executor(self._drafting, one) for one in work), return_exceptions=True
+        work = (partial(self._write_drafts, items[number::shares]) for number in range(shares))
+        written = await asyncio.gather(
+            *(loop.run_in_executor(self._drafting, share) for share in work), return_exceptions=True
         )
-        found = [one for share in drafted if not isinstance(share, BaseException) for one in share]
-        mine = _Waiting([one for one in found if isinstance(one, _Draft)])
-        for share in drafted:
+        results = [result for share in written if not isinstance(share, BaseException) for result in share]
+        mine = _Waiting([result for result in results if isinstance(result, _Draft)])
+        for share in written:
             if isinstance(share, BaseException):
-                await self._run(partial(self._give_up, mine.drafts))
+                await self._run(partial(self._discard_drafts, mine.drafts))
                 return self._failed(share)
         if mine.drafts:
-            await self._keep_drafts(mine)
+            await self._describe_waiting(mine)
         if mine.failure is not None:
             return self._failed(mine.failure)
         answers: list[Answer] = [None] * len(items)
-        for number, share in enumerate(drafted):
+        for number, share in enumerate(written):
             assert not isinstance(share, BaseException)
-            answers[number::shares] = [None if isinstance(one, _Draft) else one for one in share]
-        if full := next((one for one in answers if isinstance(one, NoRoomError)), None):
-            self._failed(full)
+            answers[number::shares] = [None if isinstance(result, _Draft) else result for result in share]
+        if no_room := next((answer for answer in answers if isinstance(answer, NoRoomError)), None):
+            self._failed(no_room)
         elif mine.drafts:
             self._set_failing("")
         return answers
 
-    async def _keep_drafts(self, mine: _Waiting) -> None:
+    async def _describe_waiting(self, mine: _Waiting) -> None:
+        """Describe all waiting drafts in one file, `mine` among them, unless another caller has done so."""
         self._waiting.append(mine)
         async with self._turn:
-            if mine.over:
-                return  # somebody has taken it along
+            if mine.done:
+                return
             batch, self._waiting = self._waiting, []
-            drafts = [draft for one in batch for draft in one.drafts]
-            failure: BaseException | None = NoRoomError("clips could not be kept: the hub ends")
+            drafts = [draft for waiting in batch for draft in waiting.drafts]
+            failure: BaseException | None = NoRoomError("clips could not be stored: the hub stops")
             try:
-                await self._run(partial(self._keep_together, drafts))
+                await self._run(partial(self._describe_together, drafts))
                 failure = None
             except Exception as error:
                 failure = error
             finally:
-                for one in batch:
-                    one.over, one.failure = True, failure
+                for waiting in batch:
+                    waiting.done, waiting.failure = True, failure
 
     async def _guarded(self, work: Callable[[], R]) -> R:
         try:
@@ -275,7 +287,7 @@ class ClipStore:
             raise self._failed(error) from error
 
     def _failed(self, error: BaseException) -> NoRoomError:
-        """`error`, which is told from now on, as what a caller is told of it; raised, where it is not the disk's."""
+        """Note an error of the disk in `failing` and return it as a NoRoomError; raises any other error."""
         if isinstance(error, OSError):
             error = NoRoomError(f"clips cannot be written: {error.strerror or error}")
         if not isinstance(error, NoRoomError):
@@ -286,12 +298,12 @@ class ClipStore:
     def _set_failing(self, failing: str) -> None:
         if bool(failing) != bool(self.failing):
             if failing:
-                logger.error("%s; shards keep theirs, alarms are not affected", failing)
+                logger.error("%s; shards send their clips again later, alarms are not affected", failing)
             else:
                 logger.warning("clips can be written again")
         self.failing = failing
 
-    # On the thread
+    # Called on the thread
 
     def _load(self) -> None:
         self._make_folders()
@@ -307,21 +319,21 @@ class ClipStore:
                 logger.warning(UNKNOWN, path)
                 unread = True
             elif clip is not None and clip.sha256 == path.stem and self.path(clip).is_file():
-                self._learn(clip)
+                self._register(clip)
             else:
-                _clear(path)
+                _unlink(path)
         for path in () if unread else self._folder.glob("??/*"):
-            if path.stem not in self._clips:
-                _clear(path)
+            if not self._clips.has_clip(path.stem):
+                _unlink(path)
         self._load_stored()
         for path in self._partial.iterdir():
             if DIGEST.fullmatch(path.name):
                 self._partials[path.name] = self._clock()
-            else:  # a draft, of what was never acknowledged
-                _clear(path)
+            else:  # a draft of a clip that was never acknowledged
+                _unlink(path)
 
     def _make_folders(self) -> None:
-        """Where somebody removed them, too."""
+        """Create the folders, also if a person removed them while the hub runs."""
         for folder in (self._partial, self._wholes):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -338,15 +350,15 @@ class ClipStore:
             if unknown := [line for line in lines if not self._load_line(line, batch)]:
                 logger.warning(UNKNOWN, path)
                 unread = True
-            if not batch.kept and not unknown:
-                _clear(path)
-        names = self._clips.places()
+            if not batch.count and not unknown:
+                _unlink(path)
+        names = self._clips.file_names()
         for path in () if unread else self._wholes.iterdir():
             if path.suffix != DESCRIBED and path.name not in names:
-                _clear(path)
+                _unlink(path)
 
     def _load_line(self, line: bytes, batch: Batch) -> bool:
-        """Learn what `line` describes, unless that is nothing; False where it may be something to a newer hub."""
+        """Register the clip that `line` describes, if it is valid; False if only a newer hub knows its kind."""
         name, _, description = line.partition(b" ")
         place, clip = Place(name.decode(errors="replace"), batch), _parsed(description)
         named = STORED_NAME.fullmatch(place.name)
@@ -357,21 +369,21 @@ class ClipStore:
         path = self._wholes / place.name
         if not path.is_file() or path.stat().st_size != clip.bytes:
             return True
-        if known := self._clips.get(clip.sha256):  # one of both was removed, which a power cut has undone
+        if known := self._clips.get(clip.sha256):  # described twice: a power cut undid the removal of one of them
             if known.kept_ns >= clip.kept_ns:
                 return True
             self._remove(known)
-        self._learn(clip, place)
+        self._register(clip, place)
         return True
 
-    def _learn(self, clip: Clip, place: Place | None = None) -> None:
+    def _register(self, clip: Clip, place: Place | None = None) -> None:
         if place is not None:
-            place.batch.kept += 1
+            place.batch.count += 1
         clip.kept_ns = clip.kept_ns or min(clip.until_ns, self._clock())
         self._clips.add(clip, place)
 
-    def _begun(self, clip: Clip) -> int:
-        """How many bytes of `clip`, for which there is room, are here."""
+    def _uploaded_bytes(self, clip: Clip) -> int:
+        """The number of bytes of `clip` on the disk; NoRoomError if there is no room for all of it."""
         self._make_folders()
         self._check_room(clip.bytes)
         return self._partial_size(clip.sha256)
@@ -384,117 +396,121 @@ class ClipStore:
 
     def _check_room(self, size: int) -> None:
         if shutil.disk_usage(self._folder).free < FREE_BYTES + size:
-            raise NoRoomError(f"no clip is taken: less than {FREE_BYTES >> 20} MB are free on the hub's disk")
+            raise NoRoomError(f"no clip can be stored: less than {FREE_BYTES >> 20} MB are free on the hub's disk")
 
     def _append(self, clip: Clip, offset: int, data: Buffer) -> None:
-        if clip.sha256 in self._clips:
-            return  # somebody brought all of it meanwhile
+        if self._clips.has_clip(clip.sha256):
+            return  # another shard has delivered it completely
         self._check_room(len(data))
         if offset != self._partial_size(clip.sha256) or offset + len(data) > clip.bytes:
-            raise ClipRefusedError(f"offset {offset}: {self._partial_size(clip.sha256)} of {clip.bytes} bytes are here")
+            raise ClipRefusedError(
+                f"offset {offset}: the hub has {self._partial_size(clip.sha256)} of {clip.bytes} bytes"
+            )
         with (self._partial / clip.sha256).open("ab") as file:
             file.write(data)
         self._partials[clip.sha256] = self._clock()
 
-    def _keep(self, clip: Clip) -> None:
-        if clip.sha256 in self._clips:
+    def _complete(self, clip: Clip) -> None:
+        if self._clips.has_clip(clip.sha256):
             return
         draft = self._partial / clip.sha256
         with draft.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != clip.sha256:
             self._abandon(clip.sha256)
-            raise ClipRefusedError(f"what arrived has the SHA-256 {digest[:12]}…, not {clip.sha256[:12]}…")
+            raise ClipRefusedError(f"the received content has the SHA-256 {digest[:12]}…, not {clip.sha256[:12]}…")
         path = self.path(clip)
         path.parent.mkdir(exist_ok=True)
         sync_file(draft)
         draft.replace(path)
         self._partials.pop(clip.sha256, None)
-        kept = Clip()
-        kept.CopyFrom(clip)
-        kept.kept_ns = self._clock()
-        write_whole(path.with_suffix(".json"), described(kept))
+        stored = self._stamped(clip)
+        write_whole(path.with_suffix(".json"), described(stored))
         sync_folder(self._folder)
-        self._learn(kept)
+        self._register(stored)
         self._prune()
 
-    def _keep_together(self, drafts: Sequence[_Draft]) -> None:
-        """Describe what is on the disk, all together, and have that outlive a power cut."""
-        kept: dict[str, _Draft] = {}
+    def _stamped(self, clip: Clip) -> Clip:
+        """A copy of `clip` with the current time as the time of storing."""
+        stamped = Clip()
+        stamped.CopyFrom(clip)
+        stamped.kept_ns = self._clock()
+        return stamped
+
+    def _describe_together(self, drafts: Sequence[_Draft]) -> None:
+        """Describe `drafts` in one new file, durably, which makes them clips; discards duplicates."""
+        new: dict[str, _Draft] = {}
         for draft in drafts:
-            if draft.kept.sha256 in self._clips or draft.kept.sha256 in kept:
-                _clear(draft.path)
+            if self._clips.has_clip(draft.clip.sha256) or draft.clip.sha256 in new:
+                _unlink(draft.path)
             else:
-                kept[draft.kept.sha256] = draft
-        if not kept:
+                new[draft.clip.sha256] = draft
+        if not new:
             return
         batch = Batch(f"{self._run_id}-{next(self._numbers):x}{DESCRIBED}")
         path = self._wholes / batch.name
-        lines = [b"%s %s\n" % (draft.path.name.encode(), described(draft.kept)) for draft in kept.values()]
+        lines = [b"%s %s\n" % (draft.path.name.encode(), described(draft.clip)) for draft in new.values()]
         try:
-            with _Written() as written:
-                written.add(path, b"".join(lines))
+            with _NewFiles() as files:
+                files.add(path, b"".join(lines))
             sync_folder(self._wholes)
-            if not self._wholes_named:
+            if not self._wholes_durable:
                 sync_folder(self._folder)
-                self._wholes_named = True
+                self._wholes_durable = True
         except OSError:
-            self._give_up([*drafts, _Draft(Clip(), path)])
+            self._discard_drafts([*drafts, _Draft(Clip(), path)])
             raise
-        for name, draft in kept.items():
+        for name, draft in new.items():
             if name in self._partials:
-                self._abandon(name)  # a part of it that came before
-            self._learn(draft.kept, Place(draft.path.name, batch))
+                self._abandon(name)  # an unfinished upload of the same clip
+            self._register(draft.clip, Place(draft.path.name, batch))
         if self.size > self._capacity:
             self._prune()
 
-    def _give_up(self, drafts: Iterable[_Draft]) -> None:
-        _discard(drafts)
-        self._wholes_named = False
+    def _discard_drafts(self, drafts: Iterable[_Draft]) -> None:
+        _unlink_drafts(drafts)
+        self._wholes_durable = False
         with contextlib.suppress(OSError):
             self._make_folders()
 
-    # On several
+    # Called on several threads
 
-    def _draft(self, items: Sequence[tuple[Clip, Buffer]]) -> "list[_Draft | Answer]":
-        """Check contents and write them to the disk; for each why not, None where it is known already."""
-        found = list[_Draft | Answer]()
+    def _write_drafts(self, items: Sequence[tuple[Clip, Buffer]]) -> "list[_Draft | Answer]":
+        """Check contents and write them durably; for each its draft, why it is refused, or None if it is stored."""
+        results = list[_Draft | Answer]()
         try:
-            with _Written() as written:
+            with _NewFiles() as files:
                 for clip, data in items:
                     try:
-                        draft = self._checked(clip, data)
+                        draft = self._checked_draft(clip, data)
                     except (ClipRefusedError, NoRoomError) as error:
-                        found.append(error)
+                        results.append(error)
                         continue
-                    found.append(draft)
+                    results.append(draft)
                     if draft is not None:
-                        written.add(draft.path, data)
+                        files.add(draft.path, data)
         except BaseException:
-            _discard(one for one in found if isinstance(one, _Draft))
+            _unlink_drafts(result for result in results if isinstance(result, _Draft))
             raise
-        return found
+        return results
 
-    def _checked(self, clip: Clip, data: Buffer) -> _Draft | None:
+    def _checked_draft(self, clip: Clip, data: Buffer) -> _Draft | None:
         _check(clip)
-        if clip.sha256 in self._clips:
+        if self._clips.has_clip(clip.sha256):
             return None
         self._check_room(len(data))
         if hashlib.sha256(data).hexdigest() != clip.sha256:
-            raise ClipRefusedError(f"what arrived has another SHA-256 than {clip.sha256[:12]}…")
-        kept = Clip()
-        kept.CopyFrom(clip)
-        kept.kept_ns = self._clock()
+            raise ClipRefusedError(f"the received content has another SHA-256 than {clip.sha256[:12]}…")
         name = f"{clip.sha256}-{self._run_id}-{next(self._numbers):x}.{SUFFIXES[clip.media]}"
-        return _Draft(kept, self._wholes / name)
+        return _Draft(self._stamped(clip), self._wholes / name)
 
-    # On the thread again
+    # Called on the one thread again
 
     def _prune(self) -> None:
         now = self._clock()
-        for clip in self._clips.ended(now):
+        for clip in self._clips.expired(now):
             self._remove(clip)
-        # Unfinished uploads take room, too: those that nobody goes on with make way first.
+        # Unfinished uploads take room too: those that stopped growing first are removed first.
         unfinished = sum(self._partial_size(name) for name in self._partials)
         for name in sorted(self._partials, key=self._partials.__getitem__):
             if now - self._partials[name] > PARTIAL_NS or unfinished > self._capacity // PARTIAL_SHARE:
@@ -518,24 +534,24 @@ class ClipStore:
             path.with_suffix(".json").unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         if place is not None:
-            place.batch.kept -= 1
-            if not place.batch.kept:
+            place.batch.count -= 1
+            if not place.batch.count:
                 (self._wholes / place.batch.name).unlink(missing_ok=True)
 
 
-def _discard(drafts: Iterable[_Draft]) -> None:
+def _unlink_drafts(drafts: Iterable[_Draft]) -> None:
     for draft in drafts:
-        _clear(draft.path)
+        _unlink(draft.path)
 
 
-def _clear(path: Path) -> None:
-    """Remove what is of no use, where that can be; what stays is tried again when the hub starts next."""
+def _unlink(path: Path) -> None:
+    """Remove a useless file if possible; otherwise the hub tries again at its next start."""
     with contextlib.suppress(OSError):
         path.unlink(missing_ok=True)
 
 
-class _Written:
-    """New files, durable when the block ends; OSError where one cannot be written."""
+class _NewFiles:
+    """New files that are durable when the block ends; OSError if one cannot be written."""
 
     def __init__(self) -> None:
         self._descriptors = list[int]()
@@ -547,7 +563,7 @@ class _Written:
         while rest:
             rest = rest[os.write(descriptor, rest) :]
 
-    def __enter__(self) -> "_Written":
+    def __enter__(self) -> "_NewFiles":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -560,32 +576,32 @@ class _Written:
 
 
 def _check(clip: Clip) -> None:
-    """ClipRefusedError where `clip` cannot be taken as it is."""
+    """Raise ClipRefusedError if `clip` is not a valid description."""
     if not DIGEST.fullmatch(clip.sha256):
         raise ClipRefusedError(f'sha256: "{clip.sha256[:80]}" is not 64 hexadecimal digits')
     if clip.media not in SUFFIXES:
-        raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still, nor lines")
+        raise ClipRefusedError(f"media: {clip.media} is neither a clip nor a still, video or lines")
     if not 0 < clip.bytes <= CLIP_BYTES:
         raise ClipRefusedError(f"bytes: {clip.bytes} is not between 1 and {CLIP_BYTES}")
 
 
 def described(clip: Clip) -> bytes:
-    """`clip` as protobuf's JSON, which the library takes longer for than for hashing a picture."""
+    """Encode `clip` as protobuf's JSON; the library would take longer for it than for hashing a picture."""
     values = dict[str, str | int]()
-    for known, value in clip.ListFields():
-        name, names, long = _FIELDS[known.number]
-        values[name] = names.get(value, value) if names else str(value) if long else value
+    for field, value in clip.ListFields():
+        name, enum_names, is_long = _FIELDS[field.number]
+        values[name] = enum_names.get(value, value) if enum_names else str(value) if is_long else value
     return json.dumps(values).encode()
 
 
-# By number: (name in JSON, an enumeration's names, whether JSON has it as a string since it may exceed 2^53)
+# By field number: name in JSON; names of the enum's values; True if JSON has a string because it may exceed 2^53.
 _FIELDS = {
-    known.number: (
-        known.json_name,
-        {} if known.enum_type is None else {one.number: one.name for one in known.enum_type.values},
-        known.cpp_type in (known.CPPTYPE_INT64, known.CPPTYPE_UINT64),
+    field.number: (
+        field.json_name,
+        {} if field.enum_type is None else {value.number: value.name for value in field.enum_type.values},
+        field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64),
     )
-    for known in Clip.DESCRIPTOR.fields
+    for field in Clip.DESCRIPTOR.fields
 }
 
 

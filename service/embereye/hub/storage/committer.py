@@ -35,7 +35,7 @@ ZoneKey = tuple[str, str]  # namespace, name
 
 
 class StoreFailingError(Exception):
-    """Nothing can be written now."""
+    """The database cannot be written now."""
 
 
 @dataclass

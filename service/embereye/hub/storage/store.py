@@ -188,12 +188,12 @@ class Store:
 
     @property
     def failing(self) -> str:
-        """Why the database cannot be written; '' if it can, or if that is not known yet."""
+        """The reason why the database cannot be written; '' if it can, or if that is not known yet."""
         return self._db.failing or self.unloaded
 
     @property
     def lost_commits(self) -> int:
-        """As `Database.lost_commits`. If not 0, the next transaction needs `full_state`."""
+        """The number of lost commits, as in `Database`. If not 0, the next transaction needs `full_state`."""
         return self._db.lost_commits
 
     def load(self) -> StoredState:
@@ -652,12 +652,12 @@ class StoreThreads:
 
     @property
     def failing(self) -> str:
-        """Why the database cannot be written; '' if it can, as far as is known."""
+        """The reason why the database cannot be written; '' if it can, as far as is known."""
         return self._store.failing
 
     @property
     def lost_commits(self) -> int:
-        """As `Store.lost_commits`."""
+        """The number of lost commits; see `Store.lost_commits`."""
         return self._store.lost_commits
 
     @property

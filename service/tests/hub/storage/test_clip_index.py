@@ -52,31 +52,31 @@ def named(number: int, **fields: Any) -> Clip:
 
 
 def test_what_is_found_is_the_clip_as_it_was_described() -> None:
-    kept = ClipIndex()
+    index = ClipIndex()
     clip = named(1, episode="e", from_ns=0, note="the first half", kept_ns=7, retention_ns=5, media=Clip.MEDIA_STILL)
-    kept.add(clip)
-    assert (kept.get(clip.sha256), kept.of_episodes(["e"]), kept.between(0, 5)) == (clip, [clip], [clip])
-    assert (len(kept), kept.bytes, clip.sha256 in kept) == (1, 10, True)
-    kept.remove(clip)
-    assert (kept.get(clip.sha256), len(kept), kept.bytes, clip.sha256 in kept) == (None, 0, 0, False)
+    index.add(clip)
+    assert (index.get(clip.sha256), index.of_episodes(["e"]), index.between(0, 5)) == (clip, [clip], [clip])
+    assert (len(index), index.bytes, index.has_clip(clip.sha256)) == (1, 10, True)
+    index.remove(clip)
+    assert (index.get(clip.sha256), len(index), index.bytes, index.has_clip(clip.sha256)) == (None, 0, 0, False)
 
 
 def test_the_newest_come_first_and_those_that_are_kept_for_longest_go_first() -> None:
-    kept = ClipIndex()
+    index = ClipIndex()
     clips = [named(number, kept_ns=100 - number) for number in (3, 1, 2)]
     for clip in clips:
-        kept.add(clip)
-    assert [clip.until_ns for clip in kept.newest(2)] == [3, 2]
-    assert kept.oldest() == [f"{number:064x}" for number in (3, 2, 1)]
+        index.add(clip)
+    assert [clip.until_ns for clip in index.newest(2)] == [3, 2]
+    assert index.oldest() == [f"{number:064x}" for number in (3, 2, 1)]
 
 
 @pytest.mark.parametrize(
     ("retention_ns", "ended"), [(0, False), (5, True), (6, False), (2**63 - 1, False), (-(2**63), True)]
 )
 def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) -> None:
-    kept = ClipIndex()
-    kept.add(named(1, kept_ns=100, retention_ns=retention_ns))
-    assert bool(kept.ended(106)) == ended
+    index = ClipIndex()
+    index.add(named(1, kept_ns=100, retention_ns=retention_ns))
+    assert bool(index.expired(106)) == ended
 
 
 @pytest.mark.parametrize(
@@ -85,15 +85,15 @@ def test_a_clip_is_kept_for_as_long_as_was_said(retention_ns: int, ended: bool) 
 def test_what_a_shard_delivers_is_kept_no_longer_than_history_unless_it_says_how_long(
     stored_by: str, retention_ns: int, ended: bool
 ) -> None:
-    kept = ClipIndex(recordings_ns=5)
-    kept.add(named(1, kept_ns=100, retention_ns=retention_ns, stored_by=stored_by))
-    assert bool(kept.ended(106)) == ended
+    index = ClipIndex(recordings_ns=5)
+    index.add(named(1, kept_ns=100, retention_ns=retention_ns, stored_by=stored_by))
+    assert bool(index.expired(106)) == ended
 
 
 def test_a_content_that_came_whole_is_where_it_was_put() -> None:
-    kept, batch = ClipIndex(), Batch("several.described")
+    index, batch = ClipIndex(), Batch("several.described")
     whole, parts = named(1), named(2)
-    kept.add(whole, Place(f"{whole.sha256}-1a-2b.jpg", batch))
-    kept.add(parts)
-    assert kept.place(whole.sha256) == Place(f"{whole.sha256}-1a-2b.jpg", batch)
-    assert (kept.place(parts.sha256), kept.places()) == (None, {f"{whole.sha256}-1a-2b.jpg"})
+    index.add(whole, Place(f"{whole.sha256}-1a-2b.jpg", batch))
+    index.add(parts)
+    assert index.place(whole.sha256) == Place(f"{whole.sha256}-1a-2b.jpg", batch)
+    assert (index.place(parts.sha256), index.file_names()) == (None, {f"{whole.sha256}-1a-2b.jpg"})

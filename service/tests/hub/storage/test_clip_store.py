@@ -291,7 +291,7 @@ async def test_a_full_disk_takes_no_clip_and_says_so_once(
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await running.control.Held(described(data), timeout=10)
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caplog.text.count("no clip is taken") == 1
+    assert caplog.text.count("no clip can be stored") == 1
     assert running.clips.failing
     assert await running.alarm(), "alarms go on"
     monkeypatch.undo()
@@ -586,6 +586,6 @@ async def test_a_disk_that_takes_nothing_is_said_once_although_there_is_room_on_
     monkeypatch.undo()
     await running.deliver(data, described(data))
     assert [message for message in caplog.messages if "written" in message] == [
-        "clips cannot be written: Input/output error; shards keep theirs, alarms are not affected",
+        "clips cannot be written: Input/output error; shards send their clips again later, alarms are not affected",
         "clips can be written again",
     ]

@@ -551,7 +551,7 @@ async def test_parts_that_are_not_what_their_name_says_are_refused_and_may_be_se
             return link.receive(StoreResponse)
 
     answer = await away(lambda: store(bytes(len(data))))
-    assert "what arrived has the SHA-256" in answer.refused
+    assert "the received content has the SHA-256" in answer.refused
     assert (await away(lambda: store(data))).whole
 
 
