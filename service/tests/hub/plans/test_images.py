@@ -78,7 +78,7 @@ def bomb(width: int, height: int) -> bytes:
     [
         (b"", "not a PNG, JPEG or WebP file"),
         (b"GIF89a", "not a PNG, JPEG or WebP file"),
-        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG, which may hold programs: export it as PNG"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG, which may contain programs. Export it as PNG"),
         (b"\xef\xbb\xbf<!-- by hand --><svg/>", "SVG"),
         (b"%PDF-1.7", "a PDF"),
         (bomb(60_000, 60_000), "60000 by 60000 pixels: at most 40,000,000"),
