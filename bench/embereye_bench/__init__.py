@@ -1,1 +1,1 @@
-"""Benchmarks: what the system reaches, beside baselines that run in the same command."""
+"""Benchmarks, with baselines that run in the same command."""

@@ -1,4 +1,4 @@
-"""Measure what one reading, frame, picture and device cost on this machine, for `embereye plan --costs FILE`."""
+"""Measure the cost of a reading, frame, picture and device on this machine, for `embereye plan --costs FILE`."""
 
 import argparse
 import asyncio
@@ -26,26 +26,28 @@ from embereye_operator.decide.capacity.costs import MEGAPIXEL, Costs, Curve, Pic
 
 SENSORS, RATES = 400, (2.5, 20.0)  # readings/s of each
 FRAME_SENSORS, FRAME_RATES = 50, (4.0, 16.0)  # thermal frames/s of each
-HEADERS = 40 + 32  # bytes of TCP and IP for each packet and, every other one, its acknowledgement
+HEADERS = 40 + 32  # bytes of TCP and IP for each packet, and for every second one its acknowledgement
 CAMERAS, CAMERA_RATE = (10, 50), 10.0
 LARGE, LARGE_CAMERAS = (1280, 960), 4
 HD, HD_CAMERAS = (1920, 1080), 2
-REACHED = 0.9  # of the pictures/s that are sent: what is shed has no cost
-BITS = {"h264": 0.1, "h265": 0.07}  # of a pixel: what cameras are commonly set to
-WATCHED = 500  # devices that a hub is told of
+REACHED = 0.9  # share of the sent pictures/s that must be analysed: shed pictures have no cost
+BITS = {"h264": 0.1, "h265": 0.07}  # bits per pixel: common settings of cameras
+WATCHED = 500  # devices of a hub
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
-    parser.add_argument("--calibrate", action="store_true", help="measure what things cost here, for `embereye plan`")
+    parser.add_argument("--calibrate", action="store_true", help="measure costs here, for `embereye plan`")
     parser.add_argument("--to", type=Path, default=Path("costs.json"), metavar="FILE", help="(%(default)s)")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement (%(default)s)")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure and write; returns the exit code."""
+    """Measure and write; return the exit code."""
     if not arguments.calibrate:
-        raise UserError("say what to measure: sensors, cameras, hub, …, or --calibrate; see embereye bench --help")
+        raise UserError(
+            "nothing to measure. Name sensors, cameras, hub, …, or use --calibrate; see embereye bench --help."
+        )
     if not 0.5 <= arguments.seconds <= 600:
         raise UserError(f"--seconds {arguments.seconds:g} is not between 0.5 and 600")
     check_writable("--to", arguments.to)
@@ -54,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         arguments.to.write_text(costs.to_json())
     except OSError as error:
-        raise UserError(f"--to {arguments.to} cannot be written: {error.strerror}") from error
-    print(f"written to {arguments.to}: embereye plan --costs {arguments.to} …")
+        raise UserError(f"--to {arguments.to}: cannot be written: {error.strerror}") from error
+    print(f"written to {arguments.to}; use it with: embereye plan --costs {arguments.to} …")
     return 0
 
 
@@ -82,12 +84,12 @@ def calibrate(seconds: float, say: Callable[[str], None]) -> Costs:
     )  # fmt: skip
 
 
-def _curve(points: Sequence[tuple[float, float]], own: float) -> Curve:
-    """Measured cores by rate, without what a shard needs by itself; a line never falls."""
-    found: list[tuple[float, float]] = []
+def _curve(points: Sequence[tuple[float, float]], idle: float) -> Curve:
+    """Cores by rate, without those of an idle shard; the curve never falls."""
+    curve: list[tuple[float, float]] = []
     for rate, cores in points:
-        found.append((rate, max(cores - own, found[-1][1] if found else 0.0)))
-    return Curve(tuple(found))
+        curve.append((rate, max(cores - idle, curve[-1][1] if curve else 0.0)))
+    return Curve(tuple(curve))
 
 
 def _readings(seconds: float) -> tuple[Curve, float, float, float]:
@@ -115,7 +117,7 @@ def _paced_cores(
 
 
 def _frames(seconds: float) -> tuple[Curve, float, float]:
-    """Cores by thermal frames/s, bytes of one on the network, MB of a sensor that sends them."""
+    """Cores by thermal frames/s, bytes of a frame on the network, MB of a sensor that sends them."""
     with Server("shard", FRAME_SENSORS) as server:
         before_mb = server.ask()["memory_kb"] / 1024
         sockets = connect(server.ports["tcp"], FRAME_SENSORS)
@@ -125,7 +127,7 @@ def _frames(seconds: float) -> tuple[Curve, float, float]:
             connection.sendall(calibration)
             lines.append([frame + b"!" for frame in frames.split(b"!")[:-1]])
         paced(sockets, lines, FRAME_RATES[0], 1.0)
-        server.idle_counters(0.3)  # calibrations are worked out once
+        server.idle_counters(0.3)  # calibrations are computed once
         points = [(rate * FRAME_SENSORS, _paced_cores(server, sockets, lines, rate, seconds)) for rate in FRAME_RATES]
         grown = server.ask()["memory_kb"] / 1024 - before_mb
         close(sockets)
@@ -150,8 +152,8 @@ def _cameras(codec: str, films: Films, count: int) -> Iterator[Fleet]:
             yield running
 
 
-def _pictures(codec: str, seconds: float, own: float, bare: float) -> tuple[PictureCost, float]:
-    """What pictures of a codec cost, and MB of a camera; `own` cores and `bare` MB are the shard's by itself."""
+def _pictures(codec: str, seconds: float, idle: float, bare: float) -> tuple[PictureCost, float]:
+    """The cost of pictures of a codec, and MB of a camera; `idle` cores and `bare` MB are those of an empty shard."""
     jpeg = codec == "jpeg"
     small, large = (draw(), enlarge(draw(), *LARGE)) if jpeg else (small_films(), hd_films())
     pixels, most = (640 * 480, LARGE[0] * LARGE[1]) if jpeg else (640 * 360, HD[0] * HD[1])
@@ -161,22 +163,20 @@ def _pictures(codec: str, seconds: float, own: float, bare: float) -> tuple[Pict
             measured = running.round(seconds)
             if measured.rate < REACHED * count * CAMERA_RATE:
                 sent = f"{count * CAMERA_RATE:g} pictures/s of {codec}"
-                raise UserError(
-                    f"{measured.rate:.0f} of {sent} were looked at: this machine is busy, or too slow for them"
-                )
+                raise UserError(f"{measured.rate:.0f} of {sent} were analysed: this machine is busy or too slow")
             points.append((measured.rate, measured.cores))
             memory = max(0.0, resident_mb(running.shard.pid) - bare) / count
-    curve = _curve(points, own)
+    curve = _curve(points, idle)
     with _cameras(codec, large, LARGE_CAMERAS if jpeg else HD_CAMERAS) as running:
         measured = running.round(seconds)
-    more = (measured.cores - own - curve.cores(measured.rate)) / measured.rate
+    more = (measured.cores - idle - curve.cores(measured.rate)) / measured.rate
     bits = 8 * small.mean_bytes / pixels if jpeg else BITS[codec]
     return PictureCost(curve, pixels, max(0.0, more / (most - pixels) * MEGAPIXEL), bits), memory
 
 
 def _hub(seconds: float) -> tuple[float, float, float, float]:
-    """Cores of the hub itself, cores for a device, MB of the hub, MB for a device."""
-    found = {}
+    """Cores of the hub itself, cores per device, MB of the hub, MB per device."""
+    by_devices = {}
     for devices in (1, WATCHED):
         with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
             site = Site(Path(name), devices, "")
@@ -193,9 +193,9 @@ def _hub(seconds: float) -> tuple[float, float, float, float]:
             before, began = cpu_seconds(pids[0]), time.perf_counter()
             paced(sockets, lines, 1.0, seconds)
             cores = (cpu_seconds(pids[0]) - before) / (time.perf_counter() - began)
-            found[devices] = (cores, resident_mb(pids[0]))
+            by_devices[devices] = (cores, resident_mb(pids[0]))
             close(sockets)
-    (idle, base), (busy, grown) = found[1], found[WATCHED]
+    (idle, base), (busy, grown) = by_devices[1], by_devices[WATCHED]
     return idle, max(0.0, busy - idle) / (WATCHED - 1), base, max(0.0, grown - base) / (WATCHED - 1)
 
 

@@ -1,4 +1,4 @@
-"""A certificate for benchmarks that speak TLS."""
+"""Issue a certificate for benchmarks that use TLS."""
 
 import contextlib
 import tempfile

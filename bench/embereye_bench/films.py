@@ -1,4 +1,4 @@
-"""Frames that simulated cameras send in a benchmark: drawn once, written to a file that every sender reads."""
+"""Draw the frames of simulated cameras once, and store them in a file that every sender reads."""
 
 import struct
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from embereye.sim.scenes.scene import Room
 
 LENGTH = struct.Struct(">II")  # film, bytes
 QUALITY = 80  # JPEG quality; cameras use 70 to 85
-DETAIL = 4.5  # counts, standard deviation of the drawn room's texture: frames of a real room's size
+DETAIL = 4.5  # counts, standard deviation of the texture added to drawn rooms: frames get the size of a real room's
 RATE = 15.0  # frames/s
-BLAZE_BEGINS = 8.0  # seconds after its outbreak a fire has its full size
+BLAZE_BEGINS = 8.0  # seconds from a fire's outbreak to its full size
 BURNING, QUIET, WALKING = "burning", "quiet", "walking"
 
 
 @dataclass(frozen=True)
 class Films:
-    """Loops of JPEG frames; a camera shows one of them from a moment of its own."""
+    """Loops of JPEG frames; each camera shows one of them, with a time offset."""
 
     films: tuple[tuple[bytes, ...], ...]
 
     def frame(self, camera: int, number: int) -> bytes:
-        """Frame `number` of `camera`: most are quiet, one in five has somebody in it, two of a hundred see fire."""
+        """Frame `number` of `camera`: most are quiet, one in five shows a person, two in a hundred a fire."""
         film = self.films[self.film_of(camera)]
         return film[(number + 7 * camera) % len(film)]
 
     @staticmethod
     def film_of(camera: int) -> int:
-        """Which of the films `camera` shows."""
+        """The index of the film that `camera` shows."""
         name = BURNING if camera % 50 == 0 else WALKING if camera % 5 == 1 else QUIET
         return (QUIET, WALKING, BURNING).index(name)
 
@@ -49,7 +49,7 @@ class Films:
 
 
 def load(path: Path) -> Films:
-    """The films that were saved to `path`."""
+    """Load the films saved in `path`."""
     data, offset = path.read_bytes(), 0
     films: dict[int, list[bytes]] = {}
     while offset < len(data):
@@ -61,9 +61,9 @@ def load(path: Path) -> Films:
 
 @cache
 def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: tuple[int, ...] = ()) -> Films:
-    """One room, `seconds` of it each quiet, with somebody walking through, and with a fire; 25 to 40 KB a VGA frame.
+    """Draw one room, `seconds` each quiet, with a person walking, and with a fire; 25 to 40 KB per VGA frame.
 
-    `options` are further options of OpenCV's JPEG encoder.
+    `options` are additional options of OpenCV's JPEG encoder.
     """
     cv2.setNumThreads(1)
     room = Room(width, height, 1)
@@ -74,7 +74,7 @@ def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: 
 
     def detailed(frame: bytes) -> bytes:
         picture = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_COLOR)
-        assert picture is not None, "we coded it ourselves"
+        assert picture is not None, "it was coded here"
         textured = np.clip(picture + texture, 0, 255).astype(np.uint8)
         return cv2.imencode(".jpg", textured, coding)[1].tobytes()
 
@@ -83,14 +83,14 @@ def draw(width: int = 640, height: int = 480, seconds: float = 3.0, *, options: 
 
 
 def enlarge(films: Films, width: int, height: int, count: int = 12, *, options: tuple[int, ...] = ()) -> Films:
-    """`count` frames of somebody walking, enlarged to `width` x `height` pixels and given a fine texture."""
+    """Make `count` frames of a person walking, enlarged to `width` x `height` pixels, with a fine texture."""
     rng = np.random.default_rng(3)
     texture = rng.normal(0, DETAIL, (height, width, 1)).astype(np.float32)
     coding = [cv2.IMWRITE_JPEG_QUALITY, QUALITY, *options]
 
     def larger(frame: bytes) -> bytes:
         picture = cv2.imdecode(np.frombuffer(frame, np.uint8), cv2.IMREAD_COLOR)
-        assert picture is not None, "we coded it ourselves"
+        assert picture is not None, "it was coded here"
         textured = np.clip(cv2.resize(picture, (width, height)) + texture, 0, 255).astype(np.uint8)
         return cv2.imencode(".jpg", textured, coding)[1].tobytes()
 

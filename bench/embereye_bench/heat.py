@@ -1,6 +1,6 @@
-"""Measure the thermal path against simulated fires, and against what is warm and no fire.
+"""Measure the thermal path with simulated fires and with warm things that are not on fire.
 
-The baseline is a perfect sensor with a fixed threshold of 57 °C: without noise, at the same place.
+The baseline is a perfect sensor without noise at the same place, with a fixed threshold of 57 °C.
 """
 
 import math
@@ -22,22 +22,22 @@ from embereye_operator.decide.placement.assignments import build_sensor_settings
 
 HEAT = build_sensor_settings(SensorFleetSpec()).heat
 START_NS = 1_700_000_000 * SECOND
-RATE = 2.0  # frames/s, what an MLX90640 sends as it comes
+RATE = 2.0  # frames/s, the default of an MLX90640
 CHIP_ABOVE_ROOM = 8.0  # K
-FIRE_AT = 60.0  # s; before that it learns what is normal
-# Kilowatts that the fire may have by the time of the alarm, by distance in m, seen through a lens of 55 x 35 degrees.
+FIRE_AT = 60.0  # s; the time before is for learning the usual level
+# Largest power of the fire in kW at the time of the alarm, by distance in m, with a lens of 55 x 35 degrees.
 REACH_KW = {2: 0.5, 5: 1.0, 10: 3.0, 20: 6.0, 30: 10.0}
-STEADY_SECONDS = 30.0  # that a small steady fire burns
+STEADY_SECONDS = 30.0  # duration of a small steady fire
 SIZES_KW = tuple(0.05 * 1.25**step for step in range(40))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the thermal path says of a scene; seconds from its start, infinite: never."""
+    """The results of the thermal path in a scene, in seconds from its start; infinite: never."""
 
     pre_alarm: float
     alarm: float
-    ideal: float  # when a perfect sensor would have read 57 °C
+    ideal: float  # time at which a perfect sensor reads 57 °C
 
 
 @cache
@@ -46,7 +46,7 @@ def _chip() -> Calibration:
 
 
 def play(scene: Scene, seed: int = 1, rate: float = RATE) -> Outcome:
-    """Show `scene` to one device: raw words with noise, calibrated, watched as a shard does. Ends with the alarm."""
+    """Play `scene` to one device: raw words with noise, calibrated, analysed as in a shard. Ends at the alarm."""
     dice = np.random.default_rng(seed)
     watch, chip = HeatWatch(HEAT), _chip()
     pre_alarm = alarm = ideal = math.inf
@@ -70,55 +70,55 @@ def play(scene: Scene, seed: int = 1, rate: float = RATE) -> Outcome:
 
 
 def _growing(kind: str, distance: float, lens: Lens = NARROW, machine: float = 0.0) -> Callable[[Scale], Result]:
-    """Seconds from the first flame to the alarm, beside a machine of so many °C where there is one."""
+    """Benchmark the seconds from the first flame to the alarm, next to a machine of `machine` °C if it is not 0."""
 
     def benchmark(scale: Scale) -> Result:
-        found = []
+        outcomes = []
         for seed in range(scale.rounds):
             scene = replace(burning(kind, distance, start=FIRE_AT, seed=seed), lens=lens)
-            found.append(play(_beside(scene, machine) if machine else scene, seed))
-        taken = median([each.alarm - FIRE_AT for each in found])
-        ideal = median([each.ideal - FIRE_AT for each in found])
+            outcomes.append(play(_add_machine(scene, machine) if machine else scene, seed))
+        delay = median([outcome.alarm - FIRE_AT for outcome in outcomes])
+        ideal = median([outcome.ideal - FIRE_AT for outcome in outcomes])
         most = REACH_KW[int(distance)] * (4 if lens is WIDE else 1)
         reach = math.sqrt(most / GROWTH[kind]) + 1 / RATE
         where = f"{kind}-{distance:g}m{'-wide' if lens is WIDE else ''}{f'-beside-{machine:g}C' if machine else ''}"
-        return Result(where, taken, "s", ideal, taken / ideal, f"≤ {reach:.0f} s, {most:g} kW", taken <= reach)
+        return Result(where, delay, "s", ideal, delay / ideal, f"≤ {reach:.0f} s, {most:g} kW", delay <= reach)
 
     return benchmark
 
 
-def _beside(scene: Scene, celsius: float) -> Scene:
+def _add_machine(scene: Scene, celsius: float) -> Scene:
     machine = Patch(-0.8, -0.4, 0.8, 0.5, celsius, 0.92, 3.0)
     return replace(scene, patches=lambda time: [*scene.patches(time), machine])
 
 
 def _smallest(distance: float, lens: Lens) -> Callable[[Scale], Result]:
-    """The smallest steady fire of which there is an alarm while it burns for 30 s."""
+    """Benchmark the smallest steady fire that raises an alarm while it burns for 30 s."""
 
     def benchmark(scale: Scale) -> Result:
         seconds = FIRE_AT + STEADY_SECONDS
-        found = ideal = math.inf
+        smallest = ideal = math.inf
         for kilowatts in SIZES_KW:
             scene = replace(burning("ultrafast", distance, seconds=seconds, most=kilowatts), lens=lens)
             outcomes = [play(scene, seed) for seed in range(scale.rounds)]
-            if not any(math.isinf(each.alarm) for each in outcomes):
-                found = min(found, kilowatts)
+            if not any(math.isinf(outcome.alarm) for outcome in outcomes):
+                smallest = min(smallest, kilowatts)
             if not math.isinf(outcomes[0].ideal):
                 ideal = kilowatts
                 break
         name = f"smallest-{distance:g}m{'-wide' if lens is WIDE else ''}"
-        return Result(name, found, "kW", ideal, found / ideal, "≤ ideal", found <= ideal)
+        return Result(name, smallest, "kW", ideal, smallest / ideal, "≤ ideal", smallest <= ideal)
 
     return benchmark
 
 
 def _harmless(scene: Scene, expected: bool) -> Callable[[Scale], Result]:
-    """How many of the rounds end in an alarm; the baseline is whether a perfect sensor reads 57 °C."""
+    """Benchmark the share of rounds that end in an alarm; the baseline is 1 if a perfect sensor reads 57 °C."""
 
     def benchmark(scale: Scale) -> Result:
-        found = [play(scene, seed) for seed in range(scale.rounds)]
-        alarms = sum(not math.isinf(each.alarm) for each in found) / len(found)
-        ideal = float(not math.isinf(found[0].ideal))
+        outcomes = [play(scene, seed) for seed in range(scale.rounds)]
+        alarms = sum(not math.isinf(outcome.alarm) for outcome in outcomes) / len(outcomes)
+        ideal = float(not math.isinf(outcomes[0].ideal))
         reach = "hot enough to alarm" if expected else "0"
         ratio = alarms / ideal if ideal else 0.0
         return Result(scene.name, alarms, "alarms", ideal, ratio, reach, expected or not alarms)
@@ -126,7 +126,7 @@ def _harmless(scene: Scene, expected: bool) -> Callable[[Scale], Result]:
     return benchmark
 
 
-HOT_ENOUGH = {"enamel kettle that boils at 3 m"}  # reads nearly 80 °C: by its temperature it is a fire
+HOT_ENOUGH = {"enamel kettle that boils at 3 m"}  # reads nearly 80 °C: by temperature, it is a fire
 BENCHMARKS: dict[str, Benchmark] = {
     **{f"{kind}-{distance}m": _growing(kind, distance) for distance in REACH_KW for kind in GROWTH},
     **{f"slow-{distance}m-wide": _growing("slow", distance, WIDE) for distance in (5, 10, 20)},

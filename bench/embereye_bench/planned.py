@@ -1,4 +1,4 @@
-"""Hold `embereye plan` against real runs of other sizes than those its costs were measured at."""
+"""Compare `embereye plan` with real runs of other sizes than those at which its costs were measured."""
 
 import random
 import time
@@ -12,14 +12,14 @@ from embereye_bench.sensors.load import Server, close, connect, frame_lines, pac
 from embereye_operator.decide.capacity.costs import Costs, parse_costs
 from embereye_operator.decide.capacity.plan import CameraDemand, plan
 
-WITHIN = 0.20  # share by which a plan may be off
+WITHIN = 0.20  # share by which a plan may be wrong
 SENSORS, RATE = 400, 5.0
-THERMAL = 100  # of them send readings and thermal frames in turn
+THERMAL = 100  # devices that send readings and thermal frames in turn
 CAMERAS, CAMERA_RATE = 40, 8.0
 
 
 def recorded_costs() -> Costs:
-    """Those that `embereye plan` has where it is given none."""
+    """The default costs of `embereye plan`."""
     package = resources.files("embereye_operator.decide.capacity")
     return parse_costs((package / "recorded.json").read_text())
 
@@ -31,7 +31,7 @@ def _result(name: str, measured: float, planned: float) -> Result:
 
 
 def sensors(scale: Scale) -> Result:
-    """Sensors by text, of which a quarter sends thermal frames as well."""
+    """Measure text sensors, a quarter of which also send thermal frames."""
     dice, lines = random.Random(8), []
     with Server("shard", SENSORS) as server:
         sockets = connect(server.ports["tcp"], SENSORS)
@@ -58,7 +58,7 @@ def sensors(scale: Scale) -> Result:
 
 
 def jpeg(scale: Scale) -> Result:
-    """Cameras that push JPEG."""
+    """Measure cameras that push JPEG."""
     with fleet("push", draw(), CAMERAS, CAMERA_RATE) as running:
         cores = [running.round(scale.seconds).cores for _ in range(scale.rounds)]
     (need,) = plan([CameraDemand("c", CAMERAS, CAMERA_RATE, "jpeg", 640, 480, 4.0)], recorded_costs()).needs
@@ -66,7 +66,7 @@ def jpeg(scale: Scale) -> Result:
 
 
 def h264(scale: Scale) -> Result:
-    """Cameras that are pulled by RTSP, in H.264."""
+    """Measure H.264 cameras pulled by RTSP."""
     with video_fleet(small_films(), CAMERAS, CAMERA_RATE) as (_, running):
         cores = [running.round(scale.seconds).cores for _ in range(scale.rounds)]
     (need,) = plan([CameraDemand("c", CAMERAS, CAMERA_RATE, "h264", 640, 360, 4.0)], recorded_costs()).needs

@@ -1,4 +1,4 @@
-"""A plot in text, both axes logarithmic, for a terminal or a page of documentation."""
+"""Draw a plot in text with two logarithmic axes, for a terminal or documentation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ MARKS = "·ox#+*"
 
 
 def plot(places: Sequence[float], lines: Mapping[str, Sequence[float]], across: str, up: str) -> str:
-    """`lines` by name, a value for each of `places`; `across` and `up` name the axes. Values are above zero."""
+    """Plot `lines` by name, with a value for each of `places`; `across` and `up` name the axes. Values are positive."""
     values = [value for line in lines.values() for value in line]
     low, high = 10 ** math.floor(math.log10(min(values))), 10 ** math.ceil(math.log10(max(values)))
     if low == high:

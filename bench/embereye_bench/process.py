@@ -1,4 +1,4 @@
-"""The processes of a benchmark: the shard that is measured, whoever sends to it, and what both cost."""
+"""Run the processes of a benchmark, the measured shard and its senders, and measure their costs."""
 
 import contextlib
 import json
@@ -26,17 +26,17 @@ READY_SECONDS = 20.0
 
 
 def peak_mb() -> float:
-    """Memory in MB that this process has had at most; what getrusage says begins with that of its parent."""
+    """Peak memory of this process in MB; getrusage would start with its parent's."""
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 @dataclass(frozen=True)
 class Counters:
-    """A shard's own totals at one moment."""
+    """The totals of a shard at one moment."""
 
     at: float  # perf_counter seconds
     cpu: float  # seconds
-    values: dict[str, float]  # by metric name and labels, as /metrics writes them
+    values: dict[str, float]  # by metric name and labels, as in /metrics
 
     def total(self, name: str) -> float:
         """The sum over all labels."""
@@ -44,7 +44,7 @@ class Counters:
 
 
 class CameraShardProcess:
-    """`embereye shard camera` with an assignment file, as it always runs."""
+    """`embereye shard camera` in a separate process, with an assignment file."""
 
     def __init__(self, assignment: Assignment, folder: Path, hub: str, *options: str) -> None:
         push, tcp, metrics, control = free_ports(4)
@@ -63,7 +63,7 @@ class CameraShardProcess:
         )  # fmt: skip
 
     def wait_ready(self, devices: int) -> None:
-        """Wait until it owns `devices`; RuntimeError where it does not come to that."""
+        """Wait until it owns `devices`; RuntimeError after READY_SECONDS."""
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError):
@@ -73,7 +73,7 @@ class CameraShardProcess:
         raise RuntimeError(f"the shard was not ready after {READY_SECONDS:g} s")
 
     def counters(self) -> Counters:
-        """What it says of itself now, and what it has cost."""
+        """Its metrics now, and its CPU seconds."""
         at, cpu = self.used()
         with urllib.request.urlopen(self._metrics, timeout=5) as response:
             lines = response.read().decode().splitlines()
@@ -81,7 +81,7 @@ class CameraShardProcess:
         return Counters(at, cpu, {name: float(value) for name, _, value in pairs})
 
     def used(self) -> tuple[float, float]:
-        """(perf_counter seconds, CPU seconds by then)."""
+        """(perf_counter seconds, CPU seconds at that time)."""
         return time.perf_counter(), cpu_seconds(self._process.pid)
 
     def analysed(self) -> dict[str, int]:
@@ -91,13 +91,13 @@ class CameraShardProcess:
         return {device.id: device.ledger.analysed for device in status.devices}
 
     def ledgers(self) -> list[Ledger]:
-        """What became of the frames of each camera."""
+        """The ledgers of all cameras."""
         with grpc.insecure_channel(self._control) as link:
             status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
         return [device.ledger for device in status.devices]
 
     def reasons(self) -> dict[str, str]:
-        """Why each camera is not covered, or what is missing there; '' where nothing is."""
+        """The reason why each camera is not covered or is degraded; '' if it is neither."""
         with grpc.insecure_channel(self._control) as link:
             status = ShardStub(link).Status(StatusRequest(devices=True), timeout=5)
         return {device.id: device.reason or device.degraded for device in status.devices}
@@ -125,7 +125,7 @@ class CameraShardProcess:
 
 
 class Measured:
-    """Any other process that is measured, from outside."""
+    """Another measured process."""
 
     def __init__(self, *command: str) -> None:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -141,34 +141,34 @@ class Measured:
         return resident_mb(self._process.pid)
 
     def stop(self) -> str:
-        """Ask it to end; returns what it has said."""
+        """Interrupt it; return its output."""
         self._process.send_signal(signal.SIGINT)
         try:
-            said, _ = self._process.communicate(timeout=10)
+            output, _ = self._process.communicate(timeout=10)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            said, _ = self._process.communicate()
-        return said.decode()
+            output, _ = self._process.communicate()
+        return output.decode()
 
 
 class Sender:
-    """A process of `embereye_bench.cameras.senders`: told what to do line by line, it answers with numbers."""
+    """A process of `embereye_bench.cameras.senders`: reads commands line by line, and answers with numbers."""
 
     def __init__(self, kind: str, *options: str) -> None:
         command = [sys.executable, "-m", "embereye_bench.cameras.senders", kind, *options]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.introduction: dict[str, Any] = self._line()  # with which it introduced itself
+        self.introduction: dict[str, Any] = self._line()  # its first line
 
     def _line(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError("the sending process ended early; its last words are above")
-        found: dict[str, Any] = json.loads(line)
-        return found
+            raise RuntimeError("the sending process ended early. Its output is above.")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def command(self, word: str) -> dict[str, Any]:
-        """Say `word` ("start", "stop" or "ask"); returns what was sent so far and what it cost."""
+        """Send the command `word` ("start", "stop" or "ask"); return the frames sent so far and their cost."""
         assert self._process.stdin is not None
         self._process.stdin.write(word + "\n")
         self._process.stdin.flush()

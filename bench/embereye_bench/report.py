@@ -1,4 +1,4 @@
-"""What every benchmark of the data plane reports, and the command around a set of them."""
+"""The report of every benchmark, and the command that runs a set of them."""
 
 import argparse
 import json
@@ -22,24 +22,24 @@ class Result:
     value: float
     unit: str
     baseline: float
-    ratio: float  # value over baseline; 0 where the baseline could not be measured
+    ratio: float  # value over baseline; 0 if the baseline could not be measured
     reach: str
     ok: bool
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How long to measure."""
+    """The duration of a measurement."""
 
     rounds: int
-    seconds: float  # of each
+    seconds: float  # of each round
 
 
 Benchmark = Callable[[Scale], Result]
 
 
 def median(values: Sequence[float]) -> float:
-    """The median; 0 of nothing."""
+    """The median; 0 without values."""
     return statistics.median(values) if values else 0.0
 
 
@@ -47,20 +47,20 @@ def add_arguments(parser: argparse.ArgumentParser, names: Sequence[str]) -> None
     """Declare the options of a command that runs the benchmarks `names`."""
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
     parser.add_argument("--only", action="append", default=[], metavar="NAME",
-                        help=f"run only this one, may be repeated: {', '.join(names)}")  # fmt: skip
-    parser.add_argument("--quick", action="store_true", help="shorter rounds: at most a minute in all")
+                        help=f"run only this benchmark, may be repeated: {', '.join(names)}")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="shorter rounds: at most a minute in total")
 
 
 def run(
     arguments: argparse.Namespace, title: str, benchmarks: Mapping[str, Benchmark], *, full: Scale, quick: Scale
 ) -> int:
-    """Run the benchmarks; 1 where one of them falls short."""
+    """Run the benchmarks; return 1 if one misses its goal."""
     for name in arguments.only:
         if name not in benchmarks:
             raise UserError(f'--only "{name}" is not one of {", ".join(benchmarks)}')
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    chosen = {name: one for name, one in benchmarks.items() if not arguments.only or name in arguments.only}
+    chosen = {name: benchmark for name, benchmark in benchmarks.items() if not arguments.only or name in arguments.only}
     results = _measure(chosen, quick if arguments.quick else full, quiet=arguments.json)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], ensure_ascii=False))
@@ -71,7 +71,7 @@ def run(
 
 @dataclass(frozen=True)
 class Suite:
-    """Benchmarks that are run by one command, whose `add_arguments` and `run` these are."""
+    """Benchmarks that one command runs, with its `add_arguments` and `run`."""
 
     title: str
     benchmarks: Mapping[str, Benchmark]
@@ -83,7 +83,7 @@ class Suite:
         add_arguments(parser, list(self.benchmarks))
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Run the benchmarks; 1 where one of them falls short."""
+        """Run the benchmarks; return 1 if one misses its goal."""
         return run(arguments, self.title, self.benchmarks, full=self.full, quick=self.quick)
 
 
@@ -100,7 +100,7 @@ def _measure(benchmarks: Mapping[str, Benchmark], scale: Scale, *, quiet: bool) 
 
 
 def results_table(title: str, results: Sequence[Result]) -> Table:
-    """The results as people read them."""
+    """The results as a table, for people."""
     table = Table(title=title, box=None)
     for heading, justify in (("", "left"), ("value", "right"), ("unit", "left"), ("baseline", "right"),
                              ("ratio", "right"), ("reach", "left"), ("", "left")):  # fmt: skip

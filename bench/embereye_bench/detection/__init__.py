@@ -1,1 +1,1 @@
-"""Scores of detection on labelled clips."""
+"""Measure the quality of detection on labelled clips."""

@@ -1,4 +1,4 @@
-"""Footage as a camera of other settings would have shown it: what is learnt of it must not hang on exposure alone."""
+"""Show footage as cameras with other settings would, so that no fit depends on exposure alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from embereye_bench.detection.footage import Footage
 
-Table = npt.NDArray[np.uint8]  # (256, 3): what becomes of each count of blue, green and red
+Table = npt.NDArray[np.uint8]  # (256, 3): the new value of each count of blue, green and red
 
 
 def _table(gain: tuple[float, float, float] = (1.0, 1.0, 1.0), gamma: float = 1.0, contrast: float = 1.0) -> Table:
@@ -28,25 +28,25 @@ CHANGES: Mapping[str, Table] = {
 
 @dataclass(frozen=True)
 class ChangedFootage(Footage):
-    """Footage whose every picture, close looks too, went through a table."""
+    """Footage with a table applied to every picture, including close-ups."""
 
     table: Table | None = None
 
     def closer(self, number: int) -> npt.NDArray[np.uint8]:
-        """Picture `number` with the pixels that a close look finds."""
+        """Picture `number` in the resolution of close-ups."""
         assert self.table is not None
         if self.jpegs is None:
             return np.asarray(self.pictures[number])
-        return applied(self.table, super().closer(number))
+        return apply_table(self.table, super().closer(number))
 
 
-def applied(table: Table, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """`picture` (height, width, 3), changed by `table`."""
+def apply_table(table: Table, picture: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """Apply `table` to `picture` (height, width, 3)."""
     return cv2.LUT(picture, table[None])  # type: ignore[return-value]
 
 
 def changed(film: Footage, change: str) -> Footage:
-    """`film` after one of CHANGES."""
+    """Apply one of CHANGES to `film`."""
     table = CHANGES[change]
-    pictures = np.stack([applied(table, np.asarray(picture)) for picture in film.pictures])
+    pictures = np.stack([apply_table(table, np.asarray(picture)) for picture in film.pictures])
     return ChangedFootage(film.clip, pictures, film.seconds, film.jpegs, table)

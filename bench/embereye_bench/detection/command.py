@@ -1,9 +1,8 @@
-"""Score detection on a folder of labelled clips: what is found, how soon, what is alarmed for nothing, at what cost.
+"""Score detection on a folder of labelled clips: fires found, delays, false alarms, cost.
 
-FOLDER holds clips and labels.json: a list of {"file", "label": "fire", "smoke", "negative" or "ambiguous", "onset_s",
-"scene", "fixed_camera"}. Every clip is shown to a camera as a shard would see it; CPU is that of one thread, the
-baseline is the least that looks at the same pictures. With --folds each clip is judged by weights fitted to the other
-scenes.
+FOLDER has clips and labels.json: a list of {"file", "label": "fire", "smoke", "negative" or "ambiguous", "onset_s",
+"scene", "fixed_camera"}. Every clip is played to a camera as in a shard. CPU is that of one thread; the baseline is the
+cheapest analysis of the same pictures. With --folds, each clip is judged by weights fitted to the other scenes.
 """
 
 import argparse
@@ -47,17 +46,17 @@ from embereye_operator.decide.placement.assignments import build_camera_settings
 DATA = Path(__file__).parents[3] / ".." / "shared" / "data"
 FOLDER = DATA / "video"
 CACHE = Path(__file__).parents[3] / ".cache" / "detection"
-WITHIN = 5.0  # seconds from onset in which a fire is to be found
-# Of detection and the network's looks per frame, beyond decoding: where nothing is suspected and at most QUIET_MOTION
-# of the picture moves; where more of it does (traffic, crowds, cloth before the lens); where fire is suspected; where
-# flames are looked for in a detail as well, which is as much as a second suspicion. In costs of the floor, as
-# milliseconds depend on what else the machine does: 0.25, 0.35, 1.0, 2.0 ms where that takes 12.5 µs.
+WITHIN = 5.0  # seconds from onset within which a fire must be found
+# Cost limits of detection and the network's inspections per frame, without decoding: nothing suspected and at most
+# QUIET_MOTION of the picture moving; more motion (traffic, crowds, cloth before the lens); fire suspected; flames also
+# searched in a detail, which costs as much as a second suspicion. In multiples of the floor, because milliseconds
+# depend on the machine's load: 0.25, 0.35, 1.0, 2.0 ms if the floor takes 12.5 µs.
 COSTS = {"quiet": 20.0, "busy": 28.0, "suspect": 80.0, "detail": 160.0}
 QUIET_MOTION = 0.02
 QUICK_SECONDS = 8.0
 COST_FRAMES = 150  # of each clip
 STILL_SIZE = (320, 240)
-COLUMNS = 3  # of the sheet of stills
+COLUMNS = 3  # in the sheet of stills
 
 
 @dataclass
@@ -66,12 +65,12 @@ class Cost:
 
     frames: int = 0
     decode: float = 0.0
-    detect: float = 0.0  # the network's looks among it
+    detect: float = 0.0  # including the network's inspections
     closer: float = 0.0  # decoding with more pixels, for close-ups and details
     floor: float = 0.0
 
     def add(self, other: "Cost") -> None:
-        """Add what other frames cost."""
+        """Add the cost of other frames."""
         self.frames += other.frames
         self.decode += other.decode
         self.detect += other.detect
@@ -79,19 +78,19 @@ class Cost:
         self.floor += other.floor
 
     def per_frame(self, seconds: float) -> float:
-        """`seconds`, one of these sums, per frame and in ms."""
+        """Convert `seconds`, one of these sums, to ms per frame."""
         return 1e3 * seconds / max(1, self.frames)
 
 
 @dataclass
 class Clip:
-    """How one clip went."""
+    """The result of one clip."""
 
     file: str
     label: str
     seconds: float
     alarms: list[tuple[float, str]]
-    delay: float | None  # from onset to the first alarm
+    delay: float | None  # seconds from onset to the first alarm
     verdict: str  # "ok", "missed", "late", "false alarm" or "-"
     why: str
     still: bytes = field(repr=False, default=b"")
@@ -105,26 +104,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="clips with labels.json (default: ../shared/data/video, --folds: video2 too)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--quick", action="store_true", help=f"only the first {QUICK_SECONDS:g} s of each clip")
-    parser.add_argument("--fps", type=float, default=0.0, metavar="N", help="as cameras of N frames/s would see it")
+    parser.add_argument("--fps", type=float, default=0.0, metavar="N", help="simulate cameras of N frames/s")
     parser.add_argument("--folds", action="store_true",
                         help="leave one scene out: judge each clip by weights fitted to the other scenes")  # fmt: skip
     parser.add_argument("--networks", type=Path, metavar="DIR",
                         help="with --folds: the appearance networks of the folds (`make model`)")  # fmt: skip
     parser.add_argument("--smaller", action="store_true",
-                        help="with --folds: only count what is found of fires made 2 to 8 times smaller")  # fmt: skip
+                        help="with --folds: only count the fires found when made 2 to 8 times smaller")  # fmt: skip
     parser.add_argument("--hours", type=float, default=0.0, metavar="N",
                         help="with --folds: only count false alarms over N hours without fire")  # fmt: skip
     parser.add_argument("--part", default="1/1", metavar="I/N",
-                        help="with --hours: only the I-th of N parts; the cache keeps what is done")  # fmt: skip
+                        help="with --hours: only the I-th of N parts; results go to the cache")  # fmt: skip
     parser.add_argument("--cache", type=Path, default=CACHE, metavar="DIR",
-                        help="with --folds: where decoded clips are kept (default: .cache/detection)")  # fmt: skip
-    parser.add_argument("--cost", action="store_true", help="only measure what detection costs")
+                        help="with --folds: folder for decoded clips (default: .cache/detection)")  # fmt: skip
+    parser.add_argument("--cost", action="store_true", help="only measure the cost of detection")
     parser.add_argument("--stills", type=Path, metavar="OUT.html|OUT.png",
-                        help="write a sheet of what was missed and of what was alarmed for nothing")  # fmt: skip
+                        help="write a sheet of missed fires and false alarms")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Score the folder; 1 where it falls short."""
+    """Score the folder; return 1 if a result misses its goal."""
     cv2.setNumThreads(1)
     if arguments.folds:
         folders = arguments.folder or [FOLDER, DATA / "video2"]
@@ -138,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.cost:
         return _score_cost(labels, as_json=arguments.json)
     if arguments.stills and arguments.stills.suffix not in {".html", ".png"}:
-        raise UserError(f"--stills {arguments.stills}: the name has to end in .html or .png")
+        raise UserError(f"--stills {arguments.stills}: unknown suffix. Use .html or .png.")
     settings = Settings(
         build_camera_settings(CameraFleetSpec()), fps=arguments.fps, most=QUICK_SECONDS if arguments.quick else 0.0
     )
@@ -154,8 +153,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.stills:
         write_stills(arguments.stills, clips)
     if arguments.json:
-        told = [{key: value for key, value in asdict(clip).items() if key != "still"} for clip in clips]
-        print(json.dumps({"clips": told, "results": [asdict(result) for result in results]}, ensure_ascii=False))
+        scores = [{key: value for key, value in asdict(clip).items() if key != "still"} for clip in clips]
+        print(json.dumps({"clips": scores, "results": [asdict(result) for result in results]}, ensure_ascii=False))
     else:
         console = Console()
         console.print(_table(clips))
@@ -190,19 +189,19 @@ def _score_smaller(clips: list[LabelledClip], arguments: argparse.Namespace) -> 
     networks, console = load_networks(arguments.networks), Console()
     with Progress(TextColumn("{task.description:64}"), TimeElapsedColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=None)
-        found = list(distant.watch_distant(clips, arguments.cache, networks,
+        distant_fires = list(distant.watch_distant(clips, arguments.cache, networks,
                                            lambda text: progress.update(task, description=text)))  # fmt: skip
-    console.print(results_table("fires made smaller, with close looks and without", distant.results_of(found)))
+    console.print(results_table("fires made smaller, with and without close-ups", distant.results_of(distant_fires)))
     return 0
 
 
 def _score_day(clips: list[LabelledClip], arguments: argparse.Namespace) -> int:
     number, _, count = arguments.part.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise UserError(f'--part "{arguments.part}" is not one of N parts, as 1/4')
+        raise UserError(f'--part "{arguments.part}" is not a part such as 1/4')
     networks = load_networks(arguments.networks)
-    kept = arguments.cache / f"day-{arguments.hours:g}-{detection_digest(arguments.networks)}"
-    day = watch_day(clips, arguments.cache, networks, arguments.hours, (int(number) - 1, int(count)), kept)
+    folder = arguments.cache / f"day-{arguments.hours:g}-{detection_digest(arguments.networks)}"
+    day = watch_day(clips, arguments.cache, networks, arguments.hours, (int(number) - 1, int(count)), folder)
     results, console = results_of(day), Console()
     for (name, kind), times in sorted(day.alarms.items()):
         console.print(f"{name}: {times} x {kind}")
@@ -211,32 +210,38 @@ def _score_day(clips: list[LabelledClip], arguments: argparse.Namespace) -> int:
 
 
 def read_labels(folder: Path) -> list[LabelledClip]:
-    """The labels of `folder`; UserError where they cannot be used."""
+    """Read the labels of `folder`; UserError if they are unusable."""
     path = folder / "labels.json"
     try:
         labels = labelled_clips([folder])
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}; name a folder of clips with labels.json") from error
+        raise UserError(
+            f"{path}: cannot be read: {error.strerror}. Name a folder of clips with labels.json."
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f'{path} is not a list of {{"file", "label", "onset_s"}}: {error!r}') from error
     for label in labels:
         if not label.path.is_file():
-            raise UserError(f"{path} names {label.name}, which is not in {folder}")
+            raise UserError(f"{path}: {label.name}: no such file in {folder}")
     return labels
 
 
 def score(label: LabelledClip, settings: Settings, costs: Mapping[str, Cost]) -> Clip:
-    """Show one clip to a camera; its cost is added to `costs`."""
+    """Play one clip to a camera; add its cost to `costs`."""
     best: tuple[float, bytes, float, Observation | None] = (-1.0, b"", 0.0, None)
 
-    def seen(data: bytes, seconds: float, observation: Observation | None) -> None:
+    def note(data: bytes, seconds: float, observation: Observation | None) -> None:
         nonlocal best
-        worth = max((one.lasted_ns + one.score for one in observation.findings), default=0.0) if observation else 0.0
+        worth = (
+            max((finding.lasted_ns + finding.score for finding in observation.findings), default=0.0)
+            if observation
+            else 0.0
+        )
         if worth > best[0]:
             best = (worth, data, seconds, observation)
 
     try:
-        replay = watch(str(label.path), settings, seen)
+        replay = watch(str(label.path), settings, note)
     except SourceError as error:
         raise UserError(f"{label.path}: {error}") from error
     cost = measure(sampled(frames(str(label.path))), costs)
@@ -268,9 +273,9 @@ def _still(data: bytes, seconds: float, observation: Observation | None) -> byte
 
 
 def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cost:
-    """CPU of detection and decoding of `sample` alone, added frame by frame to that of `costs` which it belongs to.
+    """Measure the CPU of detection and decoding of `sample`; add it, frame by frame, to the matching one of `costs`.
 
-    The network's first look comes as late as the mean of a shard's cameras has it: clips are short.
+    Clips are short: the network's first inspection is delayed by the mean delay of a shard's cameras.
     """
     detector, network, total = Detector(phase=0.5), load_network(), Cost()
     scale, closer_scale, grey = 1, 1, None
@@ -285,23 +290,23 @@ def measure(sample: list[tuple[bytes, float]], costs: Mapping[str, Cost]) -> Cos
         floored = time.thread_time()
         close_ups = detector.due_inspection(time_ns)
         place = detector.wanted_detail(time_ns) if closer_scale < scale else None
-        asked = time.thread_time()
+        requested = time.thread_time()
         closer = decode(data, closer_scale) if (close_ups or place) and closer_scale < scale else None
-        closed = time.thread_time()
+        reduced = time.thread_time()
         if close_ups is not None:
             logits = network.logits(picture, close_ups, closer)
             detector.add_inspection(Inspection.of(time_ns, close_ups, logits))
         detail = cut(closer, place) if closer is not None and place else None
         observation = detector.detect(picture, time_ns, detail=detail)
-        detecting = asked - floored + time.thread_time() - closed
-        cost = Cost(1, decoded - began, detecting, closed - asked, floored - decoded)
+        detecting = requested - floored + time.thread_time() - reduced
+        cost = Cost(1, decoded - began, detecting, reduced - requested, floored - decoded)
         for sums in (total, costs[_occasion(observation, detailed=detail is not None)]):
             sums.add(cost)
     return total
 
 
 def _occasion(observation: Observation, *, detailed: bool) -> str:
-    """Which of COSTS a picture belongs to."""
+    """The one of COSTS that a picture belongs to."""
     if detailed:
         return "detail"
     if observation.suspected:
@@ -310,7 +315,7 @@ def _occasion(observation: Observation, *, detailed: bool) -> str:
 
 
 def floor(picture: DecodedImage, before: DecodedImage | None) -> DecodedImage:
-    """The least that looks at a picture: its grey, how that differs from the grey `before`, by how much and where."""
+    """The cheapest analysis of a picture: its grey, and the difference to the grey `before`, counted."""
     grey: DecodedImage = cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)  # type: ignore[assignment]
     difference = cv2.absdiff(grey, grey if before is None else before)
     cv2.countNonZero(cv2.threshold(difference, 18, 255, cv2.THRESH_BINARY)[1])
@@ -318,20 +323,22 @@ def floor(picture: DecodedImage, before: DecodedImage | None) -> DecodedImage:
 
 
 def summary(clips: list[Clip], costs: Mapping[str, Cost]) -> list[Result]:
-    """The numbers that have to hold."""
+    """The numbers with goals."""
     fires = [clip for clip in clips if clip.label == "fire"]
     smoke = [clip for clip in clips if clip.label == "smoke"]
     negatives = [clip for clip in clips if clip.label == "negative"]
     results = []
     if fires:
-        found = 100 * sum(clip.verdict == "ok" for clip in fires) / len(fires)
+        share = 100 * sum(clip.verdict == "ok" for clip in fires) / len(fires)
         delays = [clip.delay for clip in fires if clip.delay is not None]
-        results.append(Result("fire-within-5s", found, f"% of {len(fires)} clips", 0.0, 0.0, "≥ 95", found >= 95))
+        results.append(Result("fire-within-5s", share, f"% of {len(fires)} clips", 0.0, 0.0, "≥ 95", share >= 95))
         middle = statistics.median(delays) if delays else float("inf")
         results.append(Result("fire-delay", middle, "s, median", 0.0, 0.0, f"≤ {WITHIN:g}", middle <= WITHIN))
     if smoke:
-        found = 100 * sum(clip.delay is not None for clip in smoke) / len(smoke)
-        results.append(Result("smoke-found", found, f"% of {len(smoke)} clips", 0.0, 0.0, "told, not required", True))
+        share = 100 * sum(clip.delay is not None for clip in smoke) / len(smoke)
+        results.append(
+            Result("smoke-found", share, f"% of {len(smoke)} clips", 0.0, 0.0, "reported, not required", True)
+        )
     if negatives:
         false = sum(clip.verdict == "false alarm" for clip in negatives)
         results.append(Result("false-alarm-clips", false, f"of {len(negatives)} clips", 0.0, 0.0, "0", not false))
@@ -342,7 +349,7 @@ def summary(clips: list[Clip], costs: Mapping[str, Cost]) -> list[Result]:
 
 
 def cost_results(costs: Mapping[str, Cost]) -> list[Result]:
-    """What detection may cost, beside the floor."""
+    """The cost of detection, relative to the floor."""
     results = []
     for name, most in COSTS.items():
         cost = costs[name]
@@ -355,8 +362,8 @@ def cost_results(costs: Mapping[str, Cost]) -> list[Result]:
         results.append(Result(f"cost-{name}", value, unit, baseline, ratio, f"≤ {most:g} x the floor", ratio <= most))
     if (detail := costs["detail"]).frames:
         share = DETAILS * RATE * (detail.detect + detail.closer) / detail.frames
-        unit = f"% of a core, of {DETAILS} cameras with details, all that a shard allows at a time"
-        results.append(Result("details-of-a-shard", 100 * share, unit, 0.0, 0.0, "told, not required", True))
+        unit = f"% of a core, of {DETAILS} cameras with details, the most in a shard at a time"
+        results.append(Result("details-of-a-shard", 100 * share, unit, 0.0, 0.0, "reported, not required", True))
     return results
 
 
@@ -375,7 +382,7 @@ def _table(clips: list[Clip]) -> Table:
 
 
 def write_stills(path: Path, clips: list[Clip]) -> None:
-    """One sheet of all clips that went wrong, each at its most suspicious moment."""
+    """Write one sheet of all failed clips, each at its most suspicious moment."""
     wrong = [clip for clip in clips if clip.still]
     if path.suffix == ".html":
         figures = "".join(
@@ -398,4 +405,4 @@ def write_stills(path: Path, clips: list[Clip]) -> None:
     tiles += [np.zeros((height, width, 3), np.uint8)] * (-len(tiles) % COLUMNS or (0 if tiles else COLUMNS))
     rows = [np.hstack(tiles[start : start + COLUMNS]) for start in range(0, len(tiles), COLUMNS)]
     if not cv2.imwrite(str(path), np.vstack(rows)):
-        raise UserError(f"--stills {path}: it cannot be written")
+        raise UserError(f"--stills {path}: cannot be written")

@@ -1,4 +1,4 @@
-"""Counts false alarms over a day: footage without fire and drawn lookalikes, again and again, as fast as it goes."""
+"""Count false alarms over a day: footage without fire and drawn lookalikes, repeatedly, as fast as possible."""
 
 import hashlib
 import json
@@ -23,22 +23,22 @@ from embereye_bench.detection.footage import Footage, footage
 from embereye_bench.detection.score_folds import Networks
 from embereye_bench.report import Result
 
-RATE = 6.0  # frames/s unless told otherwise: an overloaded shard's, which has least to go by
+RATE = 6.0  # frames/s of an overloaded shard, which has the least information
 DRAWN_SECONDS = 20.0
-QUIET_S = 60.0  # without a sign, after which another one is another alarm
-MOST = {Kind.FLAME: 0, Kind.SMOKE: 1}  # in 24 h
+QUIET_S = 60.0  # without a sign, after which the next sign is another alarm
+MOST = {Kind.FLAME: 0, Kind.SMOKE: 1}  # allowed in 24 h
 
 
 @dataclass
 class Day:
-    """What was alarmed, and for how long was looked."""
+    """The alarms, and the seconds observed."""
 
     seconds: float = 0.0
     alarms: Counter[tuple[str, str]] = field(default_factory=Counter)  # by film and kind
 
 
 def watch_film(film: Footage, network: AppearanceNetwork | None, seconds: float, day: Day) -> None:
-    """Show `film` to one camera again and again, `seconds` long; its alarms are added to `day`."""
+    """Play `film` to one camera repeatedly for `seconds`; add its alarms to `day`."""
     detector, raised = Detector(), dict.fromkeys(MOST, -QUIET_S)
     chosen = film.at(RATE)
     for number in range(int(seconds * RATE)):
@@ -60,7 +60,7 @@ def watch_film(film: Footage, network: AppearanceNetwork | None, seconds: float,
 
 
 def films_without_fire(clips: Sequence[LabelledClip], cache: Path) -> Iterator[Footage]:
-    """Films of fixed cameras without fire, real ones and drawn ones."""
+    """Yield films of fixed cameras without fire, real and drawn."""
     for clip in clips:
         if clip.fixed and clip.label == "negative":
             yield footage(clip, cache)
@@ -71,24 +71,24 @@ def films_without_fire(clips: Sequence[LabelledClip], cache: Path) -> Iterator[F
 
 
 def watch_day(
-    clips: Sequence[LabelledClip], cache: Path, networks: Networks, hours: float, part: tuple[int, int], kept: Path
+    clips: Sequence[LabelledClip], cache: Path, networks: Networks, hours: float, part: tuple[int, int], folder: Path
 ) -> Day:
-    """Look at all films for `hours` together, each by the network that has not seen its scene.
+    """Observe all films for `hours` together, each by the network that has not seen its scene.
 
-    Only every `part[1]`-th of them from `part[0]` on is looked at now; what was looked at before, also by other parts
-    at the same time, is in the folder `kept`.
+    Now, only every `part[1]`-th film from `part[0]` on is played. Earlier results, and those of other parts that run at
+    the same time, are in `folder`.
     """
     fold, day = fold_of_scene(clips), Day()
-    kept.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     films = list(films_without_fire(clips, cache))
     seconds = hours * 3600 / len(films)
     for film in films[part[0] :: part[1]]:
-        done = kept / f"{film.clip.name}.json"
+        done = folder / f"{film.clip.name}.json"
         if not done.exists():
-            one = Day()
-            watch_film(film, networks[fold.get(film.clip.scene, 0)], seconds, one)
-            write_whole(done, json.dumps({kind: count for (_, kind), count in one.alarms.items()}).encode())
-    for done in kept.glob("*.json"):
+            film_day = Day()
+            watch_film(film, networks[fold.get(film.clip.scene, 0)], seconds, film_day)
+            write_whole(done, json.dumps({kind: count for (_, kind), count in film_day.alarms.items()}).encode())
+    for done in folder.glob("*.json"):
         day.seconds += seconds
         for kind, count in json.loads(done.read_text()).items():
             day.alarms[done.stem, kind] += count
@@ -96,7 +96,7 @@ def watch_day(
 
 
 def detection_digest(networks: Path | None) -> str:
-    """What decides: the detectors' code, and the `networks`. What other ones found says nothing of these."""
+    """A digest of the detectors' code and the `networks`: results of other versions are not reused."""
     digest = hashlib.blake2b(digest_size=8)
     for folder in (Path(vision.__file__).parent, networks):
         for path in sorted(folder.rglob("*")) if folder else ():
@@ -106,8 +106,8 @@ def detection_digest(networks: Path | None) -> str:
 
 
 def results_of(day: Day) -> list[Result]:
-    """The numbers that have to hold."""
-    by_kind = {kind.word: sum(n for (_, its), n in day.alarms.items() if its == kind.word) for kind in MOST}
+    """The numbers with goals."""
+    by_kind = {kind.word: sum(n for (_, word), n in day.alarms.items() if word == kind.word) for kind in MOST}
     hours = day.seconds / 3600
     return [
         Result(f"{kind.word}-alarms", by_kind[kind.word], f"in {hours:.1f} h without fire", 0.0, 0.0, f"≤ {most}",

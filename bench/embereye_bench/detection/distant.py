@@ -1,4 +1,4 @@
-"""Fires further away: a clip's fire made smaller, before a scene without fire, and what of it is still found."""
+"""Simulate distant fires: shrink a clip's fire into a scene without fire, and count those still found."""
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -23,38 +23,38 @@ from embereye_bench.report import Result
 
 Picture = npt.NDArray[np.uint8]
 
-TIMES = (2, 3, 4, 6, 8)  # smaller than it was filmed
-WIDTHS = (0.08, 0.05, 0.03, 0.02, 0.0)  # of the picture, in which what is found is told: each from there up
-RATE, BEFORE_S, AFTER_S = 15.0, 2.0, 15.5  # frames/s that are shown, and seconds around the onset
-FADED = 0.15  # of each side of the small picture that fades into the scene
+TIMES = (2, 3, 4, 6, 8)  # factors by which fires are made smaller
+WIDTHS = (0.08, 0.05, 0.03, 0.02, 0.0)  # share of the picture's width: lower bounds of the classes in the results
+RATE, BEFORE_S, AFTER_S = 15.0, 2.0, 15.5  # frames/s shown, and seconds around the onset
+FADED = 0.15  # share of each side of the small picture that fades into the scene
 
 
 @dataclass(frozen=True)
 class Distant:
-    """One fire, made smaller."""
+    """The result of one fire, made smaller."""
 
     clip: LabelledClip
-    width: float  # of the fire, as a share of the picture's
-    close_s: float | None  # after its onset, with close looks at sites; None: never
-    plain_s: float | None  # with looks at the whole picture's own few pixels
+    width: float  # of the fire, as a share of the picture's width
+    close_s: float | None  # delay after the onset with close-ups; None: not found
+    plain_s: float | None  # delay with inspections of the reduced picture only
 
 
 def watch_distant(
     clips: Sequence[LabelledClip], cache: Path, networks: Networks, note: Callable[[str], None]
 ) -> Iterator[Distant]:
-    """Every fire of fixed cameras that is found as it was filmed, in each of TIMES."""
+    """Play every fire of fixed cameras that is found at its original size, made smaller by each of TIMES."""
     fold = fold_of_scene(clips)
     scenes = [clip for clip in clips if clip.fixed and clip.label == "negative"]
     fires = [clip for clip in clips if clip.fixed and clip.label == "fire"]
     for number, clip in enumerate(fires):
         network, film = networks[fold[clip.scene]], footage(clip, cache)
-        note(f"looking at {clip.name}")
+        note(f"playing {clip.name}")
         widths = _widths(film, network)
         if not widths:
             continue
         scene = footage(scenes[number % len(scenes)], cache).closer(0)
         for times in TIMES:
-            note(f"looking at {clip.name}, {times} times smaller")
+            note(f"playing {clip.name}, {times} times smaller")
             with TemporaryDirectory() as folder:
                 small = made_smaller(film, scene, times, Path(folder))
                 close, plain = (play(small, Detector(), network, close=close).delay for close in (True, False))
@@ -62,18 +62,19 @@ def watch_distant(
 
 
 def _widths(film: Footage, network: AppearanceNetwork | None) -> list[float]:
-    """How wide the flame of `film` is whenever it is at least a pre-alarm, as shares of the picture's width."""
+    """Widths of the flame in `film` while it is at least a pre-alarm, as shares of the picture's width."""
     widths: list[float] = []
 
-    def note(_: float, __: Detector, seen: Observation) -> None:
-        widths.extend(one.box[2] for one in seen.findings if one.kind == Kind.FLAME and one.box and one.level)
+    def note(_: float, __: Detector, observation: Observation) -> None:
+        flames = (finding for finding in observation.findings if finding.kind == Kind.FLAME)
+        widths.extend(flame.box[2] for flame in flames if flame.box and flame.level)
 
-    found = play(film, Detector(), network, note).flame_s is not None
-    return widths if found else []
+    is_found = play(film, Detector(), network, note).flame_s is not None
+    return widths if is_found else []
 
 
 def made_smaller(film: Footage, scene: Picture, times: int, folder: Path) -> Footage:
-    """`film` around its onset, `times` smaller, in the middle of `scene`, coded anew; its files are in `folder`."""
+    """Shrink `film` around its onset `times` times into the middle of `scene`, and code it into `folder`."""
     size = CLOSER_SIDE, round(CLOSER_SIDE * scene.shape[0] / scene.shape[1])
     whole: Picture = cv2.resize(scene, size, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
     onset, last = film.clip.onset_s, -1.0
@@ -94,7 +95,7 @@ def made_smaller(film: Footage, scene: Picture, times: int, folder: Path) -> Foo
 
 
 def _pasted(scene: Picture, picture: Picture, times: int) -> Picture:
-    """`scene` with `picture`, as wide as a `times`-th of it, in the middle; its edges fade."""
+    """Paste `picture` into the middle of `scene`, at a `times`-th of its width, with fading edges."""
     rows, columns = scene.shape[:2]
     factor = min(columns / picture.shape[1], rows / picture.shape[0]) / times
     width, height = round(picture.shape[1] * factor), round(picture.shape[0] * factor)
@@ -109,21 +110,21 @@ def _pasted(scene: Picture, picture: Picture, times: int) -> Picture:
     return result
 
 
-def results_of(found: Sequence[Distant]) -> list[Result]:
-    """By width: how many are found soon and later, with close looks, and beside it without."""
+def results_of(distant_fires: Sequence[Distant]) -> list[Result]:
+    """By width: the number found soon and later with close-ups; baseline without."""
     results = []
     for number, least in enumerate(WIDTHS):
         most = WIDTHS[number - 1] if number else 1.0
-        chosen = [one for one in found if least <= one.width < most]
+        chosen = [fire for fire in distant_fires if least <= fire.width < most]
         if not chosen:
             continue
         for within in (SOON, LATE):
-            with_looks, without = (
-                sum(second is not None and second <= within for second in (getattr(one, name) for one in chosen))
+            with_close_ups, without = (
+                sum(second is not None and second <= within for second in (getattr(fire, name) for fire in chosen))
                 for name in ("close_s", "plain_s")
             )
             name = f"{100 * least:g}-to-{100 * most:g}-wide-{within:g}s"
-            ratio = with_looks / without if without else 0.0
-            unit = f"of {len(chosen)}, baseline: without close looks"
-            results.append(Result(name, with_looks, unit, without, ratio, "told, not required", ok=True))
+            ratio = with_close_ups / without if without else 0.0
+            unit = f"of {len(chosen)}, baseline: without close-ups"
+            results.append(Result(name, with_close_ups, unit, without, ratio, "reported, not required", ok=True))
     return results

@@ -1,7 +1,7 @@
-"""Fits the weights of the flame's terms to labelled sites: regularised logistic regression around what stands there.
+"""Fit the weights of the flame's terms to labelled sites, by regularised logistic regression around current values.
 
-A weight says by how much its quantity counts, and in which direction; the fit only multiplies it, by 0 or more, and
-moves the prior. Where clips say little the weights stay as physics suggested them.
+A weight says how much its quantity counts, and in which direction. The fit only multiplies it by 0 or more, and moves
+the prior. With little evidence from clips, weights stay as physics suggested them.
 """
 
 import math
@@ -16,50 +16,50 @@ from embereye.detect.vision.thresholds import FlameThresholds
 
 Floats = npt.NDArray[np.float64]
 
-DEVIATION = 0.25  # of a multiplier from 1, a priori
-PRIOR_DEVIATION = 3.0  # of the prior, in log odds
-SCENE_WORTH = 12.0  # independent sites that one scene counts for: its judgements resemble each other
-ROUNDS = 4  # of choosing the likeliest site of each judgement, and fitting anew
+DEVIATION = 0.25  # of a multiplier from 1, assumed in advance
+PRIOR_DEVIATION = 3.0  # of the prior, in log odds, assumed in advance
+SCENE_WORTH = 12.0  # independent sites that one scene counts as: its judgements resemble each other
+ROUNDS = 4  # of choosing the likeliest site of each judgement, and fitting again
 STEPS = 60
-NEARLY = 1.0  # log odds: a clip so far on the wrong side of the threshold counts as three quarters wrong
-FALSE_WORTH = 2.0  # a share of false alarms, in shares of missed fires
-WINDOW_S = 2.7  # in which a site has to be a flame: what a threshold is chosen by
+NEARLY = 1.0  # log odds: a clip this far on the wrong side of the threshold counts as three quarters wrong
+FALSE_WORTH = 2.0  # weight of a share of false alarms, in shares of missed fires
+WINDOW_S = 2.7  # during which a site must be a flame, for the choice of the threshold
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """All sites of one moment of one clip, measured."""
+    """The measured sites at one moment of a clip."""
 
     seconds: float
-    sites: Floats  # (count, terms): the log odds of each term, by the weights that stand there
+    sites: Floats  # (count, terms): the log odds of each term, with the current weights
 
 
 @dataclass(frozen=True)
 class Course:
-    """What was measured of one clip."""
+    """The measurements of one clip."""
 
     scene: str
     fire: bool
     onset_s: float
     judgements: tuple[Judgement, ...]
-    worth: float = 1.0  # beside a clip of a real scene
+    worth: float = 1.0  # relative to a clip of a real scene
 
 
 @dataclass(frozen=True)
 class Fit:
-    """By how much each weight is multiplied, and the prior."""
+    """The factor of each weight, and the prior."""
 
     multipliers: Mapping[str, float]
     prior: float
 
-    def applied(self, limits: FlameThresholds) -> FlameThresholds:
-        """`limits` with these weights."""
+    def apply_to(self, limits: FlameThresholds) -> FlameThresholds:
+        """Return `limits` with these weights."""
         weights = {name: weight.times(self.multipliers[name]) for name, weight in limits.weights.items()}
         return replace(limits, weights=weights, prior=self.prior)
 
 
 def fit(courses: Sequence[Course], limits: FlameThresholds) -> Fit:
-    """The weights that tell the fires of `courses` from everything else."""
+    """Fit the weights that distinguish the fires of `courses` from everything else."""
     names = list(limits.weights)
     values = np.concatenate([np.ones(len(names)), [limits.prior]])
     for _ in range(ROUNDS):
@@ -69,31 +69,30 @@ def fit(courses: Sequence[Course], limits: FlameThresholds) -> Fit:
 
 
 def _likeliest(courses: Sequence[Course], values: Floats) -> tuple[Floats, Floats, Floats]:
-    """(terms, labels, worth) of the likeliest site of each judgement; only sites of a fire that burns are flames.
+    """(terms, labels, worth) of the likeliest site of each judgement; only sites of a burning fire are flames.
 
-    A scene counts as much as its most worthy course, however many it has: they share that by what they are worth.
+    A scene counts as much as its most valuable course; its courses share that by their worth.
     """
     rows, labels, worth = [], [], []
     of_scene: defaultdict[tuple[str, bool], list[float]] = defaultdict(list)
     for course in courses:
         of_scene[course.scene, course.fire].append(course.worth)
     for course in courses:
-        chosen = [
-            one for one in course.judgements if len(one.sites) and (not course.fire or one.seconds > course.onset_s)
-        ]
-        for one in chosen:
-            rows.append(one.sites[int(np.argmax(one.sites @ values[:-1]))])
+        started = course.onset_s if course.fire else -math.inf
+        chosen = [judgement for judgement in course.judgements if len(judgement.sites) and judgement.seconds > started]
+        for judgement in chosen:
+            rows.append(judgement.sites[int(np.argmax(judgement.sites @ values[:-1]))])
             labels.append(float(course.fire))
-            its = of_scene[course.scene, course.fire]
-            worth.append(SCENE_WORTH * max(its) * course.worth / sum(its) / len(chosen))
+            worths = of_scene[course.scene, course.fire]
+            worth.append(SCENE_WORTH * max(worths) * course.worth / sum(worths) / len(chosen))
     weights, truth = np.array(worth), np.array(labels)
-    for label in (0.0, 1.0):  # both alike: how rare a fire is, is for the threshold
+    for label in (0.0, 1.0):  # equal sums: the threshold accounts for the rarity of fires
         weights[truth == label] *= 0.5 * weights.sum() / max(1e-9, weights[truth == label].sum())
     return np.array(rows), truth, weights
 
 
 def _regressed(rows: Floats, labels: Floats, worth: Floats, start: Floats, prior: float) -> Floats:
-    """Newton's steps to the likeliest multipliers (0 or more) and prior."""
+    """Take Newton's steps to the likeliest multipliers (0 or more) and prior."""
     centre = np.append(np.ones(rows.shape[1]), prior)
     precision = np.append(np.full(rows.shape[1], DEVIATION**-2), PRIOR_DEVIATION**-2)
     design = np.column_stack([rows, np.ones(len(rows))])
@@ -111,7 +110,7 @@ def _regressed(rows: Floats, labels: Floats, worth: Floats, start: Floats, prior
 
 
 def _offset(courses: Sequence[Course], values: Floats) -> float:
-    """What to add to the prior so that the fewest clips are wrong, or nearly so: every clip counts, by its distance."""
+    """The offset of the prior with the fewest wrong clips; every clip counts by its distance from the threshold."""
     strengths = np.array([strength(course, values) for course in courses])
     worth, fire = np.array([course.worth for course in courses]), np.array([course.fire for course in courses])
     missed_worth, false_worth = worth * fire, FALSE_WORTH * worth * ~fire
@@ -129,12 +128,12 @@ def _chance(odds: Floats) -> Floats:
 
 
 def strength(course: Course, values: Floats, within: float = 5.0) -> float:
-    """The highest mean odds of a clip's likeliest sites over WINDOW_S; of fires within that many seconds of onset."""
-    times = np.array([one.seconds for one in course.judgements])
+    """The highest mean odds of a clip's likeliest sites over WINDOW_S; for fires, within that many seconds of onset."""
+    times = np.array([judgement.seconds for judgement in course.judgements])
     odds = np.array(
         [
-            max(-6.0, float((one.sites @ values[:-1]).max()) + values[-1]) if len(one.sites) else -6.0
-            for one in course.judgements
+            max(-6.0, float((moment.sites @ values[:-1]).max()) + values[-1]) if len(moment.sites) else -6.0
+            for moment in course.judgements
         ]
     )
     if course.fire:

@@ -1,4 +1,4 @@
-"""Labelled clips divided by scene, so that no clip is judged by what was fitted to its own scene."""
+"""Divide labelled clips by scene, so that no clip is judged by a fit to its own scene."""
 
 import json
 import random
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Scenes that show one and the same event from several cameras.
+# Scenes that show the same event from several cameras.
 ONE_EVENT = {"batman_roof": "batman_room"}
-NETWORK_FOLDS = 4  # in which the appearance network is trained; the weights of terms leave out scene by scene
+NETWORK_FOLDS = 4  # for training the appearance network; for the terms' weights, single scenes are left out
 SEED = 20
 LABELS = ("fire", "smoke", "negative", "ambiguous")
 
@@ -21,18 +21,18 @@ class LabelledClip:
 
     path: Path
     label: str  # "fire", "smoke", "ambiguous" (a wanted flame) or "negative"
-    scene: str  # clips of one scene, or of one event, share it
-    onset_s: float  # from which the label holds
-    fixed: bool  # whether the camera stands still
+    scene: str  # shared by clips of one scene, or of one event
+    onset_s: float  # start of the label's validity
+    fixed: bool  # the camera does not move
 
     @property
     def name(self) -> str:
-        """The file's name, which no two folders share."""
+        """The file's name, which is unique over all folders."""
         return self.path.name
 
 
 def labelled_clips(folders: Iterable[Path]) -> list[LabelledClip]:
-    """All clips of `folders`; OSError, ValueError, KeyError, TypeError where a labels.json cannot be used."""
+    """All clips of `folders`; OSError, ValueError, KeyError or TypeError if a labels.json is unusable."""
     clips = []
     for folder in folders:
         entries: list[dict[str, Any]] = json.loads((folder / "labels.json").read_text())
@@ -48,7 +48,7 @@ def labelled_clips(folders: Iterable[Path]) -> list[LabelledClip]:
 
 
 def fold_of_scene(clips: Iterable[LabelledClip], folds: int = NETWORK_FOLDS, seed: int = SEED) -> dict[str, int]:
-    """The fold of each scene: at random, with as many scenes of each label in each of them as possible."""
+    """The fold of each scene: random, with the scenes of each label spread evenly."""
     scenes: defaultdict[str, set[str]] = defaultdict(set)
     for clip in clips:
         scenes[clip.scene].add(clip.label)

@@ -1,4 +1,4 @@
-"""Clips as the detectors see them: decoded once, as a shard decodes them, then kept small for them, and as JPEG."""
+"""Cache clips as the detectors see them: decoded once as in a shard, at the working size, and as JPEG."""
 
 import hashlib
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from embereye.camera.sources.video.player import frames
 from embereye.detect.vision.working import shrunk, to_working_size, working_scale
 from embereye_bench.detection.folds import LabelledClip
 
-SHORTEST = 0.9 / 30  # seconds between two frames that are kept: cameras send no more than 30 a second
-CLOSER_SIDE, CLOSER_QUALITY = 960, 88  # pixels of the long side, at most, of what is kept for close looks
+SHORTEST = 0.9 / 30  # seconds between stored frames: cameras send at most 30 a second
+CLOSER_SIDE, CLOSER_QUALITY = 960, 88  # longest side in pixels, and quality, of pictures stored for close-ups
 
 
 @dataclass(frozen=True)
@@ -25,24 +25,24 @@ class Footage:
     clip: LabelledClip
     pictures: npt.NDArray[np.uint8]  # (count, height, width, 3), BGR
     seconds: npt.NDArray[np.float64]  # of each picture, from the first
-    jpegs: Path | None = None  # every picture as it was before it was reduced; None: it was never larger
+    jpegs: Path | None = None  # every picture before its reduction; None: it was not reduced
 
     def closer(self, number: int) -> npt.NDArray[np.uint8]:
-        """Picture `number` with the pixels that a close look finds."""
+        """Picture `number` in the resolution of close-ups."""
         if self.jpegs is None:
             return np.asarray(self.pictures[number])
-        begin, end = self._ends[number], self._ends[number + 1]
+        begin, end = self._offsets[number], self._offsets[number + 1]
         data = np.fromfile(self.jpegs, np.uint8, int(end - begin), offset=int(begin))
         return cv2.imdecode(data, cv2.IMREAD_COLOR)  # type: ignore[return-value]
 
     @cached_property
-    def _ends(self) -> npt.NDArray[np.int64]:
+    def _offsets(self) -> npt.NDArray[np.int64]:
         assert self.jpegs
         ends: npt.NDArray[np.int64] = np.load(self.jpegs.with_suffix(".ends.npy"))
         return ends
 
     def at(self, rate: float) -> list[int]:
-        """The numbers of at most `rate` pictures a second."""
+        """The numbers of the pictures at no more than `rate` a second."""
         due, chosen = 0.0, []
         for number, second in enumerate(self.seconds):
             if second >= due - 1e-6:
@@ -52,28 +52,28 @@ class Footage:
 
 
 def footage(clip: LabelledClip, cache: Path) -> Footage:
-    """`clip`, from `cache` where it is kept there: under what it holds, as a copy has another time."""
-    kept = cache / f"{clip.name}-{content_digest(clip.path)}.npy"
-    jpegs = kept.with_suffix(".jpegs")
-    if not kept.exists() or not jpegs.exists():
+    """Load `clip` from `cache`, or decode it; the cache is keyed by content, because copies have other times."""
+    cached = cache / f"{clip.name}-{content_digest(clip.path)}.npy"
+    jpegs = cached.with_suffix(".jpegs")
+    if not cached.exists() or not jpegs.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        pictures, seconds = _decoded(clip.path, new_jpegs := kept.with_suffix(".new.jpegs"))
-        np.save(kept.with_suffix(".seconds.npy"), seconds)
-        np.save(new := kept.with_suffix(".new.npy"), pictures)
-        new.rename(kept)
+        pictures, seconds = _decoded(clip.path, new_jpegs := cached.with_suffix(".new.jpegs"))
+        np.save(cached.with_suffix(".seconds.npy"), seconds)
+        np.save(new := cached.with_suffix(".new.npy"), pictures)
+        new.rename(cached)
         new_jpegs.with_suffix(".ends.npy").rename(jpegs.with_suffix(".ends.npy"))
         new_jpegs.rename(jpegs)
-    return Footage(clip, np.load(kept, mmap_mode="r"), np.load(kept.with_suffix(".seconds.npy")), jpegs)
+    return Footage(clip, np.load(cached, mmap_mode="r"), np.load(cached.with_suffix(".seconds.npy")), jpegs)
 
 
 def content_digest(path: Path) -> str:
-    """What the file's content is known by in a cache."""
+    """The key of a file's content in a cache."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:16]
 
 
 def _decoded(path: Path, jpegs: Path) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64]]:
-    """(pictures of the working size, their seconds); what they were made of is written to `jpegs`."""
+    """Decode pictures of the working size, and their seconds; write the originals to `jpegs`."""
     pictures: list[npt.NDArray[np.uint8]] = []
     times: list[float] = []
     ends, scale = [0], 0

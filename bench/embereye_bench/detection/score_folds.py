@@ -1,4 +1,4 @@
-"""Scores detection by leave-one-scene-out: every clip is judged by weights that were fitted to the other scenes."""
+"""Score detection by leave-one-scene-out: every clip is judged by weights fitted to the other scenes."""
 
 import json
 import math
@@ -30,39 +30,39 @@ from embereye_bench.detection.folds import NETWORK_FOLDS, LabelledClip, fold_of_
 from embereye_bench.detection.footage import Footage, footage
 from embereye_bench.report import Result, results_table
 
-RATE = 15.0  # frames/s of a camera on which nothing is suspected
-SOON, LATE = 5.0, 15.0  # seconds within which a fire is to be found
-SUGGESTED = FlameThresholds(weights=suggested_weights(), prior=SUGGESTED_PRIOR)  # what is fitted
+RATE = 15.0  # frames/s of a camera with nothing suspected
+SOON, LATE = 5.0, 15.0  # seconds within which a fire should be found
+SUGGESTED = FlameThresholds(weights=suggested_weights(), prior=SUGGESTED_PRIOR)  # starting point of the fit
 OFFSETS = (-1.0, -0.5, 0.0, 0.5, 1.0)  # of the prior, in log odds: the points of the ROC
-HOPE = 4.0  # added to the prior so that every site is measured, however unlike a flame it is
+HOPE = 4.0  # added to the prior, so that every site is measured, even if it does not resemble a flame
 DRAWN_RATES, DRAWN_SECONDS = (15.0, 6.0), 12.0
-DRAWN_WORTH = 0.4  # of a drawn film without a network, in clips of a real scene; and of it with all networks together
-CHANGED_WORTH = 0.5  # of a clip as a camera of other settings would have shown it
+DRAWN_WORTH = 0.4  # of a drawn film without a network, in real clips; and of all its films with networks
+CHANGED_WORTH = 0.5  # of a clip shown with another camera's settings
 DAY = 86400.0
 
-Networks = Sequence[AppearanceNetwork | None]  # one for each fold that it was not trained on; None: there is none
-Seen = Callable[[float, Detector, Observation], None]  # what there is after the frame of a second
+Networks = Sequence[AppearanceNetwork | None]  # one for each fold that it was not trained on; None: no network
+Note = Callable[[float, Detector, Observation], None]  # called after each frame with its time
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one clip went."""
+    """The result of one clip."""
 
     clip: LabelledClip
     seconds: float
-    flame_s: float | None  # when the flame's alarm was raised after the onset, or in a clip without fire at all
+    flame_s: float | None  # time of the flame's alarm: after the onset, or any time in a clip without fire
     smoke_s: float | None
-    moves_s: float | None = None  # when the camera said that it moves, and that it cannot judge
+    moves_s: float | None = None  # time at which the camera was reported as moving, and blind
 
     @property
     def delay(self) -> float | None:
-        """Seconds from onset to the alarm of either kind."""
-        raised = [one for one in (self.flame_s, self.smoke_s) if one is not None]
+        """Seconds from onset to the first alarm."""
+        raised = [second for second in (self.flame_s, self.smoke_s) if second is not None]
         return max(0.0, min(raised) - self.clip.onset_s) if raised else None
 
 
 def load_networks(folder: Path | None) -> Networks:
-    """The networks of `folder`, fold0.onnx and so on, each trained without the scenes of its fold."""
+    """Load the networks of `folder`, fold0.onnx and so on, each trained without the scenes of its fold."""
     if folder is None:
         return [None] * NETWORK_FOLDS
     return [AppearanceNetwork((folder / f"fold{number}.onnx").read_bytes()) for number in range(NETWORK_FOLDS)]
@@ -72,13 +72,13 @@ def play(
     film: Footage,
     detector: Detector,
     network: AppearanceNetwork | None,
-    seen: Seen | None = None,
+    note: Note | None = None,
     *,
     close: bool = True,
 ) -> Outcome:
-    """Show `film` to `detector` as a camera would: RATE frames a second, every frame while a flame is suspected.
+    """Play `film` to `detector` like a camera: RATE frames a second, every frame while a flame is suspected.
 
-    Unless `close`, nothing is looked at with more pixels than detection has.
+    Unless `close`, no close-ups are inspected.
     """
     raised: dict[Kind, float] = {}
     urgent, last, moves = False, -1.0, None
@@ -99,13 +99,13 @@ def play(
         for finding in observation.findings:
             if finding.level >= Level.ALARM and (film.clip.label != "fire" or second >= film.clip.onset_s):
                 raised.setdefault(finding.kind, float(second))
-        if seen:
-            seen(float(second), detector, observation)
+        if note:
+            note(float(second), detector, observation)
     return Outcome(film.clip, float(film.seconds[-1]), raised.get(Kind.FLAME), raised.get(Kind.SMOKE), moves)
 
 
-def measured(film: Footage, network: AppearanceNetwork | None, limits: FlameThresholds) -> Course:
-    """All sites of `film`, measured whatever they look like."""
+def measure_course(film: Footage, network: AppearanceNetwork | None, limits: FlameThresholds) -> Course:
+    """Measure all sites of `film`, regardless of their appearance."""
     judgements: list[Judgement] = []
     weights, judged_ns = limits.weights, 0
 
@@ -123,7 +123,7 @@ def measured(film: Footage, network: AppearanceNetwork | None, limits: FlameThre
 
 
 def drawn() -> Iterator[Footage]:
-    """Scenes whose physics are known, lookalikes and flames: they are always among what is fitted."""
+    """Yield scenes with known physics, lookalikes and flames; every fit includes them."""
     flames = {f"flame of {size}": candle(size) for size in (12, 24, 40)}
     for label, scenes in (("negative", LOOKALIKES), ("fire", flames)):
         for name, draw in scenes.items():
@@ -134,22 +134,23 @@ def drawn() -> Iterator[Footage]:
 
 
 def drawn_courses(networks: Networks, limits: FlameThresholds) -> list[Course]:
-    """What is measured of drawn scenes, with and without what the `networks` make of them: lamps look like fire too."""
-    eyes = [one for one in networks if one]
+    """Measure drawn scenes without a network and with each of `networks`, because lamps look like fire to them too."""
+    available = [network for network in networks if network]
     courses = []
     for film in drawn():
-        courses.append(replace(measured(film, None, limits), worth=DRAWN_WORTH))
-        courses += [replace(measured(film, one, limits), worth=DRAWN_WORTH / len(eyes)) for one in eyes]
+        courses.append(replace(measure_course(film, None, limits), worth=DRAWN_WORTH))
+        share = DRAWN_WORTH / len(available) if available else 0.0
+        courses += [replace(measure_course(film, network, limits), worth=share) for network in available]
     return courses
 
 
 @dataclass(frozen=True)
 class Folds:
-    """What came of leaving out scene by scene."""
+    """The results of leaving out each scene in turn."""
 
-    outcomes: Mapping[float, Sequence[Outcome]]  # of every clip, for each of OFFSETS of the prior
-    changed: Mapping[str, Sequence[Outcome]]  # of every clip after each of CHANGES
-    fit: Fit  # of all scenes together: what would ship
+    outcomes: Mapping[float, Sequence[Outcome]]  # of every clip, for each offset of the prior in OFFSETS
+    changed: Mapping[str, Sequence[Outcome]]  # of every clip, after each of CHANGES
+    fit: Fit  # to all scenes together: the weights to ship
 
 
 class Workers:
@@ -170,27 +171,27 @@ class Workers:
         self._pool.shutdown(cancel_futures=True)
 
     def measured(self) -> Iterator[tuple[LabelledClip, list[Course]]]:
-        """Each clip with what is measured of it as it is, then after each of CHANGES, in their order."""
+        """Yield each clip with its courses: unchanged, then after each of CHANGES in their order."""
         folds = [self._fold[clip.scene] for clip in self._clips]
         yield from zip(self._clips, self._pool.map(_measure, self._clips, folds), strict=True)
 
     def drawn(self) -> list[Course]:
-        """What is measured of drawn scenes."""
+        """Measure the drawn scenes."""
         return self._pool.submit(_measure_drawn).result()
 
     def judged(
         self, fits: Mapping[str, Fit]
     ) -> Iterator[tuple[LabelledClip, dict[float, Outcome], dict[str, Outcome]]]:
-        """Each clip with its outcomes under the fit of its scene: for each of OFFSETS, then for each of CHANGES."""
+        """Yield each clip with its outcomes under its scene's fit: for each of OFFSETS, then for each of CHANGES."""
         folds = [self._fold[clip.scene] for clip in self._clips]
-        found = self._pool.map(_judge, self._clips, folds, [fits[clip.scene] for clip in self._clips])
-        for clip, (outcomes, after) in zip(self._clips, found, strict=True):
+        judgements = self._pool.map(_judge, self._clips, folds, [fits[clip.scene] for clip in self._clips])
+        for clip, (outcomes, after) in zip(self._clips, judgements, strict=True):
             yield clip, outcomes, after
 
 
 @dataclass(frozen=True)
 class _Desk:
-    """What a process of Workers works with."""
+    """The data of a worker process."""
 
     cache: Path
     networks: Networks
@@ -201,15 +202,17 @@ _desk: _Desk
 
 
 def _begin(cache: Path, networks: Path | None, limits: FlameThresholds) -> None:
-    global _desk  # noqa: PLW0603 -- a process has one
+    global _desk  # noqa: PLW0603 -- one per process
     cv2.setNumThreads(1)
     _desk = _Desk(cache, load_networks(networks), limits)
 
 
 def _measure(clip: LabelledClip, fold: int) -> list[Course]:
     film, network = footage(clip, _desk.cache), _desk.networks[fold]
-    after = (replace(measured(changed(film, one), network, _desk.limits), worth=CHANGED_WORTH) for one in CHANGES)
-    return [measured(film, network, _desk.limits), *after]
+    after = (
+        replace(measure_course(changed(film, change), network, _desk.limits), worth=CHANGED_WORTH) for change in CHANGES
+    )
+    return [measure_course(film, network, _desk.limits), *after]
 
 
 def _measure_drawn() -> list[Course]:
@@ -217,27 +220,28 @@ def _measure_drawn() -> list[Course]:
 
 
 def _judge(clip: LabelledClip, fold: int, fit: Fit) -> tuple[dict[float, Outcome], dict[str, Outcome]]:
-    film, network, fitted = footage(clip, _desk.cache), _desk.networks[fold], fit.applied(_desk.limits)
+    film, network, fitted = footage(clip, _desk.cache), _desk.networks[fold], fit.apply_to(_desk.limits)
     shifted = {offset: replace(fitted, prior=fitted.prior + offset) for offset in OFFSETS}
     outcomes = {offset: play(film, Detector(limits), network) for offset, limits in shifted.items()}
     return outcomes, {change: play(changed(film, change), Detector(fitted), network) for change in CHANGES}
 
 
 def run_folds(workers: Workers, note: Callable[[str], None]) -> Folds:
-    """The outcome of every clip under weights fitted without its scene, and what all scenes together fit."""
+    """Judge every clip by weights fitted without its scene, and fit all scenes together."""
     courses: dict[str, list[Course]] = {}
     learnt: list[LabelledClip] = []
-    for clip, its in workers.measured():
+    for clip, clip_courses in workers.measured():
         note(f"measured {clip.name}")
-        courses[clip.name] = its
-        if clip.label != "smoke":  # it may hide a flame
+        courses[clip.name] = clip_courses
+        if clip.label != "smoke":  # it may contain a flame
             learnt.append(clip)
     note("measuring drawn scenes")
     always = workers.drawn()
     fits: dict[str, Fit] = {}
-    for scene in sorted({clip.scene for clip in learnt} | {one.scene for its in courses.values() for one in its}):
+    scenes = {clip.scene for clip in learnt} | {course.scene for group in courses.values() for course in group}
+    for scene in sorted(scenes):
         note(f"fitting without {scene}")
-        others = [one for clip in learnt if clip.scene != scene for one in courses[clip.name]]
+        others = [course for clip in learnt if clip.scene != scene for course in courses[clip.name]]
         fits[scene] = fit(always + others, SUGGESTED)
     outcomes: dict[float, list[Outcome]] = {offset: [] for offset in OFFSETS}
     after: dict[str, list[Outcome]] = {change: [] for change in CHANGES}
@@ -247,11 +251,12 @@ def run_folds(workers: Workers, note: Callable[[str], None]) -> Folds:
             outcomes[offset].append(outcome)
         for change, outcome in its_after.items():
             after[change].append(outcome)
-    return Folds(outcomes, after, fit(always + [one for clip in learnt for one in courses[clip.name]], SUGGESTED))
+    everything = always + [course for clip in learnt for course in courses[clip.name]]
+    return Folds(outcomes, after, fit(everything, SUGGESTED))
 
 
 def score_folds(clips: Sequence[LabelledClip], cache: Path, networks: Path | None, *, as_json: bool) -> int:
-    """Run the folds, print what they reach; 1 where that is too little."""
+    """Run the folds and print the results; return 1 if a goal is missed."""
     try:
         load_networks(networks)
     except OSError as error:
@@ -266,14 +271,14 @@ def score_folds(clips: Sequence[LabelledClip], cache: Path, networks: Path | Non
     outcomes, fitted = folds.outcomes, folds.fit
     results = summary(outcomes[0.0])
     if as_json:
-        told = {
+        report = {
             "results": [asdict(result) for result in results],
-            "roc": [asdict(point) for point in roc(outcomes)],
-            "clips": [_told(outcome) for outcome in outcomes[0.0]],
-            "changed": {name: [asdict(result) for result in summary(its)] for name, its in folds.changed.items()},
+            "roc": [_point_json(point) for point in roc(outcomes)],
+            "clips": [_clip_json(outcome) for outcome in outcomes[0.0]],
+            "changed": {name: [asdict(row) for row in summary(rows)] for name, rows in folds.changed.items()},
             "fit": {"prior": fitted.prior, "multipliers": dict(fitted.multipliers)},
         }
-        print(json.dumps(told, ensure_ascii=False))
+        print(json.dumps(report, ensure_ascii=False))
     else:
         console = Console()
         console.print(_clips_table(outcomes[0.0]))
@@ -285,24 +290,25 @@ def score_folds(clips: Sequence[LabelledClip], cache: Path, networks: Path | Non
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[Result]:
-    """What is found and what alarms falsely, fixed cameras and moving ones apart."""
+    """Fires found and false alarms, separately for fixed and moving cameras."""
     results = []
     for fixed, name in ((True, "fixed"), (False, "moving")):
-        chosen = [one for one in outcomes if one.clip.fixed is fixed]
-        fires = [one for one in chosen if one.clip.label == "fire"]
-        others = [one for one in chosen if one.clip.label == "negative"]
-        smoke = [one for one in chosen if one.clip.label == "smoke"]
-        soon = sum(_within(one.delay, SOON) for one in fires)
-        later = sum(_within(one.delay, LATE) for one in fires)
-        told = sum(_within(one.delay, LATE) or _within(one.moves_s, one.clip.onset_s + LATE) for one in fires)
-        false = sum(one.delay is not None for one in others)
+        chosen = [outcome for outcome in outcomes if outcome.clip.fixed is fixed]
+        fires = [outcome for outcome in chosen if outcome.clip.label == "fire"]
+        others = [outcome for outcome in chosen if outcome.clip.label == "negative"]
+        smoke = [outcome for outcome in chosen if outcome.clip.label == "smoke"]
+        soon = sum(_within(fire.delay, SOON) for fire in fires)
+        later = sum(_within(fire.delay, LATE) for fire in fires)
+        noticed = sum(_within(fire.delay, LATE) or _within(fire.moves_s, fire.clip.onset_s + LATE) for fire in fires)
+        reported_moving = sum(outcome.moves_s is not None for outcome in chosen)
+        false = sum(outcome.delay is not None for outcome in others)
         results += [
             _share(f"{name}-fires-5s", soon, len(fires), 85.0 if fixed else 0.0),
             _share(f"{name}-fires-15s", later, len(fires), 95.0 if fixed else 0.0),
             _share(f"{name}-negatives-alarmed", false, len(others), 3.0 if fixed else 100.0, at_most=True),
-            *([] if fixed else [_share(f"{name}-fires-found-or-blind-15s", told, len(fires), 0.0)]),
-            _share(f"{name}-cameras-told-to-move", sum(one.moves_s is not None for one in chosen), len(chosen), 0.0),
-            _share(f"{name}-smoke-found", sum(one.delay is not None for one in smoke), len(smoke), 0.0),
+            *([] if fixed else [_share(f"{name}-fires-found-or-blind-15s", noticed, len(fires), 0.0)]),
+            _share(f"{name}-cameras-told-to-move", reported_moving, len(chosen), 0.0),
+            _share(f"{name}-smoke-found", sum(outcome.delay is not None for outcome in smoke), len(smoke), 0.0),
         ]
     return [result for result in results if not result.unit.startswith("% of 0")]
 
@@ -311,29 +317,29 @@ def _within(seconds: float | None, most: float) -> bool:
     return seconds is not None and seconds <= most
 
 
-def _share(name: str, count: int, of: int, mark: float, *, at_most: bool = False) -> Result:
-    value = 100 * count / max(1, of)
-    low, high = wilson(count, of)
+def _share(name: str, count: int, total: int, mark: float, *, at_most: bool = False) -> Result:
+    value = 100 * count / max(1, total)
+    low, high = wilson(count, total)
     required = 0 < mark < 100
-    reach = f"{'≤' if at_most else '≥'} {mark:g}" if required else "told, not required"
+    reach = f"{'≤' if at_most else '≥'} {mark:g}" if required else "reported, not required"
     ok = not required or (value <= mark if at_most else value >= mark)
     return Result(
-        name, value, f"% of {of} clips, 95 % sure of {100 * low:.0f} to {100 * high:.0f}", 0.0, 0.0, reach, ok
+        name, value, f"% of {total} clips, 95 % sure of {100 * low:.0f} to {100 * high:.0f}", 0.0, 0.0, reach, ok
     )
 
 
-def wilson(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval of a share, at 95 %."""
-    if not of:
+def wilson(count: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """The 95 % interval of a share, after Wilson."""
+    if not total:
         return 0.0, 1.0
-    share, square = count / of, z * z / of
+    share, square = count / total, z * z / total
     middle = (share + square / 2) / (1 + square)
-    half = z * math.sqrt(share * (1 - share) / of + square / (4 * of)) / (1 + square)
+    half = z * math.sqrt(share * (1 - share) / total + square / (4 * total)) / (1 + square)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def poisson(count: int, z: float = 1.96) -> tuple[float, float]:
-    """The interval of a Poisson mean of which `count` were seen, at 95 %: Wilson and Hilferty's approximation."""
+    """The 95 % interval of a Poisson mean, given `count` events: Wilson and Hilferty's approximation."""
     low = count * (1 - 1 / (9 * count) - z / (3 * math.sqrt(count))) ** 3 if count else 0.0
     more = count + 1
     return max(0.0, low), more * (1 - 1 / (9 * more) + z / (3 * math.sqrt(more))) ** 3
@@ -341,46 +347,52 @@ def poisson(count: int, z: float = 1.96) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of the ROC, of fixed cameras."""
+    """One point of the ROC of fixed cameras."""
 
     offset: float  # of the prior, log odds
-    found: float  # share of the fires within SOON
+    share_found: float  # share of the fires found within SOON
     found_range: tuple[float, float]
-    false_per_day: float  # clips of negatives alarmed, per day of them
+    false_per_day: float  # alarmed clips without fire, per day of such clips
     false_range: tuple[float, float]
 
 
 def roc(outcomes: Mapping[float, Sequence[Outcome]]) -> list[Point]:
-    """The points of the ROC, the least sensitive first."""
+    """The points of the ROC, least sensitive first."""
     points = []
     for offset, results in sorted(outcomes.items()):
-        fires = [one for one in results if one.clip.fixed and one.clip.label == "fire"]
-        others = [one for one in results if one.clip.fixed and one.clip.label == "negative"]
-        found = sum(one.delay is not None and one.delay <= SOON for one in fires)
-        false, days = sum(one.delay is not None for one in others), sum(one.seconds for one in others) / DAY
+        fires = [outcome for outcome in results if outcome.clip.fixed and outcome.clip.label == "fire"]
+        others = [outcome for outcome in results if outcome.clip.fixed and outcome.clip.label == "negative"]
+        soon = sum(_within(fire.delay, SOON) for fire in fires)
+        false = sum(outcome.delay is not None for outcome in others)
+        days = sum(outcome.seconds for outcome in others) / DAY
         low, high = poisson(false)
-        points.append(Point(offset, found / max(1, len(fires)), wilson(found, len(fires)),
+        points.append(Point(offset, soon / max(1, len(fires)), wilson(soon, len(fires)),
                             false / max(days, 1e-9), (low / max(days, 1e-9), high / max(days, 1e-9))))  # fmt: skip
     return points
 
 
-def _told(outcome: Outcome) -> dict[str, object]:
+def _point_json(point: Point) -> dict[str, object]:
+    return {"offset": point.offset, "found": point.share_found, "found_range": point.found_range,
+            "false_per_day": point.false_per_day, "false_range": point.false_range}  # fmt: skip
+
+
+def _clip_json(outcome: Outcome) -> dict[str, object]:
     clip = outcome.clip
     return {"file": clip.name, "label": clip.label, "scene": clip.scene, "fixed": clip.fixed, "delay": outcome.delay,
             "flame_s": outcome.flame_s, "smoke_s": outcome.smoke_s, "moves_s": outcome.moves_s}  # fmt: skip
 
 
 def _clips_table(outcomes: Sequence[Outcome]) -> Table:
-    table = Table("clip", "label", "camera", "delay, s", title="what went wrong, and fires", box=None)
-    for one in outcomes:
-        clip, delay = one.clip, one.delay
+    table = Table("clip", "label", "camera", "delay, s", title="failures, and fires", box=None)
+    for outcome in outcomes:
+        clip, delay = outcome.clip, outcome.delay
         wrong = (clip.label == "fire" and (delay is None or delay > SOON)) or (
             clip.label == "negative" and delay is not None
         )
         if wrong or clip.label != "negative":
-            told = "" if delay is None else f"{delay:.1f}"
+            shown = "" if delay is None else f"{delay:.1f}"
             table.add_row(
-                clip.name, clip.label, "fixed" if clip.fixed else "moving", told, style="bold red" if wrong else ""
+                clip.name, clip.label, "fixed" if clip.fixed else "moving", shown, style="bold red" if wrong else ""
             )
     return table
 
@@ -389,18 +401,18 @@ def _roc_table(points: Sequence[Point]) -> Table:
     table = Table("prior", "fires within 5 s", "false alarms per camera-day", title="ROC, fixed cameras", box=None)
     for point in points:
         (low, high), (least, most) = point.found_range, point.false_range
-        table.add_row(f"{point.offset:+.1f}", f"{point.found:.0%} ({low:.0%} to {high:.0%})",
+        table.add_row(f"{point.offset:+.1f}", f"{point.share_found:.0%} ({low:.0%} to {high:.0%})",
                       f"{point.false_per_day:.0f} ({least:.0f} to {most:.0f})")  # fmt: skip
     return table
 
 
 def _changed_table(outcomes: Mapping[str, Sequence[Outcome]]) -> Table:
-    table = Table("as if", "fires within 5 s", "within 15 s", "false alarms", title="other cameras, fixed", box=None)
+    table = Table("change", "fires within 5 s", "within 15 s", "false alarms", title="other cameras, fixed", box=None)
     for change, results in outcomes.items():
-        fires = [one.delay for one in results if one.clip.fixed and one.clip.label == "fire"]
-        others = [one.delay for one in results if one.clip.fixed and one.clip.label == "negative"]
-        soon, later = (f"{sum(_within(one, most) for one in fires)} of {len(fires)}" for most in (SOON, LATE))
-        table.add_row(change, soon, later, f"{sum(one is not None for one in others)} of {len(others)}")
+        fires = [outcome.delay for outcome in results if outcome.clip.fixed and outcome.clip.label == "fire"]
+        others = [outcome.delay for outcome in results if outcome.clip.fixed and outcome.clip.label == "negative"]
+        soon, later = (f"{sum(_within(delay, most) for delay in fires)} of {len(fires)}" for most in (SOON, LATE))
+        table.add_row(change, soon, later, f"{sum(delay is not None for delay in others)} of {len(others)}")
     return table
 
 

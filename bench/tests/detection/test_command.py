@@ -82,7 +82,7 @@ def test_what_goes_wrong_is_shown_in_stills_and_by_the_exit_code(folder, tmp_pat
         ("{}x", "is not a list of"),
         ('[{"file": "one.avi"}]', "is not a list of"),
         ('[{"file": "one.avi", "label": "cat"}]', 'label "cat" of one.avi is not one of fire, smoke, negative'),
-        ('[{"file": "none.avi", "label": "fire"}]', "names none.avi, which is not in"),
+        ('[{"file": "none.avi", "label": "fire"}]', "none.avi: no such file in"),
     ],
 )
 def test_labels_that_cannot_be_used_are_told_in_one_sentence(tmp_path, labels, words, capsys):

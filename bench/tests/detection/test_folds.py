@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embereye.detect.vision.thresholds import FlameThresholds
-from embereye_bench.detection.changed import CHANGES, applied, changed
+from embereye_bench.detection.changed import CHANGES, apply_table, changed
 from embereye_bench.detection.fitting import Course, Fit, Judgement, _likeliest, fit, strength
 from embereye_bench.detection.folds import LabelledClip, fold_of_scene, labelled_clips
 from embereye_bench.detection.footage import Footage
@@ -69,9 +69,9 @@ def test_a_weight_that_is_scaled_says_so_much_more_at_every_value():
     weight = LIMITS.weights["travel"]
     for value in (0.0, 0.1, 0.3, 0.9):
         assert weight.times(1.7).of(value) == pytest.approx(1.7 * weight.of(value))
-    applied = Fit(dict.fromkeys(NAMES, 0.5), -3.0).applied(LIMITS)
-    assert applied.prior == -3.0
-    assert applied.weights["rest"].most == 0.5 * LIMITS.weights["rest"].most
+    weakened = Fit(dict.fromkeys(NAMES, 0.5), -3.0).apply_to(LIMITS)
+    assert weakened.prior == -3.0
+    assert weakened.weights["rest"].most == 0.5 * LIMITS.weights["rest"].most
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
     assert not told["fixed-negatives-alarmed"].ok
     assert told["moving-fires-5s"].value == 0
     assert told["moving-fires-found-or-blind-15s"].value == 50
-    assert told["moving-fires-5s"].ok, "told, not required"
+    assert told["moving-fires-5s"].ok, "reported, not required"
     assert told["moving-cameras-told-to-move"].value == 50
     assert told["fixed-cameras-told-to-move"].value == pytest.approx(100 / 6)
     (point,) = roc({0.0: outcomes})
     assert point.false_per_day == 1
-    assert point.found == pytest.approx(1 / 3)
+    assert point.share_found == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -118,7 +118,7 @@ def test_changed_footage_is_changed_everywhere_alike(change):
     film = changed(Footage(clip("street"), pictures, np.arange(3.0)), change)
     assert film.pictures.shape == pictures.shape
     assert not np.array_equal(film.pictures, pictures)
-    assert np.array_equal(film.pictures[1], applied(CHANGES[change], pictures[1]))
+    assert np.array_equal(film.pictures[1], apply_table(CHANGES[change], pictures[1]))
     assert np.array_equal(film.closer(2), film.pictures[2]), "where there is nothing larger"
     for channel in range(3):
         levels = CHANGES[change][:, channel].astype(int)
