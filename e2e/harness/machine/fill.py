@@ -8,7 +8,7 @@ from math import ceil
 
 import grpc
 
-from embereye.hub.feeds.feed import KEPT
+from embereye.hub.feeds.feed import RETAINED_EVENTS
 from embereye.hub.storage.store import RECENT
 from embereye.process.grpc_server import control_channel
 from embereye.process.http.bearer import bearer
@@ -24,7 +24,7 @@ from harness.records.witness import OPTIONS
 
 ZONES = 20  # filled together
 EVENTS = 3  # per sign: alarm, acknowledgement, reset
-ROUNDS = ceil(KEPT / EVENTS / ZONES)
+ROUNDS = ceil(RETAINED_EVENTS / EVENTS / ZONES)
 REPORTS = ceil(RECENT / ROUNDS / ZONES)  # per sign; the last one ends it
 # Number of times the buffers are filled. New entries use other parts of the heap than the dropped ones, so the heap
 # reaches its size only after several rounds. Measured: 54.9, 57.0, 57.7, 58.0, 58.3, 58.6, 58.8, 58.2 MB.

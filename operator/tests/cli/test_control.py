@@ -62,7 +62,7 @@ def test_with_a_hub_the_actuator_has_to_be_there() -> None:
     with running_hub() as hub:
         done = embereye("control", "demo", "--hub", hub.tcp, "--actuator", "crane", EMBEREYE_TOKEN=hub.token)
         assert (done.returncode, done.stderr.strip()) == (
-            2, 'embereye: no actuator "crane" is connected; there are: none',
+            2, 'embereye: no actuator "crane" is connected. Connected: none.',
         )  # fmt: skip
         assert "not known" in embereye("control", "demo", "--hub", hub.tcp, EMBEREYE_TOKEN="wrong").stderr
 

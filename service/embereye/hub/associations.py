@@ -296,7 +296,7 @@ class Association(asyncio.Protocol):
     async def _end_on_revocation(self, who: Principal) -> None:
         """Release the association when its token is revoked."""
         try:
-            async with self._associations.access.lasting(who):
+            async with self._associations.access.until_revoked(who):
                 await self._closed.wait()
         except RevokedError as error:
             self.release(str(error))

@@ -125,7 +125,7 @@ class Hub:
             newest=self.feed.latest,
             rosters={name: (fleet.derived, fleet.roster()) for name, fleet in self.coverage.book.fleets.items()},
             forgotten=dict.fromkeys(self.coverage.book.forgotten, True),
-            access=self.access.held(),
+            access=self.access.snapshot(),
             subscriptions={subscription.name: subscription for subscription in self.subscriptions.all()},
             webhooks=WebhookChanges({webhook.options.name: webhook.position for webhook in self.webhooks.all()}),
             false_alarms={mark.alarm: mark for mark in self.false_alarms.all()},

@@ -232,7 +232,7 @@ class ControlMetrics:
             (
                 "control_actuators_silent",
                 "Connected actuators that are silent.",
-                sum(actuator.silent(now) for actuator in actuators),
+                sum(actuator.is_silent(now) for actuator in actuators),
             ),
             ("control_controllers", "Controllers that steer an actuator.", len(steered)),
             ("associations", "Associations that are open.", len(self._associations)),

@@ -80,7 +80,7 @@ def test_a_device_in_go_says_why_it_is_not_let_in(tmp_path: Path) -> None:
         try:
             assert device.stderr is not None
             assert device.stderr.readline() == (
-                "safe: this token or session is not known: it may have been revoked, or have ended\n"
+                "safe: unknown token or session: it may have been revoked or have expired\n"
             )
         finally:
             device.kill()

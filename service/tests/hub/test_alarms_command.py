@@ -347,7 +347,7 @@ async def test_what_answers_instead_of_a_hub_and_who_is_not_let_in_are_told_with
     await hub_process.ready()
     console, grpc_port = f"http://127.0.0.1:{hub_process.http_port}", hub_process.grpc.rpartition(":")[2]
     for arguments, told in (
-        (("--token", "wrong"), f"the hub at {console} does not let us in: this token or session is not known: "),
+        (("--token", "wrong"), f"the hub at {console} does not let us in: unknown token or session: "),
         (("--console", f"http://127.0.0.1:{grpc_port}"), "is no hub, or one of another version; --console names"),
         (("--console", "http://127.0.0.1:1"), "the hub at http://127.0.0.1:1 cannot be reached: [Errno 111]"),
         (("--console", "http://127.0.0.1:port"), 'port" is not a URL such as'),

@@ -113,7 +113,7 @@ async def test_the_socket_is_for_the_hubs_own_user_alone(served: Served) -> None
 @pytest.mark.parametrize("unix", [False, True])
 async def test_who_shows_no_token_that_is_known_is_not_let_in(served: Served, unix: bool) -> None:
     for token in ("", "wrong", TOKEN + "x"):
-        with pytest.raises(LinkError, match="this token or session is not known"):
+        with pytest.raises(LinkError, match="unknown token or session"):
             await away(lambda token=token: served.link(token, unix=unix))
     assert served.hub.access.refused == 3
 

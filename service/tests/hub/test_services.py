@@ -128,7 +128,7 @@ async def test_a_cursor_from_the_future_is_refused(link: Hubs) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await AlarmsStub(link.people).Subscribe(SubscribeRequest(cursor=99), timeout=10).read()
     assert caught.value.code() == grpc.StatusCode.OUT_OF_RANGE
-    assert caught.value.details() == "cursor 99 is newer than the newest event, 0: start again with cursor 0"
+    assert caught.value.details() == "cursor 99 is newer than the newest event, 0. Start again with cursor 0."
 
 
 async def test_behind_any_cursor_of_the_future_there_is_no_history(link: Hubs) -> None:
@@ -140,14 +140,14 @@ async def test_behind_any_cursor_of_the_future_there_is_no_history(link: Hubs) -
 
 
 async def test_one_address_does_not_get_every_feed(link: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "OF_ONE_ADDRESS", 1)
+    monkeypatch.setattr(feed, "SUBSCRIBERS_PER_ADDRESS", 1)
     first = AlarmsStub(link.people).Subscribe(SubscribeRequest(live_only=True), timeout=10)
     await first.initial_metadata()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await AlarmsStub(link.people).Subscribe(SubscribeRequest(live_only=True), timeout=10).read()
     first.cancel()
     assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.details() == "there are 1 subscribers at 127.0.0.1 already: others need room, too"
+    assert caught.value.details() == "1 subscribers are connected from 127.0.0.1, which is the maximum per address"
 
 
 async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(link: Hubs) -> None:
@@ -502,4 +502,4 @@ async def test_more_signs_of_life_than_one_a_second_are_refused(link: Hubs) -> N
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await AlarmsStub(link.people).Subscribe(SubscribeRequest(alive_ms=20), timeout=10).read()
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert caught.value.details() == "alive: 20 ms is less than 1000 ms, which is the least"
+    assert caught.value.details() == "alive: 20 ms is too short. Use 1000 ms or more."

@@ -1,1 +1,1 @@
-"""Who may do what at the hub: tokens with roles, sessions of browsers, links that sign in, and the audit trail."""
+"""Access to the hub: tokens with roles, browser sessions, sign-in links, and the audit trail."""

@@ -1,4 +1,4 @@
-"""The file with the admin's token: made where there is none, and read again whenever it changes."""
+"""The file with the admin's token: created if it is missing, and read again whenever it changes."""
 
 import asyncio
 import logging
@@ -10,12 +10,12 @@ from embereye.hub.access.keeper import PREFIX, SECRET_BYTES, Access
 from embereye.process.lifecycle import UserError
 
 logger = logging.getLogger(__name__)
-LEAST = 32  # characters: a token is looked for by machines, at the speed of machines
-LOOK_SECONDS = 2.0  # between two looks at the file: Kubernetes changes a mounted Secret without a word
+MIN_LENGTH = 32  # characters: programs guess tokens, at the speed of programs
+CHECK_SECONDS = 2.0  # between two checks of the file: Kubernetes changes a mounted Secret without notice
 
 
 def prepare(path: Path) -> str:
-    """The token in the file at `path`, which is made where it does not exist; UserError where it cannot be used."""
+    """Return the token in the file at `path`, which is created if missing; UserError if it cannot be used."""
     try:
         if not path.exists():
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -25,7 +25,7 @@ def prepare(path: Path) -> str:
                     file.flush()
                     os.fsync(file.fileno())
             except OSError:
-                path.unlink()  # a part of a token would be refused at each later start
+                path.unlink()  # a partial token would be refused at each later start
                 raise
         return read(path)
     except (OSError, ValueError) as error:
@@ -33,15 +33,15 @@ def prepare(path: Path) -> str:
 
 
 def read(path: Path) -> str:
-    """The token in the file. OSError where it cannot be read, ValueError where it is no secret."""
+    """Return the token in the file. OSError if it cannot be read, ValueError if it is too weak."""
     text = path.read_text(encoding="utf-8").strip()
-    if len(text) < LEAST or not text.isascii() or not text.isprintable() or " " in text:
-        raise ValueError(f"an admin's token has at least {LEAST} printable ASCII characters and no space")
+    if len(text) < MIN_LENGTH or not text.isascii() or not text.isprintable() or " " in text:
+        raise ValueError(f"an admin's token needs at least {MIN_LENGTH} printable ASCII characters and no spaces")
     return text
 
 
 async def follow(path: Path, access: Access) -> None:
-    """Have `access` know the token in the file at `path` as it changes; what cannot be used changes nothing."""
+    """Give `access` the token in the file at `path` whenever it changes; an unusable token changes nothing."""
     failing, known = "", ""
     while True:
         try:
@@ -49,10 +49,10 @@ async def follow(path: Path, access: Access) -> None:
         except (OSError, ValueError) as error:
             if failing != str(error):
                 failing = str(error)
-                logger.warning("the admin's token in %s cannot be used, the one before stays: %s", path, error)
+                logger.warning("%s: the admin's token cannot be used, the previous one stays valid: %s", path, error)
         else:
             if known and text != known:
                 logger.info("the admin's token was changed")
             failing, known = "", text
             access.set_admin_token(text)
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)

@@ -1,4 +1,9 @@
-"""Tokens, sessions and links, and whom each of them proves."""
+"""Tokens, browser sessions and sign-in links, and the principals that they prove.
+
+A token proves the principal that it was created for. A session belongs to a browser: a token, a link or an identity
+provider has signed it in. Revoking a token ends every session and stream that depends on it. Memory has all of them;
+the database has their digests only.
+"""
 
 import asyncio
 import contextlib
@@ -19,42 +24,40 @@ from embereye.units import HOUR, SECOND
 
 logger = logging.getLogger(__name__)
 
-ADMIN = "admin"  # who shows the token that the hub was started with
+ADMIN = "admin"  # name of the principal with the token that the hub was started with
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@ -]{0,62}")
-PREFIX = "ee_"  # by which scanners for secrets find a token that got where it should not
+PREFIX = "ee_"  # secret scanners find leaked tokens by it
 SECRET_BYTES = 32
 MAX_CREDENTIAL = 4_096  # characters
 MAX_TOKENS = 1_000
-MAX_SESSIONS = 1_000  # the one that was used longest ago goes first
+MAX_SESSIONS = 1_000  # the least recently used one goes first
 MAX_LINKS = 64
-SESSIONS_EACH, LINKS_EACH = 100, 8  # of one token or person: who has more loses their own, and nobody else's
-WRITES, WRITE_NS = 100, 10 * SECOND  # sign-ins and links of one token or person at once, and the time until one more
+SESSIONS_EACH, LINKS_EACH = 100, 8  # per token or person: beyond that, their oldest one ends
+WRITES, WRITE_NS = 100, 10 * SECOND  # sign-ins and links per token or person: at once, and time until one more
 LINK_NS = HOUR
-IDLE_NS = 12 * HOUR  # without its page open, after which a session is over
-OUTSIDE_NS = (
-    12 * HOUR
-)  # after which whom an identity provider proved has to be proved again: it may know better by then
-PROVEN = 10_000  # pairs of credential and address that are remembered
+IDLE_NS = 12 * HOUR  # a session ends after this time without an open page
+PROVIDER_NS = 12 * HOUR  # a person from an identity provider signs in again after this time: roles may have changed
+PROVEN = 10_000  # remembered pairs of credential and address
 
 
 class DeniedError(Exception):
-    """Nobody is proved by what was shown, or nothing was."""
+    """The credential is missing or proves nobody."""
 
 
 class SlowDownError(Exception):
-    """Too many attempts failed, or too much was asked for; `seconds` to wait."""
+    """Too many attempts failed, or too many requests came; wait `seconds`."""
 
     def __init__(self, seconds: float, why: str = "too many attempts from this address") -> None:
-        super().__init__(f"{why}: try again in {int(seconds) + 1} s")
+        super().__init__(f"{why}. Try again in {int(seconds) + 1} s.")
         self.seconds = seconds
 
 
 class NameTakenError(Exception):
-    """There is a token of that name."""
+    """A token of this name exists."""
 
 
 class RevokedError(Exception):
-    """What a stream was opened with is no longer valid."""
+    """The token or session that opened a stream is no longer valid."""
 
 
 @dataclass
@@ -65,69 +68,71 @@ class _Session:
 
     @property
     def holder(self) -> tuple[str, str]:
-        """The token and the person that it is of."""
+        """The names of the token and the person that the session belongs to."""
         return self.record.token, self.record.name
 
-    def over(self, now: int) -> bool:
-        """Whether its time is over at `now`, steady nanoseconds."""
-        return now - self.used > IDLE_NS or (not self.record.token and now - self.began > OUTSIDE_NS)
+    def is_over(self, now: int) -> bool:
+        """True if the session has expired at `now`, in steady nanoseconds."""
+        return now - self.used > IDLE_NS or (not self.record.token and now - self.began > PROVIDER_NS)
 
 
 @dataclass(frozen=True)
 class _Link:
     principal: Principal
-    by: tuple[str, str]  # token and name of who made it
+    by: tuple[str, str]  # token and name of its creator
     until: int  # steady nanoseconds
 
 
 class Access:
-    """Everything in memory, and durable as digests. On the event loop's thread."""
+    """All tokens, sessions and links in memory; their digests in the database. Use it on the event loop's thread."""
 
     def __init__(self, committer: Committer, *, clock: Callable[[], int], steady: Callable[[], int]) -> None:
         self._committer = committer
         self._clock = clock
         self._steady = steady
-        self._given: bytes = b""  # digest of the admin's token
+        self._admin_digest: bytes = b""  # of the admin's token
         self._tokens: dict[bytes, TokenRecord] = {}
         self._names: dict[str, TokenRecord] = {}
-        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # least lately used first
-        self._held: Counter[tuple[str, str]] = Counter()  # sessions, by holder
+        self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # least recently used first
+        self._session_counts: Counter[tuple[str, str]] = Counter()  # sessions by holder
         self._links: OrderedDict[bytes, _Link] = OrderedDict()
         self._attempts = Attempts(steady)
-        self._writes = Attempts(steady, burst=WRITES, refill_ns=WRITE_NS)  # each is a line of the audit trail
+        self._writes = Attempts(steady, burst=WRITES, refill_ns=WRITE_NS)  # each writes a line of the audit trail
         self._proven: OrderedDict[tuple[bytes, str], None] = OrderedDict()
-        self._lasting: dict[asyncio.Task[object], Principal] = {}
+        self._streams: dict[asyncio.Task[object], Principal] = {}
         self._revoked: set[asyncio.Task[object]] = set()
-        self.refused = 0  # requests, for the metrics
+        self.refused = 0  # refused requests, for the metrics
 
     def restore(self, stored: StoredAccess) -> None:
-        """Go on from what was stored. Sessions are given their idle time anew: nobody knows how long we were away."""
+        """Continue from the stored state. Sessions get a new idle time: the length of the outage is unknown."""
         self._names = {record.name: record for record in stored.tokens}
         self._tokens = {record.digest: record for record in stored.tokens}
-        for record in sorted(stored.sessions, key=lambda one: one.made_ns)[-MAX_SESSIONS:]:
-            age = min(max(self._clock() - record.made_ns, 0), OUTSIDE_NS)
+        for record in sorted(stored.sessions, key=lambda session: session.made_ns)[-MAX_SESSIONS:]:
+            age = min(max(self._clock() - record.made_ns, 0), PROVIDER_NS)
             self._add_session(_Session(record, self._steady(), self._steady() - age))
 
-    def held(self) -> AccessChanges:
-        """All tokens and sessions, to be stored anew."""
-        sessions: dict[bytes, SessionRecord | None] = {one: kept.record for one, kept in self._sessions.items()}
+    def snapshot(self) -> AccessChanges:
+        """All tokens and sessions, as changes that store them again."""
+        sessions: dict[bytes, SessionRecord | None] = {
+            digest: session.record for digest, session in self._sessions.items()
+        }
         return AccessChanges(tokens=dict(self._names), sessions=sessions)
 
     def set_admin_token(self, text: str) -> None:
-        """Let `text` prove the admin, and no longer what did so before."""
+        """Let `text` prove the admin, and revoke the previous token."""
         digest = _digest(text)
-        if self._given and self._given != digest:
+        if self._admin_digest and self._admin_digest != digest:
             self._end_all(lambda principal: principal.token == ADMIN)
-        self._given = digest
+        self._admin_digest = digest
 
-    # Who is it?
+    # Credentials
 
     def identify(self, credential: str, address: str) -> Principal:
-        """Whom a token proves. Raises DeniedError and, where too many attempts from `address` failed, SlowDownError."""
+        """Return the principal of a token. DeniedError; SlowDownError if `address` failed too often."""
         return self._attempt(credential, address, self._by_token, guessable=True)
 
     def resume(self, cookie: str, address: str) -> Principal:
-        """Whom a browser's session proves; raises as `identify`."""
+        """Return the principal of a browser's session; raises the same errors as `identify`."""
         return self._attempt(cookie, address, self._by_session)
 
     def _attempt(
@@ -135,25 +140,25 @@ class Access:
     ) -> Principal:
         digest = _digest(credential[:MAX_CREDENTIAL])
         wait = self._attempts.wait_seconds(address)
-        # Nobody is kept out by somebody else who guesses behind the same address: not who was let in from there before,
-        # nor who shows what the hub made at random. Only an admin's token may be one that a person thought up.
+        # A guessing client must not lock out others behind its address: neither a client that was let in from there
+        # before, nor one with a random credential from the hub. Only an admin's token may be a person's invention.
         known = not guessable or (digest, address) in self._proven
-        found = None if wait and not known else find(digest)
-        if found is None:
+        principal = None if wait and not known else find(digest)
+        if principal is None:
             self.refused += 1
             self._proven.pop((digest, address), None)
             if wait:
                 raise SlowDownError(wait)
             self._attempts.note_failure(address)
-            raise DeniedError("this token or session is not known: it may have been revoked, or have ended")
+            raise DeniedError("unknown token or session: it may have been revoked or have expired")
         self._proven[digest, address] = None
         if len(self._proven) > PROVEN:
             self._proven.popitem(last=False)
-        return replace(found, address=address)
+        return replace(principal, address=address)
 
     @contextlib.contextmanager
-    def guessing(self, address: str, failure: type[Exception]) -> Iterator[None]:
-        """SlowDownError where too many attempts from `address` failed; one more has, if `failure` ends the block."""
+    def count_failures(self, address: str, failure: type[Exception]) -> Iterator[None]:
+        """Count one failed attempt of `address` if `failure` ends the block. SlowDownError if it failed too often."""
         if wait := self._attempts.wait_seconds(address):
             self.refused += 1
             raise SlowDownError(wait)
@@ -164,28 +169,28 @@ class Access:
             self._attempts.note_failure(address)
             raise
 
-    def outside_name(self, name: str, provider: str) -> str:
-        """What somebody is called whom `provider` calls `name`: nobody is taken for one who has a token here."""
+    def external_name(self, name: str, provider: str) -> str:
+        """The name here of a person called `name` by `provider`: never the name of a token."""
         return f"{name} ({provider})" if name == ADMIN or name in self._names else name
 
     def _by_token(self, digest: bytes) -> Principal | None:
-        if self._given and hmac.compare_digest(digest, self._given):
+        if self._admin_digest and hmac.compare_digest(digest, self._admin_digest):
             return Principal(ADMIN, Role.ADMIN, ADMIN)
-        # Looked up by a digest, which nobody can steer towards another: what its timing tells is of no use.
+        # A look-up by digest leaks nothing useful by its timing: nobody can choose the digest of a guess.
         record = self._tokens.get(digest)
         if record is None or not hmac.compare_digest(digest, record.digest):
             return None
         return Principal(record.name, record.role, record.name)
 
     def _by_session(self, cookie: bytes) -> Principal | None:
-        found = (self._sessions.get(self._session_digest(cookie, token)) for token in ("", ADMIN))
-        session = next(filter(None, found), None)
+        candidates = (self._sessions.get(self._session_digest(cookie, token)) for token in ("", ADMIN))
+        session = next(filter(None, candidates), None)
         if session is None:
             return None
         record = session.record
         if not hmac.compare_digest(self._session_digest(cookie, record.token), record.digest):
             return None
-        if session.over(self._steady()):
+        if session.is_over(self._steady()):
             self._end_session(record.digest)
             return None
         session.used = self._steady()
@@ -193,34 +198,34 @@ class Access:
         return Principal(record.name, record.role, record.token, session=record.digest)
 
     def _session_digest(self, cookie: bytes, token: str) -> bytes:
-        """What the session of a cookie with the digest `cookie` is kept by.
+        """The key of a session, made from `cookie`, which is the digest of its cookie.
 
-        Where it goes back to the admin's token that one is part of it: nobody tells a hub that was away of a change.
+        A session by the admin's token includes that token's digest: the token may change while the hub is down.
         """
-        return hashlib.sha256(cookie + self._given).digest() if token == ADMIN else cookie
+        return hashlib.sha256(cookie + self._admin_digest).digest() if token == ADMIN else cookie
 
     # Tokens
 
     def tokens(self) -> list[TokenRecord]:
-        """All that were made, by name."""
+        """All created tokens by name."""
         return [self._names[name] for name in sorted(self._names)]
 
     async def create_token(self, by: Principal, name: str, role: Role) -> str:
-        """Make a token and return it: nobody can find it out later.
+        """Create a token and return its text, which is stored nowhere.
 
-        ValueError where `name` is none, NameTakenError where it is taken, StoreFailingError where nothing is written.
+        ValueError if `name` is not allowed, NameTakenError if it exists, StoreFailingError if nothing can be written.
         """
         if not NAME.fullmatch(name):
-            raise ValueError(f'"{name[:80]}" is no name of a token: letters, digits and . _ @ - and spaces, at most 63')
+            raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
         if name == ADMIN:
-            raise NameTakenError(f"{ADMIN} is the token that the hub was started with")
+            raise NameTakenError(f"{ADMIN}: this is the name of the token that the hub was started with")
         if len(self._names) >= MAX_TOKENS:
-            raise ValueError(f"there are {MAX_TOKENS} tokens already: revoke some first")
+            raise ValueError(f"{MAX_TOKENS} tokens exist, which is the maximum. Revoke some first.")
         text = PREFIX + secrets.token_urlsafe(SECRET_BYTES)
 
         def step(draft: Draft) -> None:
             if name in self._names:
-                raise NameTakenError(f"there is a token {name} already: revoke it first, or choose another name")
+                raise NameTakenError(f"a token {name} exists already. Revoke it first, or choose another name.")
             record = TokenRecord(name, _digest(text), role, draft.now_ns + draft.stepped_ns, by.name)
             self._names[name] = self._tokens[record.digest] = record
             draft.transaction.access.tokens[name] = record
@@ -230,10 +235,10 @@ class Access:
         return text
 
     async def revoke(self, by: Principal, name: str) -> bool:
-        """Make the token `name` prove nobody, and end all sessions and streams that go back to it or to that name.
+        """Revoke the token `name`, and end all sessions and streams that depend on it or have that name.
 
-        Returns whether there was anything. It holds at once, and across restarts once this returns. StoreFailingError
-        where that has to wait until something can be written.
+        Return False if there was nothing to end. It takes effect immediately, and survives restarts once this returns.
+        StoreFailingError if the database cannot be written; the revocation is then written later.
         """
         record = self._names.pop(name, None)
         if record is not None:
@@ -246,16 +251,16 @@ class Access:
             draft.transaction.access.tokens[name] = None
             add_entry(draft, by, "revoke token", name)
 
-        self._committer.enqueue(Step(step))  # also where whoever asked waits no longer
+        self._committer.enqueue(Step(step))  # written even if the caller stops waiting
         await self._committer.commit(lambda _: None)
         return True
 
     # Sessions
 
     def sign_in(self, principal: Principal, how: str) -> str:
-        """A session for a browser: the value of its cookie. It is valid at once, and durable soon.
+        """Create a session for a browser and return the value of its cookie. It is valid now, and durable soon.
 
-        SlowDownError where the same token or person has had too many of late.
+        SlowDownError if the same token or person signed in too often recently.
         """
         self._note_write(principal)
         text = secrets.token_urlsafe(SECRET_BYTES)
@@ -264,9 +269,9 @@ class Access:
         began = now if principal.proved is None else principal.proved
         record = SessionRecord(digest, principal.name, principal.role, principal.token, self._clock() - (now - began))
         session = _Session(record, now, began)
-        if self._held[session.holder] >= SESSIONS_EACH:
-            own = [known for known, one in self._sessions.items() if one.holder == session.holder]
-            for oldest in own[: len(own) + 1 - SESSIONS_EACH]:
+        if self._session_counts[session.holder] >= SESSIONS_EACH:
+            digests = [digest for digest, known in self._sessions.items() if known.holder == session.holder]
+            for oldest in digests[: len(digests) + 1 - SESSIONS_EACH]:
                 self._end_session(oldest)
         self._add_session(session)
 
@@ -282,33 +287,33 @@ class Access:
     def _note_write(self, principal: Principal) -> None:
         key = _digest(f"{principal.token}\0{principal.name}").hex()
         if wait := self._writes.wait_seconds(key):
-            raise SlowDownError(wait, f"{principal.name} has signed in, or made links, too often")
+            raise SlowDownError(wait, f"{principal.name} has signed in or created links too often")
         self._writes.note_failure(key)
 
     def sign_out(self, principal: Principal) -> None:
-        """End the session that `principal` came with."""
+        """End the session of `principal`."""
         if principal.session:
             self._end_session(principal.session)
             self._committer.enqueue(Step(lambda draft: add_entry(draft, principal, "sign out", "")))
 
     def tidy(self) -> None:
-        """Forget sessions and links whose time is over."""
+        """Remove expired sessions and links."""
         now = self._steady()
-        for digest in [digest for digest, session in self._sessions.items() if session.over(now)]:
+        for digest in [digest for digest, session in self._sessions.items() if session.is_over(now)]:
             self._end_session(digest)
         for code in [code for code, link in self._links.items() if now > link.until]:
             del self._links[code]
 
     def _add_session(self, session: _Session) -> None:
         self._sessions[session.record.digest] = session
-        self._held[session.holder] += 1
+        self._session_counts[session.holder] += 1
 
     def _end_session(self, digest: bytes) -> None:
         session = self._sessions.pop(digest, None)
-        if session and self._held[session.holder] > 1:
-            self._held[session.holder] -= 1
+        if session and self._session_counts[session.holder] > 1:
+            self._session_counts[session.holder] -= 1
         elif session:
-            del self._held[session.holder]
+            del self._session_counts[session.holder]
         self._committer.enqueue(Step(lambda draft: draft.transaction.access.sessions.__setitem__(digest, None)))
         self._end_streams(lambda principal: principal.session == digest)
 
@@ -316,35 +321,33 @@ class Access:
         def holder(record: SessionRecord) -> Principal:
             return Principal(record.name, record.role, record.token)
 
-        found = [digest for digest, session in self._sessions.items() if concerned(holder(session.record))]
-        for digest in found:
+        digests = [digest for digest, session in self._sessions.items() if concerned(holder(session.record))]
+        for digest in digests:
             self._end_session(digest)
         for code in [code for code, link in self._links.items() if concerned(link.principal)]:
             del self._links[code]
-        return len(found) + self._end_streams(concerned)
+        return len(digests) + self._end_streams(concerned)
 
     # Links
 
     def create_link(self, by: Principal, name: str, role: Role) -> str:
-        """A code that signs one browser in as `name`, once, within the hour. ValueError where that is no name.
+        """Create a code that signs in one browser as `name`, once, within the hour. ValueError if the name is invalid.
 
-        Who makes it for themselves is called what they are: a provider has names of its own. SlowDownError
-        where `by` has made too many of late.
+        A person who creates a link for themselves retains their name, even with other characters: providers have
+        other rules for names. SlowDownError if `by` created too many recently.
         """
         if name != by.name and not NAME.fullmatch(name):
-            raise ValueError(
-                f'"{name[:80]}" is no name of a person: letters, digits and . _ @ - and spaces, at most 63'
-            )
+            raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits, spaces and . _ @ -')
         self._note_write(by)
-        own = [digest for digest, link in self._links.items() if link.by == (by.token, by.name)]
-        for digest in own[: len(own) + 1 - LINKS_EACH]:
+        digests = [digest for digest, link in self._links.items() if link.by == (by.token, by.name)]
+        for digest in digests[: len(digests) + 1 - LINKS_EACH]:
             del self._links[digest]
         code = secrets.token_urlsafe(SECRET_BYTES)
-        # Whom a provider proved has to be proved again in time, however many links lie in between.
-        outside, until = None if by.token else self._sessions.get(by.session), self._steady() + LINK_NS
-        principal = Principal(name, min(role, by.role), by.token, proved=outside.began if outside else None)
-        if outside:
-            until = min(until, outside.began + OUTSIDE_NS)
+        # A person from a provider has to sign in there again in time, no matter how many links are used in between.
+        session, until = None if by.token else self._sessions.get(by.session), self._steady() + LINK_NS
+        principal = Principal(name, min(role, by.role), by.token, proved=session.began if session else None)
+        if session:
+            until = min(until, session.began + PROVIDER_NS)
         self._links[_digest(code)] = _Link(principal, (by.token, by.name), until)
         if len(self._links) > MAX_LINKS:
             self._links.popitem(last=False)
@@ -352,10 +355,10 @@ class Access:
         return code
 
     def use_link(self, code: str, address: str) -> Principal:
-        """Whom a link's code proves; it is used up. Raises as `identify`."""
-        found = self._attempt(code, address, self._by_link)
+        """Return the principal of a link's code, and use it up. Raises the same errors as `identify`."""
+        principal = self._attempt(code, address, self._by_link)
         self._links.pop(_digest(code), None)
-        return found
+        return principal
 
     def _by_link(self, digest: bytes) -> Principal | None:
         link = self._links.get(digest)
@@ -364,34 +367,34 @@ class Access:
     # Streams
 
     @contextlib.asynccontextmanager
-    async def lasting(self, principal: Principal) -> AsyncIterator[None]:
-        """While this is entered, a revocation ends the block with RevokedError."""
+    async def until_revoked(self, principal: Principal) -> AsyncIterator[None]:
+        """Run the block until `principal` is revoked; then RevokedError ends it."""
         task = asyncio.current_task()
         assert task is not None
-        self._lasting[task] = principal
+        self._streams[task] = principal
         try:
             yield
         except asyncio.CancelledError:
             if task not in self._revoked:
                 raise
             task.uncancel()
-            raise RevokedError("the token or session that this was opened with is no longer valid") from None
+            raise RevokedError("the token or session of this stream is no longer valid") from None
         finally:
-            self._lasting.pop(task, None)
+            self._streams.pop(task, None)
             self._revoked.discard(task)
 
     def _end_streams(self, concerned: Callable[[Principal], bool]) -> int:
-        found = [task for task, principal in self._lasting.items() if concerned(principal)]
-        for task in found:
+        ended = [task for task, principal in self._streams.items() if concerned(principal)]
+        for task in ended:
             self._revoked.add(task)
             task.cancel()
-        return len(found)
+        return len(ended)
 
 
 def add_entry(draft: Draft, who: Principal, action: str, subject: str, detail: str = "") -> None:
-    """Add to the audit trail, with what else `draft` makes durable."""
-    told_ns = draft.now_ns + draft.stepped_ns
-    entry = AuditEntry(told_ns, who.name, who.role, who.address, action, subject, detail, recorded_ns=draft.now_ns)
+    """Add an entry to the audit trail in the transaction of `draft`."""
+    time_ns = draft.now_ns + draft.stepped_ns
+    entry = AuditEntry(time_ns, who.name, who.role, who.address, action, subject, detail, recorded_ns=draft.now_ns)
     draft.transaction.access.audit.append(entry)
 
 

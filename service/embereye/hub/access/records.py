@@ -1,4 +1,4 @@
-"""What the hub's database holds of access: tokens and sessions as digests, and the audit trail."""
+"""Access in the hub's database: tokens and sessions as digests, and the audit trail."""
 
 import logging
 from dataclasses import dataclass, field, fields
@@ -18,15 +18,15 @@ CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY AUTOINCREMENT, time
     who TEXT NOT NULL, role INTEGER NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, subject TEXT NOT NULL,
     detail TEXT NOT NULL, recorded_ns INTEGER NOT NULL);
 """
-PRUNE_ROWS = 1_000  # at once
+PRUNE_ROWS = 1_000  # rows deleted at once
 
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """A token, without what would let anybody use it."""
+    """A token, without its secret."""
 
     name: str
-    digest: bytes  # SHA-256: tokens are 256 random bits, so that a slow hash would protect nothing more
+    digest: bytes  # SHA-256: a token has 256 random bits, so a slow hash would protect nothing more
     role: Role
     made_ns: int
     made_by: str
@@ -34,18 +34,18 @@ class TokenRecord:
 
 @dataclass(frozen=True)
 class SessionRecord:
-    """A browser that is signed in."""
+    """A signed-in browser."""
 
     digest: bytes
     name: str
     role: Role
-    token: str  # whose revocation ends it; '': none
+    token: str  # the session ends when this token is revoked; '': no token
     made_ns: int
 
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """Somebody did something."""
+    """An action of a person or program."""
 
     time_ns: int  # by the wall clock, for people
     who: str
@@ -53,33 +53,33 @@ class AuditEntry:
     address: str
     action: str  # acknowledge, reset, test, sign in, sign out, create token, revoke token, create link
     subject: str  # zone or token
-    detail: str = ""  # the note that was given; the role of a token
-    number: int = 0  # ascending; given by the database
-    recorded_ns: int = 0  # on the hub's timeline, which retention goes by
+    detail: str = ""  # the note; the role of a token
+    number: int = 0  # ascending; assigned by the database
+    recorded_ns: int = 0  # on the hub's timeline, which retention uses
 
 
 @dataclass
 class AccessChanges:
-    """The part of a transaction that is about access."""
+    """The access part of a transaction."""
 
-    tokens: dict[str, TokenRecord | None] = field(default_factory=dict)  # None: removed
-    sessions: dict[bytes, SessionRecord | None] = field(default_factory=dict)  # None: removed
+    tokens: dict[str, TokenRecord | None] = field(default_factory=dict)  # None: remove it
+    sessions: dict[bytes, SessionRecord | None] = field(default_factory=dict)  # None: remove it
     audit: list[AuditEntry] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self))
+        return any(getattr(self, change.name) for change in fields(self))
 
 
 @dataclass(frozen=True)
 class StoredAccess:
-    """What was stored of access when the hub last ended."""
+    """The stored tokens and sessions from before the hub's start."""
 
     tokens: list[TokenRecord] = field(default_factory=list)
     sessions: list[SessionRecord] = field(default_factory=list)
 
 
 def load(db: Database) -> StoredAccess:
-    """All tokens and sessions. A table that cannot be read, or is not there yet, counts as empty: nobody is let in."""
+    """Load all tokens and sessions. A missing or unreadable table counts as empty: then nobody is let in."""
     return StoredAccess(
         [
             TokenRecord(name, digest, Role(role), made, by)
@@ -96,12 +96,12 @@ def _rows(db: Database, query: str) -> list[tuple[Any, ...]]:
     try:
         return list(db.rows(query))
     except DamagedError as error:
-        logger.error("access: %s; %s", query, error)  # noqa: TRY400 -- the sentence says it all
+        logger.error("access: %s; %s", query, error)  # noqa: TRY400 -- the message says everything
         return []
 
 
-def write(db: Database, changes: AccessChanges, told: int = 0) -> None:
-    """Write `changes` in the transaction that is open; the first `told` entries of the trail were written before."""
+def write(db: Database, changes: AccessChanges, written: int = 0) -> None:
+    """Write `changes` in the open transaction; the first `written` entries of the trail were written before."""
     for name, token in changes.tokens.items():
         if token is None:
             db.execute("DELETE FROM tokens WHERE name = ?", (name,))
@@ -116,20 +116,20 @@ def write(db: Database, changes: AccessChanges, told: int = 0) -> None:
         if session is None:
             db.execute("DELETE FROM sessions WHERE digest = ?", (digest,))
         else:
-            seat = (digest, session.name, int(session.role), session.token, session.made_ns)
-            db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING", seat)
+            values = (digest, session.name, int(session.role), session.token, session.made_ns)
+            db.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?) ON CONFLICT (digest) DO NOTHING", values)
     db.execute_many(
         """INSERT INTO audit (time_ns, who, role, address, action, subject, detail, recorded_ns)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?)""",
         [
             (e.time_ns, e.who, int(e.role), e.address, e.action, e.subject, e.detail, e.recorded_ns)
-            for e in changes.audit[told:]
+            for e in changes.audit[written:]
         ],
     )
 
 
 def audit(db: Database, before: int, limit: int) -> list[AuditEntry]:
-    """Up to `limit` entries, newest first; only those before number `before` where it is not 0."""
+    """Read up to `limit` entries, newest first; only those before number `before` if it is not 0."""
     rows = db.rows(
         """SELECT number, time_ns, who, role, address, action, subject, detail FROM audit
             WHERE ? = 0 OR number < ? ORDER BY number DESC LIMIT ?""",
@@ -142,7 +142,7 @@ def audit(db: Database, before: int, limit: int) -> list[AuditEntry]:
 
 
 def prune(db: Database, before_ns: int) -> int:
-    """Forget some of the trail that is older than `before_ns`, in the transaction that is open; returns how much."""
+    """Delete part of the trail older than `before_ns` in the open transaction; return the number of rows."""
     statement = """DELETE FROM audit WHERE recorded_ns < ?
         AND number IN (SELECT number FROM audit ORDER BY number LIMIT ?)"""
     return db.execute(statement, (before_ns, PRUNE_ROWS))

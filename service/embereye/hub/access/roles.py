@@ -1,4 +1,4 @@
-"""Roles, and who somebody has proved to be."""
+"""Roles, and principals: people and programs that have proved who they are."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -6,42 +6,42 @@ from enum import IntEnum
 
 
 class Role(IntEnum):
-    """What somebody may do; each may do what those before it may."""
+    """A set of permissions; each role includes those before it."""
 
     VIEWER = 1  # see everything that happens and happened
     OPERATOR = 2  # act on alarms: acknowledge, reset, test; steer actuators
-    ADMIN = 3  # give and take access, read the audit trail
+    ADMIN = 3  # grant and revoke access, read the audit trail
 
     @property
     def word(self) -> str:
-        """Its name for people and programs."""
+        """The role's name for people and programs."""
         return self.name.lower()
 
 
 def role_named(word: str) -> Role:
-    """The role that is called `word`; ValueError lists them where it is none."""
+    """Return the role called `word`; ValueError lists all roles if there is none."""
     try:
         return Role[word.upper()]
     except KeyError:
-        raise ValueError(f'"{word}" is no role: viewer, operator or admin') from None
+        raise ValueError(f'"{word}" is not a role. Use viewer, operator or admin.') from None
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who has proved who they are."""
+    """A person or program that has proved who they are."""
 
     name: str
     role: Role
-    token: str  # name of the token that it goes back to; '' of one who came from an identity provider
-    address: str = ""  # that the request came from
-    session: bytes = b""  # digest of a browser's session; empty: a token itself was shown
-    proved: int | None = None  # steady nanoseconds, of a link by one who came from an identity provider; None: just now
+    token: str  # name of the token behind it; '' for a person from an identity provider
+    address: str = ""  # where the request came from
+    session: bytes = b""  # digest of a browser's session; empty: the token itself was shown
+    proved: int | None = None  # steady nanoseconds of the provider's proof behind a link; None: just now
 
     def acting_as(self, who: str) -> str:
-        """What is recorded of an action: the name that was proved, behind the one that was merely given, if any."""
+        """The name for the record: the proved name, after the claimed name if there is one."""
         who = who.strip()
         return f"{who} ({self.name})" if who and who != self.name else self.name
 
 
-# Whose call is being served.
+# The principal of the call that is being served.
 CALLER: ContextVar[Principal] = ContextVar("caller")

@@ -1,4 +1,7 @@
-"""Actuators that are connected, who steers each of them, and the safe values that they fall back to.
+"""Connected actuators, their controllers, and the safe values that they fall back to.
+
+An actuator sends States; each is answered by one Command. At most one controller steers an actuator. Safe values are
+in force while no controller does, and from the moment that a controller's command is older than its timeout.
 
 Everything happens on the event loop's thread. `now` is steady nanoseconds.
 """
@@ -15,8 +18,8 @@ from embereye.units import SECOND
 from embereye.v1.alarms_pb2 import ZoneState
 from embereye.v1.control_pb2 import Command, Controller, ControlResponse, Handshake, Output, State
 
-DEFAULT_TIMEOUT_NS = SECOND  # where a handshake names none
-LOOK_SECONDS = 0.05
+DEFAULT_TIMEOUT_NS = SECOND  # if a handshake has none
+CHECK_SECONDS = 0.05  # between two checks for silent actuators
 
 Send = Callable[[ControlResponse], None]
 End = Callable[[str], None]
@@ -24,15 +27,15 @@ Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
 class RefusedError(Exception):
-    """A message that breaks the rules: the session of whoever sent it is over."""
+    """A message that breaks the rules: it ends the session of its sender."""
 
 
 class NotConnectedError(RefusedError):
-    """The actuator that is to be steered is not there, or no longer."""
+    """The actuator to be steered is not connected."""
 
 
 class TakenError(RefusedError):
-    """The name, or the actuator, is another session's."""
+    """Another session has the name or the actuator."""
 
 
 @dataclass
@@ -41,16 +44,16 @@ class ControlCounts:
 
     states: int = 0
     commands: int = 0
-    missed: int = 0  # commands that did not come within the deadline
-    fallbacks: int = 0  # times that safe values took the place of a controller's
-    refused: int = 0  # sessions that ended for what they sent
+    missed: int = 0  # commands that did not arrive within the deadline
+    fallbacks: int = 0  # times that safe values replaced a controller's values
+    refused: int = 0  # sessions ended because of a message that they sent
 
 
 class ConnectedActuator:
-    """One actuator: its latest state, the command in force, and who steers it."""
+    """One actuator: its latest state, the command in force, and its controller."""
 
     def __init__(self, owner: "Actuators", handshake: Handshake, who: Principal, send: Send, end: End) -> None:
-        """`send` gets a Command for each State; `end` ends the session of an actuator that came back elsewhere."""
+        """`send` gets a Command for each State; `end` ends this session if the actuator connects again elsewhere."""
         actuator = handshake.actuator
         self.name = handshake.name
         self.who = who
@@ -61,10 +64,10 @@ class ConnectedActuator:
         self.timeout_ns = handshake.timeout_ns or DEFAULT_TIMEOUT_NS
         self.controller: ActiveController | None = None
         self.heard = owner.steady()
-        self.told = ControlResponse(state=State())  # the latest state, as a controller is told it
+        self.latest = ControlResponse(state=State())  # the latest state, as its controller receives it
         self.command = Command()
         self.commanded = 0  # steady nanoseconds; 0: never
-        self.safe = True  # whether safe values are in force
+        self.safe = True  # True while safe values are in force
         self.ticks = 0
         self._owner = owner
         self._send = send
@@ -73,38 +76,38 @@ class ConnectedActuator:
         self._low = [bounds(output)[0] for output in self.outputs]
         self._high = [bounds(output)[1] for output in self.outputs]
         self._switches = [n for n, output in enumerate(self.outputs) if output.kind == Output.KIND_SWITCH]
-        self._waiting = False  # for a command that answers its latest state
+        self._waiting = False  # True until a command answers the latest state
         self._timer: asyncio.TimerHandle | None = None
 
-    def silent(self, now: int) -> bool:
-        """Whether it counts as lost."""
+    def is_silent(self, now: int) -> bool:
+        """True if the actuator counts as lost."""
         return now - self.heard > self.timeout_ns
 
     def values(self, now: int) -> list[float]:
-        """What is in force at `now`, by output."""
+        """The values in force at `now`, by output."""
         return self._safe_values if self.is_safe(now) else list(self.command.values)
 
     def is_safe(self, now: int) -> bool:
-        """Whether its safe values are in force at `now`, as nobody steers it."""
+        """True if safe values are in force at `now`, because no controller steers the actuator."""
         controller = self.controller
         return controller is None or not self.commanded or now - self.commanded > controller.timeout_ns
 
-    def state_arrived(self, state: State) -> None:
-        """Take up a State, and answer it: at once, or once the controller has, but no later than the deadline."""
+    def receive_state(self, state: State) -> None:
+        """Accept a State and answer it: immediately, or when the controller has, but no later than the deadline."""
         if len(state.measured) != len(self.outputs) or len(state.sensors) != len(self.sensors):
             raise RefusedError(
-                f"a state with {len(state.measured)} measured values and {len(state.sensors)} of sensors: "
-                f"the handshake has {len(self.outputs)} outputs and {len(self.sensors)} sensors"
+                f"a state with {len(state.measured)} measured values and {len(state.sensors)} sensor values: "
+                f"the handshake declared {len(self.outputs)} outputs and {len(self.sensors)} sensors"
             )
-        if self.ticks and state.tick <= self.told.state.tick:
-            raise RefusedError(f"tick {state.tick} does not follow {self.told.state.tick}: ticks grow")
+        if self.ticks and state.tick <= self.latest.state.tick:
+            raise RefusedError(f"tick {state.tick} is not greater than {self.latest.state.tick}. Count ticks up.")
         now = self._owner.steady()
         if self._waiting:
             self._miss(now)
         self.heard = now
         self.ticks += 1
         self._owner.counts.states += 1
-        self.told = ControlResponse(state=state)
+        self.latest = ControlResponse(state=state)
         controller = self.controller
         if controller is not None:
             controller.note_fault("")
@@ -115,8 +118,8 @@ class ConnectedActuator:
         self._timer = self._owner.later(controller.deadline_ns / SECOND, self._deadline_passed)
         controller.offer()
 
-    def command_arrived(self, command: Command) -> None:
-        """Put a controller's Command in force; RefusedError where it is not within the limits."""
+    def receive_command(self, command: Command) -> None:
+        """Put a controller's Command in force; RefusedError if it exceeds the limits."""
         values = command.values
         if len(values) != len(self.outputs):
             raise RefusedError(f"a command with {len(values)} values: {self.name} has {len(self.outputs)} outputs")
@@ -127,12 +130,14 @@ class ConnectedActuator:
                 name = self.outputs[place].name
                 raise RefusedError(f'output "{name}" of {self.name}: {values[place]:g} is neither 0 (off) nor 1 (on)')
         if command.sequence <= self.command.sequence:
-            raise RefusedError(f"sequence {command.sequence} does not follow {self.command.sequence}: it grows")
+            raise RefusedError(
+                f"sequence {command.sequence} is not greater than {self.command.sequence}. Count commands up."
+            )
         now = self._owner.steady()
         self._owner.counts.commands += 1
         self.command, self.commanded, self.safe = command, now, False
-        # One that answers an earlier State was too late for it, and is in force from the next one on.
-        if self._waiting and command.tick == self.told.state.tick:
+        # A command for an earlier State came too late for it; it is in force from the next State on.
+        if self._waiting and command.tick == self.latest.state.tick:
             self._answer(now)
 
     def _out_of_limits(self, command: Command) -> str:
@@ -142,7 +147,7 @@ class ConnectedActuator:
         return ""
 
     def _answer(self, now: int) -> None:
-        """One Command for the latest State."""
+        """Answer the latest State with one Command."""
         self._waiting = False
         if self._timer is not None:
             self._timer.cancel()
@@ -152,11 +157,11 @@ class ConnectedActuator:
             if not self.safe:
                 self.fall_back()
             command = Command(values=self._safe_values, safe=True, sequence=command.sequence)
-        command.tick = self.told.state.tick
+        command.tick = self.latest.state.tick
         self._send(ControlResponse(command=command))
 
     def fall_back(self) -> None:
-        """Nobody steers it any more: from now on safe values are in force."""
+        """Put safe values in force: no controller steers the actuator any more."""
         if not self.safe:
             self.safe, self.commanded = True, 0
             self._owner.counts.fallbacks += 1
@@ -172,16 +177,16 @@ class ConnectedActuator:
         if self._waiting:
             self._miss(self._owner.steady())
 
-    def let_go(self) -> None:
-        """Its controller is gone; a State that waits for a Command gets safe values at once."""
+    def release(self) -> None:
+        """Drop the controller. A State that waits for a Command gets safe values immediately."""
         self.controller = None
         self.fall_back()
         self.command = Command()
         if self._waiting:
             self._answer(self._owner.steady())
 
-    def closed(self) -> None:
-        """Its connection is gone."""
+    def close(self) -> None:
+        """End the session of the actuator: its connection is closed."""
         self._waiting = False
         if self._timer is not None:
             self._timer.cancel()
@@ -189,13 +194,13 @@ class ConnectedActuator:
 
 
 class ActiveController:
-    """Whoever steers an actuator."""
+    """The controller of an actuator."""
 
     def __init__(self, owner: "Actuators", handshake: Handshake, who: Principal, send: Send, end: End) -> None:
         controller = handshake.controller
         self.name = handshake.name
         self.who = who
-        self.actuator = owner.connected(controller.actuator)
+        self.actuator = owner.find(controller.actuator)
         self.synchronised = controller.mode == Controller.MODE_SYNCHRONISED
         self.timeout_ns = handshake.timeout_ns or DEFAULT_TIMEOUT_NS
         self.deadline_ns = controller.deadline_ns or self.actuator.period_ns
@@ -203,56 +208,56 @@ class ActiveController:
         self.end = end
         self._owner = owner
         self._send = send
-        self._owed = self.synchronised  # a State, as soon as there is one that it has not seen
-        self._seen = -1  # tick of the latest State that it was sent
-        self._told = owner.steady()  # when it was
-        self._faulty = ""
+        self._state_due = self.synchronised  # send a State as soon as there is a new one
+        self._sent_tick = -1  # tick of the latest State that it was sent
+        self._sent_ns = owner.steady()  # when it was sent
+        self._fault = ""
 
-    def command_arrived(self, command: Command) -> None:
-        """Put `command` in force, and answer it with a State: with the next one, or free-running with the latest.
+    def receive_command(self, command: Command) -> None:
+        """Put `command` in force. Answer it with the next State if synchronised, else with the latest one.
 
-        Synchronised, one that comes later than the timeout after the State that it was decided on is not put in force:
-        somebody stood still meanwhile, the hub or the controller, and what was right then may be dangerous now.
+        A synchronised command that arrives later than the timeout after its State is not put in force: the hub or the
+        controller stalled meanwhile, and an old decision may be dangerous now.
         """
-        late = self.synchronised and self._seen >= 0 and self._owner.steady() - self._told > self.timeout_ns
+        late = self.synchronised and self._sent_tick >= 0 and self._owner.steady() - self._sent_ns > self.timeout_ns
         if not late:
-            self.actuator.command_arrived(command)
+            self.actuator.receive_command(command)
         if not self.synchronised:
-            self._tell()
+            self._send_state()
             return
-        self._owed = True
+        self._state_due = True
         self.offer()
 
     def offer(self) -> None:
-        """Send the latest State, where one is owed that was not seen."""
-        if self._owed and self.actuator.ticks and self.actuator.told.state.tick != self._seen:
-            self._tell()
+        """Send the latest State if one is due and the controller has not seen it."""
+        if self._state_due and self.actuator.ticks and self.actuator.latest.state.tick != self._sent_tick:
+            self._send_state()
 
     def note_fault(self, sentence: str) -> None:
-        """Tell that the actuator cannot be relied on, or with '' that it can again."""
-        if sentence != self._faulty:
-            self._faulty = sentence
-            if self.synchronised and self._owed and sentence:
-                self._tell()
+        """Report that the actuator cannot be relied on, or with '' that it can again."""
+        if sentence != self._fault:
+            self._fault = sentence
+            if self.synchronised and self._state_due and sentence:
+                self._send_state()
 
-    def _tell(self) -> None:
-        told = self.actuator.told
-        state = told.state
+    def _send_state(self) -> None:
+        response = self.actuator.latest
+        state = response.state
         state.worst = self._owner.worst()
         if self.missed:
             state.missed = self.missed
-        if self._faulty:
-            state.fault = self._faulty
+        if self._fault:
+            state.fault = self._fault
         elif state.fault:
             state.fault = ""
-        self._owed = False
-        self._seen, self._told = state.tick, self._owner.steady()
-        self._send(told)
+        self._state_due = False
+        self._sent_tick, self._sent_ns = state.tick, self._owner.steady()
+        self._send(response)
 
 
 @dataclass
 class Actuators:
-    """All that are connected, by name."""
+    """All connected actuators by name."""
 
     steady: Callable[[], int] = lease_ns
     later: Later = lambda seconds, act: asyncio.get_running_loop().call_later(seconds, act)
@@ -266,69 +271,69 @@ class Actuators:
 
     @property
     def all(self) -> list[ConnectedActuator]:
-        """By name."""
+        """All actuators, ordered by name."""
         return [self._actuators[name] for name in sorted(self._actuators)]
 
-    def connected(self, name: str) -> ConnectedActuator:
-        """NotConnectedError where there is none of that name."""
+    def find(self, name: str) -> ConnectedActuator:
+        """Return the actuator called `name`; NotConnectedError."""
         try:
             return self._actuators[name]
         except KeyError:
             known = ", ".join(sorted(self._actuators)[:10]) or "none"
-            raise NotConnectedError(f'no actuator "{name[:80]}" is connected; there are: {known}') from None
+            raise NotConnectedError(f'no actuator "{name[:80]}" is connected. Connected: {known}.') from None
 
     def connect(self, handshake: Handshake, who: Principal, send: Send, end: End) -> ConnectedActuator:
-        """Count an actuator in; TakenError where one of that name is connected and heard."""
-        other = self._actuators.get(handshake.name)
-        if other is not None:
+        """Connect an actuator; TakenError if an actuator of that name is connected and not silent."""
+        existing = self._actuators.get(handshake.name)
+        if existing is not None:
             now = self.steady()
-            # What came while the hub stood still has yet to be read.
-            if now - max(other.heard, self._running.since(now)) <= other.timeout_ns:
-                raise TakenError(f'an actuator "{handshake.name}" is connected already, by {other.who.name}')
-            self.disconnect(other)
-            other.end(f"{handshake.name} has come back by another connection")
+            # Data that arrived while the hub stalled has yet to be read.
+            if now - max(existing.heard, self._running.since(now)) <= existing.timeout_ns:
+                raise TakenError(f'an actuator "{handshake.name}" is connected already, by {existing.who.name}')
+            self.disconnect(existing)
+            existing.end(f"{handshake.name} has connected again elsewhere")
         actuator = ConnectedActuator(self, handshake, who, send, end)
         self._actuators[handshake.name] = actuator
         return actuator
 
     def disconnect(self, actuator: ConnectedActuator) -> None:
-        """Its connection is gone, and with it the session of whoever steered it."""
-        actuator.closed()
+        """Remove an actuator whose connection closed, and end the session of its controller."""
+        actuator.close()
         if self._actuators.get(actuator.name) is actuator:
             del self._actuators[actuator.name]
         if (controller := actuator.controller) is not None:
             actuator.controller = None
-            controller.end(f"the actuator {actuator.name} is gone: dial again once it is back")
+            controller.end(f"the actuator {actuator.name} is gone. Dial again once it is back.")
 
     def steer(self, handshake: Handshake, who: Principal, send: Send, end: End) -> ActiveController:
-        """Give an actuator to a controller; NotConnectedError, or TakenError where another one steers it."""
+        """Let a controller steer an actuator; NotConnectedError, or TakenError if another one steers it."""
         controller = ActiveController(self, handshake, who, send, end)
-        other = controller.actuator.controller
-        if other is not None:
-            raise TakenError(f"{controller.actuator.name} is steered by {other.name}: end that session first")
+        present = controller.actuator.controller
+        if present is not None:
+            raise TakenError(f"{controller.actuator.name} is steered by {present.name}. End that session first.")
         controller.actuator.controller = controller
         return controller
 
     def release(self, controller: ActiveController) -> None:
-        """The controller is gone: its actuator falls back to safe values."""
+        """Release the actuator of a controller that is gone: it falls back to safe values."""
         if controller.actuator.controller is controller:
-            controller.actuator.let_go()
+            controller.actuator.release()
 
     async def run(self) -> None:
-        """Notice who is silent, until cancelled."""
+        """Check for silent actuators, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.look()
+            await asyncio.sleep(CHECK_SECONDS)
+            self.check_silence()
 
-    def look(self) -> None:
-        """Notice who is silent. What is in force does not wait for it."""
+    def check_silence(self) -> None:
+        """Report silent actuators, and end commands that are too old. Safe values do not wait for this check."""
         now = self.steady()
         self._running.since(now)
         for actuator in self._actuators.values():
             controller = actuator.controller
             if controller is None:
                 continue
-            silent = actuator.silent(now)
+            silent = actuator.is_silent(now)
             age = (now - actuator.heard) / SECOND
             controller.note_fault(f"{actuator.name} was heard last {age:.1f} s ago" if silent else "")
             if actuator.commanded and now - actuator.commanded > controller.timeout_ns:
@@ -336,7 +341,7 @@ class Actuators:
 
 
 def bounds(output: Output) -> tuple[float, float]:
-    """Lowest and highest value that it may be set to."""
+    """The lowest and the highest allowed value of `output`."""
     if output.kind in {Output.KIND_SWITCH, Output.KIND_OPENING}:
         return 0.0, 1.0
     return output.min, output.max

@@ -1,4 +1,4 @@
-"""One side of a control loop from its handshake on, whatever it is connected by."""
+"""One side's control session from its handshake on, over any transport."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ MAX_NAME = 63  # characters
 
 
 class ControlSession:
-    """`receive` each request, `close` once the connection is gone. RefusedError ends the session."""
+    """Call `receive` for each request, and `close` when the connection ends. RefusedError ends the session."""
 
     def __init__(
         self,
@@ -32,27 +32,27 @@ class ControlSession:
         who: Principal,
         send: Send,
         end: End,
-        began: Callable[[Handshake], None] = lambda _: None,
+        on_handshake: Callable[[Handshake], None] = lambda _: None,
     ) -> None:
-        """`began` is told of a handshake that was accepted."""
+        """`on_handshake` is called with each accepted handshake."""
         self._actuators = actuators
         self._who = who
         self._send = send
         self._end = end
-        self._began = began
+        self._on_handshake = on_handshake
         self._actuator: ConnectedActuator | None = None
         self._controller: ActiveController | None = None
 
     def receive(self, request: ControlRequest) -> None:
-        """Take up one request; what it is answered with is sent now or later."""
+        """Handle one request; its answer is sent now or later."""
         try:
             match request.WhichOneof("body"):
                 case "state" if self._actuator is not None:
-                    self._actuator.state_arrived(request.state)
+                    self._actuator.receive_state(request.state)
                 case "command" if self._controller is not None:
-                    self._controller.command_arrived(request.command)
+                    self._controller.receive_command(request.command)
                 case "handshake" if self._actuator is None and self._controller is None:
-                    self._shake_hands(request.handshake)
+                    self._accept_handshake(request.handshake)
                 case body:
                     raise RefusedError(self._unexpected(body))
         except RefusedError:
@@ -66,8 +66,8 @@ class ControlSession:
             return f"a controller sends commands after its handshake, not {body or 'nothing'}"
         return "the first message must be a handshake"
 
-    def _shake_hands(self, handshake: Handshake) -> None:
-        if problem := check_handshake(handshake):
+    def _accept_handshake(self, handshake: Handshake) -> None:
+        if problem := handshake_problem(handshake):
             raise RefusedError(problem)
         welcome = Welcome(version=VERSION)
         if handshake.WhichOneof("side") == "actuator":
@@ -83,35 +83,35 @@ class ControlSession:
                 welcome.deadline_ns = controller.deadline_ns
             self._send(ControlResponse(welcome=welcome))
             controller.offer()
-        self._began(handshake)
+        self._on_handshake(handshake)
 
     def close(self) -> None:
-        """The connection is gone: what is steered falls back to safe values."""
+        """End the session: the steered actuator falls back to safe values."""
         if self._controller is not None:
             self._actuators.release(self._controller)
         if self._actuator is not None:
             self._actuators.disconnect(self._actuator)
 
 
-def check_handshake(handshake: Handshake) -> str:
-    """What is wrong with it, as one sentence; '' where nothing is."""
+def handshake_problem(handshake: Handshake) -> str:
+    """The problem of a handshake as one sentence; '' if there is none."""
     if handshake.version != VERSION:
-        return f"version {handshake.version} is not spoken here: this hub speaks {VERSION}"
+        return f"version {handshake.version} is not supported. This hub speaks {VERSION}."
     if not 1 <= len(handshake.name) <= MAX_NAME or not handshake.name.isprintable():
-        return f'name "{handshake.name[:80]}": give this side one, of at most {MAX_NAME} printable characters'
+        return f'name "{handshake.name[:80]}" is not allowed. Use 1 to {MAX_NAME} printable characters.'
     if handshake.timeout_ns and not MIN_TIMEOUT_NS <= handshake.timeout_ns <= MAX_TIMEOUT_NS:
         return f"timeout_ns {handshake.timeout_ns} is not between {MIN_TIMEOUT_NS} and {MAX_TIMEOUT_NS}"
     match handshake.WhichOneof("side"):
         case "actuator":
-            return _check_actuator(handshake.actuator)
+            return _actuator_problem(handshake.actuator)
         case "controller":
-            return _check_controller(handshake.controller)
-    return "neither actuator nor controller is set: say which side this is"
+            return _controller_problem(handshake.controller)
+    return "neither actuator nor controller is set. Set the one that this side is."
 
 
-def _check_controller(controller: Controller) -> str:
+def _controller_problem(controller: Controller) -> str:
     if not controller.actuator:
-        return "controller.actuator is empty: name the actuator to be steered"
+        return "controller.actuator is empty. Name the actuator to steer."
     if controller.mode not in {Controller.MODE_SYNCHRONISED, Controller.MODE_FREE_RUNNING}:
         return f"controller.mode {controller.mode} is neither synchronised (1) nor free-running (2)"
     if controller.deadline_ns and not MIN_PERIOD_NS <= controller.deadline_ns <= MAX_PERIOD_NS:
@@ -119,33 +119,33 @@ def _check_controller(controller: Controller) -> str:
     return ""
 
 
-def _check_actuator(actuator: Actuator) -> str:
+def _actuator_problem(actuator: Actuator) -> str:
     if not MIN_PERIOD_NS <= actuator.period_ns <= MAX_PERIOD_NS:
         return f"actuator.period_ns {actuator.period_ns} is not between {MIN_PERIOD_NS} and {MAX_PERIOD_NS}"
     if not 1 <= len(actuator.outputs) <= MAX_OUTPUTS:
-        return f"actuator.outputs: {len(actuator.outputs)} of them, and 1 to {MAX_OUTPUTS} there may be"
+        return f"actuator.outputs: {len(actuator.outputs)} outputs. Declare 1 to {MAX_OUTPUTS}."
     if len(actuator.sensors) > MAX_SENSORS:
-        return f"actuator.sensors: {len(actuator.sensors)} of them are too many: at most {MAX_SENSORS}"
+        return f"actuator.sensors: {len(actuator.sensors)} sensors are too many. Declare at most {MAX_SENSORS}."
     for kind, names in (
         ("outputs", [output.name for output in actuator.outputs]),
         ("sensors", [sensor.name for sensor in actuator.sensors]),
     ):
         for place, name in enumerate(names):
             if not 1 <= len(name) <= MAX_NAME or not name.isprintable() or name in names[:place]:
-                rule = f"each has a name of its own, of at most {MAX_NAME} characters"
+                rule = f"use a unique name of 1 to {MAX_NAME} printable characters"
                 return f'actuator.{kind}[{place}].name "{name[:80]}": {rule}'
     for place, output in enumerate(actuator.outputs):
-        if problem := _check_output(output):
+        if problem := _output_problem(output):
             return f'actuator.outputs[{place}] "{output.name}": {problem}'
     return ""
 
 
-def _check_output(output: Output) -> str:
+def _output_problem(output: Output) -> str:
     if output.kind not in Output.Kind.values() or output.kind == Output.KIND_UNSPECIFIED:
-        return f"kind {output.kind} is none of angle, velocity, torque, switch, opening (1 to 5)"
+        return f"kind {output.kind} is not one of angle, velocity, torque, switch, opening (1 to 5)"
     low, high = bounds(output)
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        return f"min {low:g} and max {high:g} are no range"
+        return f"min {low:g} and max {high:g} are not a range"
     if not low <= output.safe <= high:
         return f"safe {output.safe:g} is not between {low:g} and {high:g}"
     if output.kind == Output.KIND_SWITCH and output.safe not in {0.0, 1.0}:

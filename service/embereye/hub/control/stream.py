@@ -1,4 +1,4 @@
-"""A control session by an association."""
+"""Control sessions over associations."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,24 +9,26 @@ from embereye.hub.control.session import ControlSession
 from embereye.v1.control_pb2 import ControlRequest, ControlResponse, Handshake
 
 CALL = "embereye.v1.Control/Session"
-Began = Callable[[Principal, Handshake], None]
+OnHandshake = Callable[[Principal, Handshake], None]
 
 
-def control_call(actuators: Actuators, began: Began) -> Call:
-    """The stream "embereye.v1.Control/Session"; `began` is told who has begun a session."""
-    return Call(lambda association: _ControlStream(association, actuators, began), ControlResponse, Role.OPERATOR)
+def control_call(actuators: Actuators, on_handshake: OnHandshake) -> Call:
+    """The call "embereye.v1.Control/Session"; `on_handshake` is called with each accepted handshake."""
+    return Call(
+        lambda association: _ControlStream(association, actuators, on_handshake), ControlResponse, Role.OPERATOR
+    )
 
 
 class _ControlStream:
-    def __init__(self, association: Association, actuators: Actuators, began: Began) -> None:
+    def __init__(self, association: Association, actuators: Actuators, on_handshake: OnHandshake) -> None:
         who = association.who
         assert who is not None
         self._session = ControlSession(
-            actuators, who, association.send, association.release, lambda handshake: began(who, handshake)
+            actuators, who, association.send, association.release, lambda handshake: on_handshake(who, handshake)
         )
 
     def receive(self, messages: Sequence[bytes]) -> None:
-        """Requests, in order."""
+        """Handle requests, in order."""
         try:
             for message in messages:
                 self._session.receive(ControlRequest.FromString(message))
@@ -34,5 +36,5 @@ class _ControlStream:
             raise ReleasedError(str(error)) from error
 
     def close(self) -> None:
-        """The connection is gone."""
+        """End the session."""
         self._session.close()

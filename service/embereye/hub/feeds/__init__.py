@@ -1,1 +1,1 @@
-"""Alarm events for whoever asks: the feed, what of it somebody wants, and that under a name."""
+"""The feed of alarm events, selections of it, and selections that are stored under a name."""

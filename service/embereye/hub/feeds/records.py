@@ -1,4 +1,4 @@
-"""What the hub's database holds of stored subscriptions."""
+"""Stored subscriptions in the hub's database."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (name TEXT PRIMARY KEY, selection BLOB 
 
 @dataclass(frozen=True)
 class StoredSubscription:
-    """A selection that somebody stored under a name."""
+    """A selection that a person or program stored under a name."""
 
     name: str
     selection: Selection
@@ -24,7 +24,7 @@ class StoredSubscription:
 
 
 def read(row: tuple[str, bytes, int, str]) -> StoredSubscription:
-    """What a row of QUERY says; ValueError or DecodeError where that cannot be read."""
+    """Read a row of QUERY; ValueError or DecodeError if it is damaged."""
     name, selection, made_ns, made_by = row
     return StoredSubscription(name, parse_selection(messages.Selection.FromString(selection)), made_ns, made_by)
 
@@ -33,7 +33,7 @@ QUERY = "SELECT name, selection, made_ns, made_by FROM subscriptions"
 
 
 def write(db: Database, changes: Mapping[str, StoredSubscription | None]) -> None:
-    """Write `changes`, None for what is removed, in the transaction that is open."""
+    """Write `changes`, None for a removal, in the open transaction."""
     for name, stored in changes.items():
         if stored is None:
             db.execute("DELETE FROM subscriptions WHERE name = ?", (name,))

@@ -1,4 +1,4 @@
-"""Which events of the feed somebody wants: by zone, level, kind, device and type (pure)."""
+"""Selections of the feed's events by zone, level, kind, device and type (pure)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -8,20 +8,20 @@ from embereye.levels import Kind, Level, ZoneState
 from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2 import AlarmEvent
 
-MAX_VALUES = 500  # in one field of a selection
-MAX_VALUE = 253  # characters of one
+MAX_VALUES = 500  # values in one field of a selection
+MAX_VALUE = 253  # characters of one value
 
 E = TypeVar("E")
 
-LEVELS = {one.word: one for one in (Level.CLEAR, Level.PRE_ALARM, Level.ALARM, Level.CRITICAL)}
-KINDS = {one.word: one for one in (Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME)}
+LEVELS = {level.word: level for level in (Level.CLEAR, Level.PRE_ALARM, Level.ALARM, Level.CRITICAL)}
+KINDS = {kind.word: kind for kind in (Kind.HEAT, Kind.SMOKE, Kind.GAS, Kind.FLAME)}
 TYPES: Mapping[str, AlarmEvent.Type.ValueType] = {
     name.removeprefix("TYPE_").lower().replace("_", "-"): number
     for name, number in AlarmEvent.Type.items()
     if number not in {AlarmEvent.TYPE_UNSPECIFIED, AlarmEvent.TYPE_ALIVE}
 }
-SIGNS = frozenset({AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE})  # what levels and kinds can be asked of
-# An alarm that somebody knows of, or that only waits for its reset, is one still.
+SIGNS = frozenset({AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE})  # event types with levels and kinds
+# An alarm remains one after somebody acknowledged it, and while it waits for its reset.
 LEVEL_OF = {
     ZoneState.NORMAL: Level.CLEAR,
     ZoneState.PRE_ALARM: Level.PRE_ALARM,
@@ -33,66 +33,66 @@ LEVEL_OF = {
 
 @dataclass(frozen=True)
 class Selection:
-    """What somebody wants to be told of. A field that is empty asks for everything.
+    """A choice of events. An empty field selects everything.
 
-    Whoever asks for certain levels or kinds of fire is told of faults and tests all the same, unless `types` leaves
-    them out: a device that sees nothing must not look like one that sees no fire. Of the end of an alarm all are told
-    who may have been told of it: an end does not say what signs there were.
+    A selection of levels or kinds of fire still includes faults and tests, unless `types` leaves them out: a blind
+    device must not look like one that sees no fire. The end of an alarm matches every selection that the alarm may
+    have matched, because an end does not list the alarm's signs.
     """
 
     zones: frozenset[str] = frozenset()  # ZONE or NAMESPACE/ZONE
     levels: frozenset[Level] = frozenset()
     kinds: frozenset[Kind] = frozenset()
     devices: frozenset[str] = frozenset()  # ids
-    types: frozenset[int] = frozenset()  # of AlarmEvent
+    types: frozenset[int] = frozenset()  # numbers of AlarmEvent.Type
 
-    def wants(self, event: AlarmEvent) -> bool:
-        """Whether `event` is in the selection."""
+    def is_match(self, event: AlarmEvent) -> bool:
+        """True if `event` is in the selection."""
         if self.zones and event.zone not in self.zones and f"{event.namespace}/{event.zone}" not in self.zones:
             return False
         if self.types and event.type not in self.types:
             return False
-        ends = _ends(event)
-        if self.devices and not ends and not self._concerns(event):
+        is_end = _is_end(event)
+        if self.devices and not is_end and not self._has_device(event):
             return False
         if event.type not in SIGNS:
             return True
         if self.levels and not self.levels & levels_of(event):
             return False
-        signs = () if ends else event.contributions
-        return not self.kinds or not signs or any(Kind(one.kind) in self.kinds for one in signs)
+        signs = () if is_end else event.contributions
+        return not self.kinds or not signs or any(Kind(sign.kind) in self.kinds for sign in signs)
 
-    def _concerns(self, event: AlarmEvent) -> bool:
+    def _has_device(self, event: AlarmEvent) -> bool:
         if event.HasField("fault"):
             return event.fault.device in self.devices
         if event.type == AlarmEvent.TYPE_SILENCE:
             return not event.silence.device or event.silence.device in self.devices
-        # What names no device, as the reset of an alarm whose signs have ended, concerns all of its zone.
-        return not event.contributions or any(one.device in self.devices for one in event.contributions)
+        # An event without a device concerns the whole zone, such as the reset of an alarm whose signs have ended.
+        return not event.contributions or any(sign.device in self.devices for sign in event.contributions)
 
     @property
     def message(self) -> messages.Selection:
-        """As it is sent and stored."""
+        """The selection as it is sent and stored."""
         return messages.Selection(
             zones=sorted(self.zones),
-            levels=[one.wire for one in sorted(self.levels)],
-            kinds=[one.wire for one in sorted(self.kinds)],
+            levels=[level.wire for level in sorted(self.levels)],
+            kinds=[kind.wire for kind in sorted(self.kinds)],
             devices=sorted(self.devices),
-            types=[AlarmEvent.Type.ValueType(one) for one in sorted(self.types)],
+            types=[AlarmEvent.Type.ValueType(number) for number in sorted(self.types)],
         )
 
     @property
     def words(self) -> dict[str, list[str]]:
-        """As people write it: {"zones": [...], "levels": [...], ...}, without what is empty."""
+        """The selection as people write it: {"zones": [...], "levels": [...], ...}, without empty fields."""
         names: dict[int, str] = {number: word for word, number in TYPES.items()}
-        told = {
+        written = {
             "zones": sorted(self.zones),
-            "levels": [one.word for one in sorted(self.levels)],
-            "kinds": [one.word for one in sorted(self.kinds)],
+            "levels": [level.word for level in sorted(self.levels)],
+            "kinds": [kind.word for kind in sorted(self.kinds)],
             "devices": sorted(self.devices),
-            "types": [names.get(one, str(one)) for one in sorted(self.types)],
+            "types": [names.get(number, str(number)) for number in sorted(self.types)],
         }
-        return {name: values for name, values in told.items() if values}
+        return {name: values for name, values in written.items() if values}
 
 
 EVERYTHING = Selection()
@@ -100,35 +100,35 @@ FIELDS = tuple(field.name for field in fields(Selection))
 
 
 def levels_of(event: AlarmEvent) -> frozenset[Level]:
-    """How serious `event` is: as its zone before or after it, the more serious; a critical alarm is an alarm, too."""
+    """The levels of `event`: the more serious of its zone before and after it; a critical alarm is also an alarm."""
     level = max(LEVEL_OF.get(ZoneState(state), Level.CLEAR) for state in (event.state, event.previous))
-    critical = _ends(event) or any(Level(one.level) is Level.CRITICAL for one in event.contributions)
+    critical = _is_end(event) or any(Level(sign.level) is Level.CRITICAL for sign in event.contributions)
     return frozenset({level, Level.CRITICAL} if critical and level is Level.ALARM else {level})
 
 
-def _ends(event: AlarmEvent) -> bool:
-    """Whether it ends an alarm or pre-alarm."""
+def _is_end(event: AlarmEvent) -> bool:
+    """True if it ends an alarm or pre-alarm."""
     normal = event.type == AlarmEvent.TYPE_STATE and ZoneState(event.state) is ZoneState.NORMAL
     return normal and LEVEL_OF.get(ZoneState(event.previous), Level.CLEAR) > Level.CLEAR
 
 
 def parse_selection(message: messages.Selection) -> Selection:
-    """What `message` asks for; ValueError where it asks for what cannot be."""
+    """Read a selection from `message`; ValueError if it has an impossible value."""
     return Selection(
         _names("zones", message.zones),
-        frozenset(_known("levels", message.levels, LEVELS.values(), Level)),
-        frozenset(_known("kinds", message.kinds, KINDS.values(), Kind)),
+        frozenset(_checked("levels", message.levels, LEVELS.values(), Level)),
+        frozenset(_checked("kinds", message.kinds, KINDS.values(), Kind)),
         _names("devices", message.devices),
-        frozenset(_known("types", message.types, TYPES.values(), int)),
+        frozenset(_checked("types", message.types, TYPES.values(), int)),
     )
 
 
-def read_selection(told: Mapping[str, object]) -> Selection:
-    """What people wrote, as in `Selection.words`; ValueError names what cannot be meant."""
-    for name in told:
+def read_selection(written: Mapping[str, object]) -> Selection:
+    """Read a selection as people write it, see `Selection.words`; ValueError names the impossible value."""
+    for name in written:
         if name not in FIELDS:
             raise ValueError(f'"{str(name)[:80]}" is not one of {", ".join(FIELDS)}')
-    values = {name: _texts(name, told.get(name, [])) for name in FIELDS}
+    values = {name: _texts(name, written.get(name, [])) for name in FIELDS}
     return Selection(
         _names("zones", values["zones"]),
         frozenset(_word("levels", word, LEVELS) for word in values["levels"]),
@@ -139,14 +139,14 @@ def read_selection(told: Mapping[str, object]) -> Selection:
 
 
 def _texts(name: str, value: object) -> list[str]:
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise ValueError(f"{name}: {str(value)[:80]!r} is not a list of strings")
     return list(value)
 
 
 def _names(field: str, values: Collection[str]) -> frozenset[str]:
     if len(values) > MAX_VALUES:
-        raise ValueError(f"{field}: {len(values)} are more than {MAX_VALUES}")
+        raise ValueError(f"{field}: {len(values)} values are too many. Use at most {MAX_VALUES}.")
     for value in values:
         if not value or len(value) > MAX_VALUE:
             raise ValueError(f'{field}: "{value[:80]}" is not a name of 1 to {MAX_VALUE} characters')
@@ -159,8 +159,8 @@ def _word(field: str, word: str, words: Mapping[str, E]) -> E:
     return words[word]
 
 
-def _known(field: str, numbers: Iterable[int], known: Collection[int], make: type[E]) -> Iterable[E]:
+def _checked(field: str, numbers: Iterable[int], known: Collection[int], make: type[E]) -> Iterable[E]:
     for number in numbers:
         if number not in known:
-            raise ValueError(f"{field}: {number} is not one of {', '.join(str(int(one)) for one in known)}")
+            raise ValueError(f"{field}: {number} is not one of {', '.join(str(int(number)) for number in known)}")
         yield make(number)  # type: ignore[call-arg]

@@ -10,43 +10,43 @@ from embereye.hub.feeds.selection import Selection
 from embereye.hub.storage.committer import Committer, Draft
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-MOST = 1_000
+MAX_SUBSCRIPTIONS = 1_000
 
 
 class UnknownSubscriptionError(LookupError):
-    """A name under which nothing is stored."""
+    """No subscription is stored under this name."""
 
 
 class Subscriptions:
-    """All of them, in memory and durable."""
+    """All stored subscriptions, in memory and in the database."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._stored: dict[str, StoredSubscription] = {}
 
     def restore(self, stored: Iterable[StoredSubscription]) -> None:
-        """Go on from what was stored."""
-        self._stored = {one.name: one for one in stored}
+        """Continue from the stored subscriptions."""
+        self._stored = {subscription.name: subscription for subscription in stored}
 
     def all(self) -> list[StoredSubscription]:
-        """By name."""
+        """All subscriptions by name."""
         return [self._stored[name] for name in sorted(self._stored)]
 
     def find(self, name: str) -> StoredSubscription:
-        """The one of that name; UnknownSubscriptionError."""
+        """Return the subscription called `name`; UnknownSubscriptionError."""
         if name not in self._stored:
             raise UnknownSubscriptionError(f'no subscription "{name[:80]}" is stored')
         return self._stored[name]
 
     async def store(self, by: Principal, name: str, selection: Selection) -> StoredSubscription:
-        """Store `selection` under `name`, instead of what was there; ValueError, StoreFailingError.
+        """Store `selection` under `name` and replace an older one; ValueError, StoreFailingError.
 
-        Who follows the one before goes on with that until they subscribe again.
+        Clients that follow the older one continue with it until they subscribe again.
         """
         if not NAME.fullmatch(name):
-            raise ValueError(f'"{name[:80]}" is no name of a subscription: letters, digits and . _ -, at most 63')
-        if name not in self._stored and len(self._stored) >= MOST:
-            raise ValueError(f"there are {MOST} subscriptions already: remove some first")
+            raise ValueError(f'"{name[:80]}" is not a name: use 1 to 63 letters, digits and . _ -')
+        if name not in self._stored and len(self._stored) >= MAX_SUBSCRIPTIONS:
+            raise ValueError(f"{MAX_SUBSCRIPTIONS} subscriptions are stored, which is the maximum. Remove some first.")
         made: list[StoredSubscription] = []
 
         def step(draft: Draft) -> None:
@@ -58,7 +58,7 @@ class Subscriptions:
         return made[0]
 
     async def remove(self, by: Principal, name: str) -> None:
-        """Forget it; UnknownSubscriptionError, StoreFailingError."""
+        """Remove the subscription; UnknownSubscriptionError, StoreFailingError."""
         self.find(name)
 
         def step(draft: Draft) -> None:

@@ -199,7 +199,7 @@ class MqttPublisher:
             if not pending:
                 self._complete.set()
                 if self._feed.latest == seen:
-                    await first_of(self._feed.published(), timeout=PERIOD_SECONDS)
+                    await first_of(self._feed.wait_for_events(), timeout=PERIOD_SECONDS)
             await asyncio.sleep(max(0.0, until - time.monotonic()))
 
     def _pending(self) -> list[Message]:

@@ -1,4 +1,4 @@
-"""What a browser keeps while its user is with the identity provider: a signed cookie, so that the hub keeps nothing."""
+"""An attempt to sign in: stored in a signed cookie of the browser, so the hub stores nothing."""
 
 import base64
 import binascii
@@ -10,41 +10,41 @@ from dataclasses import asdict, dataclass
 
 from embereye.hub.oidc.errors import NotProvedError
 
-ATTEMPT_SECONDS = 600  # that somebody may take to sign in there
+ATTEMPT_SECONDS = 600  # longest stay at the provider's sign-in page
 BYTES = 32
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One way to the provider and back."""
+    """One trip of a browser to the provider and back."""
 
     state: str
     nonce: str
     verifier: str  # of PKCE (RFC 7636)
-    redirect: str  # where the provider sends the browser back to
+    redirect: str  # the provider sends the browser back to this address
     after: str  # path that the user wanted
     until: float  # monotonic seconds
 
     @property
     def challenge(self) -> str:
-        """What the provider is shown of the verifier, S256."""
+        """The proof of the verifier for the provider, by S256."""
         return _text(hashlib.sha256(self.verifier.encode()).digest())
 
 
 def begin(redirect: str, after: str, now: float) -> Attempt:
-    """A new attempt, at `now` in monotonic seconds."""
+    """Start an attempt at `now`, in monotonic seconds."""
     state, nonce, verifier = (secrets.token_urlsafe(BYTES) for _ in range(3))
     return Attempt(state, nonce, verifier, redirect, after, now + ATTEMPT_SECONDS)
 
 
 def seal(attempt: Attempt, key: bytes) -> str:
-    """The cookie's value; `key` is the hub's own."""
+    """Sign `attempt` for a cookie with the hub's `key`."""
     content = json.dumps(asdict(attempt)).encode()
     return f"{_text(content)}.{_text(_mac(content, key))}"
 
 
 def unseal(cookie: str, key: bytes, state: str, now: float) -> Attempt:
-    """The attempt that `state` belongs to. NotProvedError where this browser began none, or too long ago."""
+    """Return the attempt of `state`. NotProvedError if this browser started none, or if it is too old."""
     content, _, mac = cookie.partition(".")
     try:
         raw = base64.urlsafe_b64decode(content + "==")
@@ -52,9 +52,9 @@ def unseal(cookie: str, key: bytes, state: str, now: float) -> Attempt:
             raise ValueError
         attempt = Attempt(**json.loads(raw))
     except (ValueError, binascii.Error) as error:
-        raise NotProvedError("this browser has not begun to sign in here, or the hub was restarted since") from error
+        raise NotProvedError("this browser has not started to sign in here, or the hub has restarted since") from error
     if not hmac.compare_digest(attempt.state.encode(), state.encode()):
-        raise NotProvedError("this is the answer to another attempt to sign in")
+        raise NotProvedError("this answer belongs to another attempt to sign in")
     if now > attempt.until:
         raise NotProvedError(f"signing in took more than {ATTEMPT_SECONDS // 60} minutes")
     return attempt

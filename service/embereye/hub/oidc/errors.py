@@ -1,13 +1,13 @@
-"""What goes wrong when somebody signs in with the identity provider."""
+"""Errors of signing in with the identity provider."""
 
 
 class NotProvedError(Exception):
-    """What the provider says does not prove who somebody is, or gives them no role."""
+    """The provider's answer does not prove who the person is, or gives them no role."""
 
 
 class UnknownKeyError(NotProvedError):
-    """The token is signed by a key that is not among the provider's, as far as they are known here."""
+    """The token is signed by a key that is not among the provider's known keys."""
 
 
 class ProviderError(Exception):
-    """The provider does not answer, or not as OpenID Connect has it; says what was asked and what came."""
+    """The provider does not answer, or not by OpenID Connect; the message has the request and the answer."""

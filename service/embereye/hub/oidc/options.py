@@ -1,4 +1,4 @@
-"""How the hub is known to its identity provider, and what the provider's claims are worth here."""
+"""The hub's registration at its identity provider, and the roles for the provider's claims."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,45 +15,46 @@ Claims = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RoleRules:
-    """Which values of a claim give which role; the highest counts."""
+    """The role for each value of a claim; the highest role counts."""
 
     claim: str  # for example "groups"; a dot leads into an object: "realm_access.roles"
     values: Mapping[str, Role]
 
     def role(self, claims: Claims) -> Role | None:
-        """The role that `claims` give; None: they have no value of ours."""
-        return max((self.values[one] for one in texts(_lookup(claims, self.claim)) if one in self.values), default=None)
+        """Return the role for `claims`; None if they have no listed value."""
+        values = texts(_lookup(claims, self.claim))
+        return max((self.values[value] for value in values if value in self.values), default=None)
 
-    def told(self, claims: Claims) -> bool:
-        """Whether `claims` have the claim at all."""
+    def has_claim(self, claims: Claims) -> bool:
+        """True if `claims` contain the claim."""
         return _lookup(claims, self.claim) is not None
 
 
 @dataclass(frozen=True)
 class ProviderOptions:
-    """How the hub is known to its provider."""
+    """The hub's registration at its provider."""
 
     issuer: str
     client: str  # the client's id
     roles: RoleRules
-    secret_file: Path | None = None  # read anew each time; None: a public client
+    secret_file: Path | None = None  # read again for each use; None: a public client
     scopes: str = "openid profile email"
-    names: tuple[str, ...] = ("preferred_username", "email", "name")  # claims, the first that is there
+    names: tuple[str, ...] = ("preferred_username", "email", "name")  # claims; the first available one is the name
 
     def __post_init__(self) -> None:
-        """ValueError where the issuer is no URL that can be trusted."""
+        """Check the issuer: ValueError if its URL is not secure."""
         check_url(self.issuer, loopback=True)
         if urlsplit(self.issuer).query or urlsplit(self.issuer).fragment:
-            raise ValueError(f'"{self.issuer}" has a query or fragment: name the issuer as its tokens do')
+            raise ValueError(f'"{self.issuer}" has a query or fragment. Write the issuer as in its tokens.')
 
     @property
     def host(self) -> str:
-        """What people know it by."""
+        """The provider's name for people."""
         return urlsplit(self.issuer).netloc
 
 
 def check_url(address: str, *, loopback: bool) -> None:
-    """Raise ValueError unless `address` is an https URL or, where `loopback`, one of http on this machine."""
+    """Raise ValueError unless `address` is an https URL or, with `loopback`, an http URL on this machine."""
     parts = urlsplit(address)
     secure = parts.scheme == "https" or (loopback and parts.scheme == "http" and parts.hostname in LOOPBACK)
     if not secure or not parts.hostname:
@@ -63,14 +64,14 @@ def check_url(address: str, *, loopback: bool) -> None:
 def _lookup(claims: Claims, path: str) -> object:
     if path in claims:  # such as "https://example.com/roles"
         return claims[path]
-    found: object = claims
+    value: object = claims
     for part in path.split("."):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def texts(value: object) -> list[str]:
-    """The strings of a claim that is one or several."""
+    """The strings of a claim that is a string or a list."""
     if isinstance(value, str):
         return [value]
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []

@@ -69,7 +69,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
         async def stream(request: Any, context: AnyContext) -> None:
             principal = await self._check(context, role)
             try:
-                async with self._access.lasting(principal):
+                async with self._access.until_revoked(principal):
                     if inspect.isasyncgenfunction(behaviour):
                         async with contextlib.aclosing(behaviour(request, context)) as responses:
                             async for response in responses:

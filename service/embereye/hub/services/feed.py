@@ -94,7 +94,7 @@ class FeedCalls(AlarmsServicer):
             async with self._subscribed(first.start, context) as subscription:
                 await context.write(_selected(subscription.selection, subscription.position))
                 changing = self._change(requests, context, subscription, writing)
-                sending = self._send(context, subscription, writing, alive, lambda entry: entry.followed)
+                sending = self._send(context, subscription, writing, alive, lambda entry: entry.follow_response)
                 async with beside(changing, name="follow-change") as changes, beside(sending, name="follow") as sends:
                     await asyncio.wait((changes, sends), return_when=asyncio.FIRST_COMPLETED)
                     if changes.done():

@@ -1,4 +1,4 @@
-// What the address says: which page, and what of it, so that a link shows others the same.
+// The page's address: it names the page and the request, so that a link shows others the same.
 
 const split = () => location.hash.slice(1).split("?");
 
@@ -7,13 +7,13 @@ export const PAGES = ["now", "day", "history", "plan", "devices", "fleets"];
 /** The name of the page. */
 export const pageName = () => (PAGES.includes(split()[0]) ? split()[0] : "now");
 
-/** What is asked of the page. */
+/** The request in the address: filters, times and names. */
 export const asked = () => new URLSearchParams(split()[1] || "");
 
-/** Put `wanted`, names and values of which the empty ones are left out, behind the name of the page; `step`: Back undoes it. */
+/** Write `wanted` into the address behind the page's name, without empty values. `step`: Back undoes it. */
 export function ask(wanted, step = false) {
-  const told = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value));
-  const hash = `#${pageName()}${`${told}` ? `?${told}` : ""}`;
+  const query = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value));
+  const hash = `#${pageName()}${`${query}` ? `?${query}` : ""}`;
   if (hash === location.hash) return;
   if (step) history.pushState(null, "", hash);
   else history.replaceState(null, "", hash);

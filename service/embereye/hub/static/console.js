@@ -1,8 +1,8 @@
-// The console: what the hub knows, for people. All text from the hub enters the page as text, never as markup.
+// The console shows people the hub's state. All text from the hub enters the page as text, never as markup.
 
 import {
-  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, eventLook, fetchJson, get, followFocus, hubNow, keepFocus, KINDS, load, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, renew, say,
-  SEVERITY, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, tellInFront, toast, wait, amount, zoneKey, zoneName,
+  ask, button, clockTime, counted, deviceKey, devicePath, drawClips, elapsed, describeEvent, fetchJson, get, followFocus, hubNow, KINDS, load, make, mayAct, milliseconds, page, paint, postJson, problem, rememberedWho, renew, restoreFocus, say,
+  SEVERITY, showInDialogs, signText, sinceAnswer, span, STALE_MS, stateOf, STATES, sync, toast, wait, amount, zoneKey, zoneName,
 } from "./lib.js";
 import { markFalse, openAlarm, setUpAlarm } from "./alarm.js";
 import { refreshDay, setUpDay, showDay } from "./day.js";
@@ -12,39 +12,39 @@ import { refreshFleets, setUpFleets, showFleets } from "./fleets.js";
 import { refreshHistory, setUpHistory, showHistory } from "./history.js";
 import { adjustOverlay, describeOverlay, drawOverlay, refreshOverlays, setUpOverlay } from "./overlay.js";
 import { refreshPlan, setUpPlan, showPlan } from "./plan.js";
-import { drawSilences, lookOver, silenceButton } from "./silences.js";
+import { drawSilences, silenceButton, updateSilenceButton } from "./silences.js";
 
-const ZONES_MS = 1000;       // between two looks at the zones
+const ZONES_MS = 1000;       // between two requests for the zones
 const VIEWS_MS = 2000;
 const DARK_MS = 2000;
-const EVENTS = 100;          // shown
+const EVENTS = 100;          // events shown
 const VIEWS = 12;
-const DARK = 20;             // named
-const CLIPS_MS = 4000;       // between two looks at an open alarm's clips
-const SETTLE_MS = 300;       // after alarms have moved, in which who presses with a pointer may have meant another one
-const AGAIN_MS = 5000;       // in which the second press on the same alarm is meant
-const SOON_MS = 200;         // between two looks at the zones for the sake of events: many come together
-const DRAW_MS = 50;          // from an event until it is drawn, with those that come meanwhile
+const DARK = 20;             // dark devices listed by name
+const CLIPS_MS = 4000;       // between two requests for the clips of an open alarm
+const MOVED_MS = 300;        // after alarms have moved, a click may be meant for another alarm
+const AGAIN_MS = 5000;       // within this time a second click on the same alarm counts
+const SOON_MS = 200;         // between two requests for the zones after events: many events come together
+const DRAW_MS = 50;          // from an event to its drawing, together with later events
 
 page.views = { devices: [], total: 0 };
 page.dark = [];
 
-// ---- what the hub tells
+// ---- requests to the hub
 
-async function follow(period, look) {
+async function follow(period, request) {
   for (;;) {
     const started = performance.now();
-    try { await look(); } catch { /* the age of the last answer says it */ }
+    try { await request(); } catch { /* the page shows the age of the last answer */ }
     draw();
     await wait(Math.max(100, period - (performance.now() - started)));
   }
 }
 
-let asked = 0, taken = 0, listed = 0;  // questions for the zones, the newest that was answered, and the cursor of that answer
-async function lookAtZones() {
+let asked = 0, answered = 0, listed = 0;  // requests for the zones, the newest answered one, and the cursor of its answer
+async function loadZones() {
   const turn = ++asked, body = await fetchJson("/v1/zones"), latest = Number(body.cursor);
-  if (turn < taken) return;
-  taken = turn;
+  if (turn < answered) return;
+  answered = turn;
   page.zones = body.zones;
   page.declared = body.declared;
   page.covered = body.covered;
@@ -54,34 +54,34 @@ async function lookAtZones() {
   page.openFleets = body.openFleets || [];
   page.answered = { at: Date.now(), elapsed: elapsed() };
   page.clockOffset = milliseconds(body.timeNs) - Date.now();
-  // A hub whose history was lost counts anew. That the list is older than an event says nothing: it is made for many at once.
+  // A hub that lost its history starts counting again. A list that is older than an event is normal: it is shared by many clients.
   if (page.cursor !== null && latest < listed) { page.cursor = latest; page.events = []; }
   listed = latest;
   if (page.cursor === null || latest <= page.cursor) page.behind = null;
   else page.behind ??= elapsed();
 }
 
-let looking = false, again = false;
-/** Something happened: look at the zones now, and once more for all that happens meanwhile. */
-async function lookAgain() {
-  again = true;
-  if (looking) return;
-  looking = true;
-  while (again) {
-    again = false;
-    try { await lookAtZones(); draw(); } catch { /* the age of the last answer says it */ }
+let reloading = false, reloadDue = false;
+/** Load the zones now, and once more if something happens meanwhile. */
+async function reloadZones() {
+  reloadDue = true;
+  if (reloading) return;
+  reloading = true;
+  while (reloadDue) {
+    reloadDue = false;
+    try { await loadZones(); draw(); } catch { /* the page shows the age of the last answer */ }
     await wait(SOON_MS);
   }
-  looking = false;
+  reloading = false;
 }
 
-/** The items of the open alarms that are in sight, or nearly so. */
+/** The list items of open alarms in or near the visible part of the page. */
 function alarmsInSight() {
   const near = ({ top, bottom }) => bottom > -innerHeight && top < 2 * innerHeight;
   return [...get("alarm-list").children].filter((item) => item.getClientRects().length && near(item.getBoundingClientRect()));
 }
 
-/** What was recorded of the open alarms: it comes some seconds after the sign, over the shard's own disk. */
+/** Load the recordings of open alarms: they arrive some seconds after the sign, by way of the shard's disk. */
 async function followClips() {
   for (;;) {
     const open = page.zones.map((zone) => zone.alarm).filter(Boolean);
@@ -93,7 +93,7 @@ async function followClips() {
   }
 }
 
-function takeEvent(event) {
+function addEvent(event) {
   page.cursor = Number(event.cursor);
   page.events.unshift(event);
   page.events.length = Math.min(page.events.length, EVENTS);
@@ -105,21 +105,21 @@ async function followEvents() {
       try {
         const body = await fetchJson(`/v1/history?newest=${EVENTS}`);
         page.events = [];
-        body.events.forEach(takeEvent);
+        body.events.forEach(addEvent);
         page.cursor = Number(body.latest);
       } catch { await wait(1000); }
     }
-    // A socket that the network forgot stays open and says nothing: the hub's answers tell of events that it has not brought.
-    // Nor does one bring those that the hub has not kept, or that a restored one never had.
+    // A connection that the network dropped stays open without data. The zones' cursor reveals events that it did not bring.
+    // The cursor also reveals events that the hub could not store, or that a restored hub never had.
     await new Promise((done) => {
       const watch = setInterval(() => {
         if (page.behind !== null && elapsed() - page.behind > STALE_MS) { page.cursor = null; end(); }
       }, 500);
       const socket = new WebSocket(`${location.origin.replace(/^http/, "ws")}/v1/alarms/ws?cursor=${page.cursor}`);
       socket.onmessage = (message) => {
-        takeEvent(JSON.parse(message.data));
+        addEvent(JSON.parse(message.data));
         page.behind = null;
-        lookAgain();
+        reloadZones();
         drawSoon();
       };
       const end = () => { clearInterval(watch); page.behind = null; socket.onmessage = socket.onclose = null; socket.close(); done(); };
@@ -129,28 +129,28 @@ async function followEvents() {
   }
 }
 
-// ---- what people do
+// ---- actions
 
 async function act(action, zone) {
   const words = {
-    acknowledge: ["Acknowledge the alarm", "You confirm that you know of it and see to it.", "Acknowledge"],
-    reset: ["Reset the alarm", "The alarm is over. If there are still signs of fire, a new one follows.", "Reset"],
-    test: [zone.testing ? "End the test" : "Test the zone", "Alarms are raised all the same, and say that it is a test.",
-      zone.testing ? "End test" : "Begin test"],
+    acknowledge: ["Acknowledge the alarm", "You confirm that you know of the alarm and take care of it.", "Acknowledge"],
+    reset: ["Reset the alarm", "The alarm is over. If signs of fire remain, a new alarm follows.", "Reset"],
+    test: [zone.testing ? "End the test" : "Test the zone", "Alarms are still raised, and are marked as a test.",
+      zone.testing ? "End test" : "Start test"],
   }[action];
   const path = `/v1/zones/${encodeURIComponent(zone.namespace)}/${encodeURIComponent(zone.name)}/${action}`;
   const send = ({ who, note }) => postJson(path, { who, note });
   try {
     if (action === "acknowledge") await send({ who: rememberedWho(), note: "" });
     else if (!await ask({ title: `${words[0]}: ${zoneName(zone)}`, text: words[1], ok: words[2], send })) return;
-    await lookAtZones();
+    await loadZones();
   } catch (error) {
     toast(problem(error));
   }
   draw();
 }
 
-// ---- what is drawn
+// ---- drawing
 
 let drawing = 0;
 function drawSoon() {
@@ -162,7 +162,7 @@ function draw() {
   drawing = 0;
   const stale = sinceAnswer() > STALE_MS, isBack = !stale && document.body.classList.contains("stale");
   document.body.classList.toggle("stale", stale);
-  // What failed while the hub was gone is asked for again.
+  // Request pictures again that failed while the hub was unreachable.
   for (const picture of isBack ? document.querySelectorAll(".pictures img[hidden]") : []) { picture.hidden = false; picture.removeAttribute("src"); }
   drawBanner(stale);
   drawVerdict(stale);
@@ -177,11 +177,11 @@ function draw() {
   say(get("me"), page.me ? `${page.me.name} · ${page.me.role}` : "");
   const open = page.openFleets || [];
   get("open-access").hidden = !open.length;
-  say(get("open-access"), open.length ? `Open to everybody: ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}. Whoever reaches their ports may speak for any device; spec.access restricts it.` : "");
+  say(get("open-access"), open.length ? `Open access: ${open.slice(0, 3).join(", ")}${open.length > 3 ? ` and ${open.length - 3} more` : ""}. Anyone who reaches their ports can send data for any device. Restrict it with spec.access.` : "");
   get("sign-out").hidden = !page.me;
   get("audit-open").hidden = !page.me || page.me.role !== "admin";
   say(get("clock"), new Date(hubNow()).toLocaleTimeString("en-GB"));
-  requestAnimationFrame(keepFocus);  // by then the browser has taken it from what cannot have it any more
+  requestAnimationFrame(restoreFocus);  // by then the browser has taken the focus from elements that cannot have it
 }
 
 function drawBanner(stale) {
@@ -191,15 +191,15 @@ function drawBanner(stale) {
   let text = "";
   if (stale && page.answered) text = "The hub is unreachable. What you see is old and may no longer be true.";
   else if (stale && elapsed() > STALE_MS) text = "The hub is unreachable. Nothing is known about any zone.";
-  else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can act.`;
-  else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected; clips wait with their shards.`;
-  else if (page.busFailing) text = `${page.busFailing[0].toUpperCase()}${page.busFailing.slice(1)}. Alarms are not affected while this hub runs and its database can be written.`;
+  else if (page.failing) text = `${page.failing[0].toUpperCase()}${page.failing.slice(1)}. Alarms are shown, but nothing is recorded and nobody can acknowledge or reset.`;
+  else if (page.clipsFailing) text = `${page.clipsFailing[0].toUpperCase()}${page.clipsFailing.slice(1)}. Alarms are not affected. Clips wait at their shards.`;
+  else if (page.busFailing) text = `${page.busFailing[0].toUpperCase()}${page.busFailing.slice(1)}. Alarms are not affected as long as this hub runs and can write its database.`;
   get("banner").hidden = !text;
   say(get("banner-text"), text);
   say(get("banner-age"), stale && page.answered ? `Last answer ${span(sinceAnswer())} ago.` : "");  // not read out every second
 }
 
-const newestFirst = (one, other) => milliseconds(other.sinceNs) - milliseconds(one.sinceNs);
+const newestFirst = (a, b) => milliseconds(b.sinceNs) - milliseconds(a.sinceNs);
 const severity = (zone) => SEVERITY.indexOf(stateOf(zone));
 
 function drawVerdict(stale) {
@@ -239,7 +239,7 @@ function drawVerdict(stale) {
   document.body.dataset.worst = look;
   say(get("verdict-word"), word);
   say(get("verdict-detail"), detail);
-  tellInFront(word, detail);
+  showInDialogs(word, detail);
   const urgent = stale ? "? " : silenced ? `${worst}, silenced · ` : ["alarm", "pre-alarm"].includes(worst) ? `${worst.toUpperCase()} · ` : faults ? "FAULT · " : "";
   if (document.title !== `${urgent}EmberEye`) document.title = `${urgent}EmberEye`;
 }
@@ -266,7 +266,7 @@ function drawZones(stale) {
     item.append(make("p", "namespace"), name, make("p", "state"), make("p", "facts"));
     const button = make("button", "quiet", "Test");
     button.type = "button";
-    button.onclick = () => act("test", page.zones.find((other) => zoneKey(other) === zoneKey(zone)) || zone);
+    button.onclick = () => act("test", page.zones.find((current) => zoneKey(current) === zoneKey(zone)) || zone);
     const actions = make("div", "actions");
     actions.append(button, silenceButton(zone.namespace, zone.name));
     item.append(actions);
@@ -279,8 +279,8 @@ function drawZones(stale) {
     namespace.hidden = !severalNamespaces;
     say(namespace, zone.namespace);
     item.querySelector(".testing").hidden = !zone.testing;
-    item.querySelector(".muted").hidden = !(zone.silences || []).some((one) => !one.device);
-    lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
+    item.querySelector(".muted").hidden = !(zone.silences || []).some((silence) => !silence.device);
+    updateSilenceButton(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
     const word = !faults.length ? state : state === "normal" ? "fault" : `${state} · fault`;
     say(item.querySelector(".state"), `${stale ? "last known: " : ""}${word}`);
     const declared = zone.declared || 0, covered = zone.covered || 0;
@@ -296,8 +296,8 @@ function drawZones(stale) {
 }
 
 function drawAlarms(stale) {
-  // What nobody has seen to yet comes first, and of it the newest.
-  const open = page.zones.filter((zone) => zone.alarm).sort((one, other) => severity(other) - severity(one) || newestFirst(one, other));
+  // Unacknowledged alarms come first, the newest at the top.
+  const open = page.zones.filter((zone) => zone.alarm).sort((a, b) => severity(b) - severity(a) || newestFirst(a, b));
   say(get("alarms-count"), open.length ? `${open.length}` : "");
   const none = get("no-alarms");
   none.hidden = open.length > 0;
@@ -314,20 +314,20 @@ function drawAlarms(stale) {
       button.dataset.action = action;
       button.setAttribute("aria-label", `${word} the alarm in ${zoneName(zone)}`);
       button.onclick = (event) => {
-        // Who presses on the same alarm again has looked, however fast alarms go on to come.
-        const meant = !event.detail || !(elapsed() - item.movedAt < SETTLE_MS) || elapsed() - item.refusedAt < AGAIN_MS;
+        // A second click on the same alarm is deliberate, however fast new alarms arrive.
+        const meant = !event.detail || !(elapsed() - item.movedAt < MOVED_MS) || elapsed() - item.refusedAt < AGAIN_MS;
         if (meant) return act(action, zone);
         item.refusedAt = elapsed();
-        return toast("The alarms moved as you pressed: look, and press again.");
+        return toast("The alarms moved as you clicked. Check the alarm, then click again.");
       };
       buttons.append(button);
     }
-    for (const [action, word, does] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zoneName(zone))], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
+    for (const [action, word, handler] of [["false", "False alarm …", () => markFalse(item.dataset.alarm, zoneName(zone))], ["explain", "Explain", () => openAlarm(item.dataset.alarm)]]) {
       const button = make("button", "quiet", word);
       button.type = "button";
       button.dataset.action = action;
       button.setAttribute("aria-label", action === "false" ? `False alarm … in ${zoneName(zone)}` : `Explain the alarm in ${zoneName(zone)}`);
-      button.onclick = does;
+      button.onclick = handler;
       buttons.append(button);
     }
     buttons.append(silenceButton(zone.namespace, zone.name), make("span", "aside"));
@@ -368,15 +368,15 @@ function drawAlarms(stale) {
     acknowledge.hidden = state !== "alarm";
     reset.hidden = state !== "acknowledged" && state !== "restored";
     acknowledge.disabled = reset.disabled = stale || !mayAct() || Boolean(page.failing);
-    lookOver(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
+    updateSilenceButton(item.querySelector("[data-action=silence]"), stale, zone.namespace, zone.name);
     say(item.querySelector(".aside"), `since ${clockTime(zone.sinceNs)}`);
   });
   loadPictures();
-  // Under a pointer there may be another alarm now than the one that was meant.
+  // The alarm under the pointer may have changed.
   [...get("alarm-list").children].forEach((item, index) => { if (before.length && before[index] !== item) item.movedAt = elapsed(); });
 }
 
-/** Ask for what cameras saw of the alarms in sight, and again for what did not come. */
+/** Load the pictures of alarms in sight, and again those that failed. */
 function loadPictures() {
   const waiting = [...get("alarm-list").querySelectorAll(".pictures img:not([src])")], items = waiting.length ? alarmsInSight() : [];
   for (const picture of waiting) if (items.includes(picture.closest(".alarm"))) load(picture, picture.dataset.address);
@@ -385,7 +385,7 @@ function loadPictures() {
 function drawEvents() {
   sync(get("events"), page.events, (event) => `${event.cursor} ${zoneName(event)}`, (event) => {
     const item = make("li");
-    const [look, word] = eventLook(event);
+    const [look, word] = describeEvent(event);
     item.dataset.state = look;
     const time = make("time", "", clockTime(event.timeNs));
     time.dateTime = new Date(milliseconds(event.timeNs)).toISOString();
@@ -419,7 +419,7 @@ function drawViews() {
     item.classList.toggle("unwatched", !device.covered && device.declared);
     const screen = item.querySelector(".screen"), thermal = screen.tagName === "CANVAS";
     const at = thermal ? device.thermalNs : device.pictureNs;
-    if (item.dataset.at !== at && at !== "0" && (thermal || item.coming?.complete !== false)) {  // what is on its way would be given up
+    if (item.dataset.at !== at && at !== "0" && (thermal || item.coming?.complete !== false)) {  // do not interrupt a loading picture
       item.dataset.at = at;
       if (thermal) fetchJson(`${devicePath(device)}/thermal`).then((body) => { paint(screen, body); item.dataset.shown = at; }, () => { item.dataset.at = ""; });
       else item.coming = renew(screen, `${devicePath(device)}/snapshot.jpg?at=${at}`, () => { item.dataset.shown = at; });
@@ -463,7 +463,7 @@ function turnPage() {
   draw();
 }
 
-// ---- who is signed in, and what people did
+// ---- the signed-in person, and the audit trail
 
 async function followMe() {
   while (!page.me) {
@@ -506,7 +506,7 @@ setUpPlan();
 setUpOverlay();
 setInterval(() => { refreshOverlays(); draw(); if (PAGES[pageName()].refresh) PAGES[pageName()].refresh(); }, 1000);
 addEventListener("hashchange", turnPage);
-follow(ZONES_MS, lookAtZones);
+follow(ZONES_MS, loadZones);
 follow(VIEWS_MS, async () => { page.views = await fetchJson(`/v1/devices?order=urgent&pictures=1&limit=${VIEWS}`); });
 follow(DARK_MS, async () => { page.dark = (await fetchJson(`/v1/devices?order=urgent&limit=${DARK}`)).devices; });
 followEvents();

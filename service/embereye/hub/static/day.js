@@ -1,11 +1,11 @@
-// A day as it was: each zone's states, what was dark, and the clips, under a time that can be moved.
+// One day: each zone's states, dark devices and clips, at a time that can be moved.
 
 import { clockTime, elapsed, fetchJson, get, hubNow, make, milliseconds, nanoseconds, page, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, view, zoneName } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const HOUR = 3600000, DAY = 24 * HOUR;
-const PICTURES = 4;          // at one moment
-const REFRESH_MS = 10000;    // of a day that is not over
+const PICTURES = 4;          // pictures shown for one moment
+const REFRESH_MS = 10000;    // between two requests for a day that is not over
 const ORDER = ["alarm", "acknowledged", "pre-alarm", "restored", "fault"];
 
 const day = { from: 0, until: 0, lanes: [], clips: [], at: 0, known: 0, loaded: 0, truncated: false, failing: false };
@@ -16,7 +16,7 @@ const windowMs = () => Number(get("day-span").value) * HOUR;
 const spanOf = (item) => [milliseconds(item.fromNs), item.untilNs === "0" ? Math.min(day.until, hubNow()) : milliseconds(item.untilNs)];
 const laneKey = (lane) => `${lane.namespace}/${lane.zone}`;
 
-/** The part of the day that is shown: around the moment, as wide as was chosen. */
+/** The visible part of the day: around the chosen moment, as wide as selected. */
 function bounds() {
   const width = Math.min(windowMs(), day.until - day.from);
   const from = Math.min(Math.max(day.at - width / 2, day.from), day.until - width);
@@ -26,7 +26,7 @@ function bounds() {
 async function load(from) {
   if (midnight(from) !== day.from) day.known = 0;
   day.from = midnight(from);
-  day.until = midnight(day.from + 1.5 * DAY);  // not 24 hours on two days of the year
+  day.until = midnight(day.from + 1.5 * DAY);  // two days of the year do not have 24 hours
   const asked = day.from, now = hubNow();
   const date = new Date(day.from);
   get("day-date").value = `${date.getFullYear()}-${String(date.getMonth() + 1).padStart(2, "0")}-${String(date.getDate()).padStart(2, "0")}`;
@@ -35,7 +35,7 @@ async function load(from) {
     const body = await fetchJson(`/v1/timeline?from=${nanoseconds(day.from)}&until=${nanoseconds(day.until)}`, { patience: 15000 });
     if (asked !== day.from) return;
     Object.assign(day, { lanes: body.zones, clips: body.clips, truncated: body.truncated, known: body.truncated ? 0 : now, loaded: elapsed(), failing: false });
-    say(get("day-note"), day.truncated ? "More happened than fits: only the first part of the day is shown."
+    say(get("day-note"), day.truncated ? "Too many events: only the first part of the day is shown."
       : day.lanes.length ? "" : "Nothing happened on this day, and everything was watched.");
   } catch (error) {
     if (asked !== day.from) return;
@@ -45,7 +45,7 @@ async function load(from) {
   move(Math.min(Math.max(day.at, day.from), day.until - 1000));
 }
 
-/** Go to a moment. */
+/** Move to a moment. */
 function move(at) {
   day.at = at;
   get("day-at").value = String(Math.floor((at - day.from) / 1000));
@@ -68,12 +68,12 @@ function draw() {
 
 function drawScale(from, until, place) {
   const steps = [5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 10800].map((seconds) => seconds * 1000);
-  const most = Math.min(12, Math.max(2, get("day-scale").clientWidth / 70));  // that fit side by side
-  const step = steps.find((each) => (until - from) / each <= most) || 6 * HOUR;
+  const most = Math.min(12, Math.max(2, get("day-scale").clientWidth / 70));  // labels that fit side by side
+  const step = steps.find((candidate) => (until - from) / candidate <= most) || 6 * HOUR;
   const ticks = [];
   for (let at = day.from + Math.ceil((from - day.from) / step) * step; at <= until; at += step) ticks.push(at);
   sync(get("day-scale"), ticks, String, () => make("li"), (item, at) => {
-    item.style.left = `clamp(1.3rem, ${place(at)}, 100% - 1.3rem)`;  // whole at either end
+    item.style.left = `clamp(1.3rem, ${place(at)}, 100% - 1.3rem)`;  // fully visible at both ends
     say(item, new Date(at).toLocaleTimeString("en-GB", step < 60000 ? {} : { hour: "2-digit", minute: "2-digit" }));
   });
 }
@@ -99,20 +99,20 @@ function drawTrack(track, lane, from, until, place) {
 
 const covers = (item, at) => { const [from, until] = spanOf(item); return from <= at && at <= until; };
 
-/** What was the case at the moment: states, what was dark, and what cameras saw. */
+/** Show the chosen moment: states, dark devices, and pictures of cameras. */
 function drawMoment() {
   const at = day.at, lines = [];
   for (const lane of day.lanes) {
-    const state = lane.states.find((each) => covers(each, at));
+    const state = lane.states.find((part) => covers(part, at));
     if (state) lines.push({ key: `${laneKey(lane)}/state`, look: STATES[state.state], title: zoneName(lane), text: state.why, alarm: state.alarm });
-    for (const dark of lane.dark.filter((each) => covers(each, at))) {
+    for (const dark of lane.dark.filter((part) => covers(part, at))) {
       lines.push({ key: `${laneKey(lane)}/${dark.device}/${dark.fromNs}`, look: "fault", title: zoneName(lane), text: `${dark.device} was dark: ${dark.reason}`, alarm: "" });
     }
   }
   lines.sort((a, b) => ORDER.indexOf(a.look) - ORDER.indexOf(b.look));
   say(get("day-time"), new Date(at).toLocaleTimeString("en-GB"));
   get("day-quiet").hidden = lines.length > 0;
-  say(get("day-quiet"), at > hubNow() ? "This is still to come." : at > day.known ? "What was then is not known." : "No alarm, and nothing was dark.");
+  say(get("day-quiet"), at > hubNow() ? "This time is still to come." : at > day.known ? "Nothing is known about this time." : "No alarm, and every device was watched.");
   sync(get("day-states"), lines, (line) => `${line.key}/${line.look}/${line.text}`, (line) => {
     const item = make("li");
     item.dataset.state = line.look;
@@ -131,13 +131,13 @@ function drawMoment() {
   drawPictures();
 }
 
-/** The frame of each camera at the moment; one request at a time for each, so that moving fast asks for no more. */
+/** Show each camera's frame of the moment; one request at a time per camera, so that fast moves request no more. */
 function drawPictures() {
   const at = day.at;
   const moving = day.clips.filter((clip) => clip.media !== "MEDIA_STILL" && covers(clip, at));
   const stills = day.clips.filter((clip) => clip.media === "MEDIA_STILL" && Math.abs(milliseconds(clip.fromNs) - at) < 2000);
-  const found = [...new Map([...stills, ...moving].map((clip) => [`${clip.fleet}/${clip.device}`, clip])).values()].slice(0, PICTURES);
-  sync(get("day-pictures"), found, (clip) => clip.sha256, (clip) => {
+  const clips = [...new Map([...stills, ...moving].map((clip) => [`${clip.fleet}/${clip.device}`, clip])).values()].slice(0, PICTURES);
+  sync(get("day-pictures"), clips, (clip) => clip.sha256, (clip) => {
     const item = make("li", "view"), video = clip.media === "MEDIA_VIDEO";
     const screen = make(video ? "video" : "img", "screen");
     if (video) Object.assign(screen, { src: clip.url, muted: true, playsInline: true, preload: "auto" });
@@ -169,20 +169,20 @@ function drawPictures() {
   });
 }
 
-/** The moments at which something began or ended, in order. */
+/** The times at which something started, in order. */
 function edges() {
-  const all = day.lanes.flatMap((lane) => [...lane.states, ...lane.dark]).concat(day.clips).map((each) => milliseconds(each.fromNs));
+  const all = day.lanes.flatMap((lane) => [...lane.states, ...lane.dark]).concat(day.clips).map((part) => milliseconds(part.fromNs));
   return [...new Set(all.map((ms) => Math.ceil(ms / 1000) * 1000))].filter((ms) => ms >= day.from && ms < day.until).sort((a, b) => a - b);
 }
 
 function step(direction) {
   const all = edges();
-  const found = direction > 0 ? all.find((ms) => ms > day.at) : all.findLast((ms) => ms < day.at);
-  if (found !== undefined) move(found);
+  const edge = direction > 0 ? all.find((ms) => ms > day.at) : all.findLast((ms) => ms < day.at);
+  if (edge !== undefined) move(edge);
 }
 
 export function showDay() {
-  if (!page.answered) return;  // which moment it is now, the hub says
+  if (!page.answered) return;  // the present time comes from the hub
   if (!shown) {
     shown = true;
     day.at = hubNow();

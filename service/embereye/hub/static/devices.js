@@ -1,11 +1,11 @@
-// The table of devices: dark ones first. Only the rows in sight exist, and only these are asked for.
+// The table of devices, dark ones first. Only visible rows exist, and only these are requested.
 
 import { amount, button, elapsed, fetchJson, get, hubNow, make, measured, milliseconds, problem, say, span, zoneName } from "./lib.js";
-import { endSilence, lookOver, silence, silenceOf } from "./silences.js";
+import { endSilence, silence, silenceOf, updateSilenceButton } from "./silences.js";
 
-const ROW = 34;              // pixels; console.css has the same
-const BEYOND = 12;           // rows above and below what is in sight
-const PAGE = 60;             // rows asked for at once
+const ROW = 34;              // pixels; console.css has the same number
+const BEYOND = 12;           // rows above and below the visible ones
+const PAGE = 60;             // rows per request
 const REFRESH_MS = 2000;
 
 const list = { total: 0, rows: new Map(), turn: 0, at: -Infinity, failing: "" };
@@ -21,7 +21,7 @@ function column(term) {
 
 function analysed(ledger) {
   const offered = Number((ledger || {}).offered || 0);
-  if (!offered) return ["–", "nothing was offered yet"];
+  if (!offered) return ["–", "no data was offered yet"];
   const sum = (reasons) => Object.values(reasons || {}).reduce((total, count) => total + Number(count), 0);
   const parts = [`analysed ${ledger.analysed || 0}`, `duplicate ${ledger.duplicate || 0}`, `waiting ${ledger.waiting || 0}`];
   for (const name of ["shed", "rejected"]) {
@@ -33,10 +33,10 @@ function analysed(ledger) {
   return [`${share} %`, `offered ${offered} = ${parts.join(" + ")}`];
 }
 
-/** First and last row in sight, with some beyond. */
+/** The first and the last row to draw: the visible ones and some beyond. */
 function inSight() {
   const box = get("devices-scroll");
-  const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW), list.total) - BEYOND);  // there may be fewer by now
+  const first = Math.max(0, Math.min(Math.floor(box.scrollTop / ROW), list.total) - BEYOND);  // the list may be shorter now
   return [first, Math.min(list.total, Math.ceil((box.scrollTop + box.clientHeight) / ROW) + BEYOND)];
 }
 
@@ -81,8 +81,8 @@ function makeRow() {
   row.firstChild.scope = "row";
   row.children[2].append(make("span"));
   row.children[11].append(button("Silence …", () => {
-    const { namespace, zone, id } = row.device, one = silenceOf(namespace, zone, id);
-    return one ? endSilence(one) : silence(namespace, zone, id);
+    const { namespace, zone, id } = row.device, existing = silenceOf(namespace, zone, id);
+    return existing ? endSilence(existing) : silence(namespace, zone, id);
   }));
   return row;
 }
@@ -100,7 +100,7 @@ function fill(row, number, device) {
     say(cells[2].firstChild, "");
     return;
   }
-  lookOver(silencing, false, device.namespace, device.zone, device.id);
+  updateSilenceButton(silencing, false, device.namespace, device.zone, device.id);
   const values = { max: [], mean: [], smoke: [], gas: [], also: [] };
   for (const term of device.latest || []) {
     const where = column(term);

@@ -1,10 +1,10 @@
-// Fleets: how many shards each has and needs, what they have to do, and why their number changed last.
+// Fleets: their shards, the number they need, their load, and the reason of the last change.
 
 import { counted, elapsed, fetchJson, get, hubNow, make, milliseconds, problem, say, span, sync } from "./lib.js";
 
 const REFRESH_MS = 2000;
-const STALE_MS = 90000;      // after which what the operator told may no longer be so
-const SHOWN = 40;           // at most; the filter finds the others
+const STALE_MS = 90000;     // after this time the operator's report may be out of date
+const SHOWN = 40;           // fleets shown; the filter finds the others
 const list = { fleets: [], total: 0, at: -Infinity, turn: 0, failing: "" };
 
 const number = (value) => (value >= 100 ? Math.round(value) : Math.round(value * 10) / 10).toLocaleString("en-GB");
@@ -19,8 +19,8 @@ async function load() {
   try {
     const body = await fetchJson(`/v1/fleets?${asked}`);
     if (turn !== list.turn) return;
-    // Those that need somebody are among the shown ones; in order of their names they stay where they were.
-    list.fleets = body.fleets.sort((one, other) => (one.fleet < other.fleet ? -1 : 1));
+    // The fleets that need attention are among the shown ones; ordered by name, each stays in its place.
+    list.fleets = body.fleets.sort((a, b) => (a.fleet < b.fleet ? -1 : 1));
     list.total = body.total;
     list.failing = "";
   } catch (error) { list.failing = problem(error); }
@@ -28,7 +28,7 @@ async function load() {
 }
 
 function draw() {
-  const some = list.total > list.fleets.length ? `${list.fleets.length} of ${list.total}, what is not well among them` : `${list.total}`;
+  const some = list.total > list.fleets.length ? `${list.fleets.length} of ${list.total}, including all that need attention` : `${list.total}`;
   say(get("fleets-note"), list.failing || some);
   const empty = get("fleets-empty");
   empty.hidden = list.fleets.length > 0;
@@ -55,13 +55,13 @@ function draw() {
 }
 
 function drawFleet(item, fleet) {
-  const told = fleet.scaling, load = told && told.load;
+  const scaling = fleet.scaling, load = scaling && scaling.load;
   const figures = [["Watched", `${fleet.covered} of ${fleet.declared}`, fleet.covered < fleet.declared]];
-  if (told) {
-    const limits = told.mode !== "none" ? `, from ${told.minShards} to ${told.maxShards}` : "";
+  if (scaling) {
+    const limits = scaling.mode !== "none" ? `, from ${scaling.minShards} to ${scaling.maxShards}` : "";
     figures.push(
-      ["Shards", `${told.readyShards} of ${told.shards} ready${limits}`, told.readyShards < told.shards],
-      ["Required", told.known ? `${told.requiredShards}` : "unknown", !told.known],
+      ["Shards", `${scaling.readyShards} of ${scaling.shards} ready${limits}`, scaling.readyShards < scaling.shards],
+      ["Required", scaling.known ? `${scaling.requiredShards}` : "unknown", !scaling.known],
       ["CPU", load ? `${percent(load.utilization)} of a core each` : "unknown", !load],
       ["Arrivals", load ? `${number(load.arrivalRate)} /s` : "unknown", !load],
       ["Queue", load ? `${number(load.queueDepth)}, oldest ${span(1000 * load.oldestAge)}` : "unknown", !load],
@@ -72,12 +72,12 @@ function drawFleet(item, fleet) {
     pair.append(make("dt", "", name), make("dd"));
     return pair;
   }, (pair, [, value, bad]) => { say(pair.lastChild, value); pair.classList.toggle("bad", bad); });
-  say(item.querySelector(".why"), told ? `Scaling: ${told.mode}${told.reason ? ` – ${told.reason}` : ""}` : "");
-  const last = told && told.last;
+  say(item.querySelector(".why"), scaling ? `Scaling: ${scaling.mode}${scaling.reason ? ` – ${scaling.reason}` : ""}` : "");
+  const last = scaling && scaling.last;
   say(item.querySelector(".last"), last ? `Last change: from ${last.before} to ${counted(last.after, "shard")}, ${ago(last.timeNs)}: ${last.reason}`
-    : told ? "Its number of shards has not changed." : "No operator tells of this fleet: only what its shards report is known.");
-  const age = told ? hubNow() - milliseconds(told.timeNs) : 0, aside = item.querySelector("p.aside");
-  say(aside, told ? `as of ${ago(told.timeNs)}${age > STALE_MS ? ": the operator may be down" : ""}` : "");
+    : scaling ? "The number of shards has not changed." : "No operator reports on this fleet: only its shards' reports are shown.");
+  const age = scaling ? hubNow() - milliseconds(scaling.timeNs) : 0, aside = item.querySelector("p.aside");
+  say(aside, scaling ? `as of ${ago(scaling.timeNs)}${age > STALE_MS ? ": the operator may be down" : ""}` : "");
   aside.classList.toggle("bad", age > STALE_MS);
   sync(item.querySelector("tbody"), fleet.shards, (shard) => shard.name, () => {
     const row = make("tr");

@@ -1,16 +1,16 @@
-// What was: alarms, and everything else that happened; what is looked for stands in the address, so that a link shows the same.
+// The past: alarms and events. The search is written into the address, so that a link shows the same.
 
 import { asked as address, ask as setAddress, pageName } from "./address.js";
-import { button, dateTime, elapsed, eventLook, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, zoneName } from "./lib.js";
+import { button, dateTime, elapsed, describeEvent, fetchJson, get, make, milliseconds, nanoseconds, problem, RETRY_MS, say, sinceAnswer, span, STALE_MS, STATES, sync, zoneName } from "./lib.js";
 import { openAlarm } from "./alarm.js";
 
 const PAGE = 100;
-const EVENTS = 50;           // on a page
-const ASKED = 20;            // requests for one page, of which each looks at 5,000 events
-const FILTERS = ["zone", "device", "level", "kind", "type"];  // of events, as the API calls them
+const EVENTS = 50;           // events on a page
+const ASKED = 20;            // requests for one page; each searches 5,000 events
+const FILTERS = ["zone", "device", "level", "kind", "type"];  // filters of events, by their names in the API
 const past = { entries: [], next: "", turn: 0 };
-const found = { events: [], next: "", turn: 0 };
-let failed = null;           // what could not be asked for, and when
+const results = { events: [], next: "", turn: 0 };
+let failed = null;           // the request that failed, and when
 
 const showsEvents = () => address().get("show") === "events";
 
@@ -19,11 +19,11 @@ const showsEvents = () => address().get("show") === "events";
 const field = (name) => get(`${showsEvents() ? "events" : "past"}-${name}`);
 const names = () => (showsEvents() ? [...FILTERS, "from", "until"] : ["zone", "from", "until", "of"]);
 
-/** What the form says, put into the address; `more` besides. */
-function tell(more = {}, step = false) {
+/** Write the form's values and `more` into the address. */
+function updateAddress(more = {}, step = false) {
   const wanted = Object.fromEntries(names().map((name) => [name, field(name).value.trim()]));
   for (const name of ["from", "until"]) {
-    // A time of day is said so that it is the same moment wherever the link is opened.
+    // A time is written with its time zone, so that the link means the same moment everywhere.
     if (wanted[name].includes("T")) wanted[name] = new Date(wanted[name]).toISOString();
   }
   setAddress({ show: showsEvents() ? "events" : "", ...wanted, ...more }, step);
@@ -36,14 +36,14 @@ function local(text) {
 }
 
 function readAddress() {
-  const told = address();
+  const wanted = address();
   for (const name of names()) {
-    const value = told.get(name) || "";
+    const value = wanted.get(name) || "";
     field(name).value = field(name).type === "datetime-local" ? local(value) : value;
   }
 }
 
-// ---- what fails is asked for again
+// ---- failed requests are repeated
 
 function fail(error, note, again) {
   say(get(note), problem(error));
@@ -51,7 +51,7 @@ function fail(error, note, again) {
 }
 
 export function refreshHistory() {
-  if (showsEvents()) drawEvents();  // which namespaces there are may be known by now
+  if (showsEvents()) drawEvents();  // the namespaces may be known by now
   else drawAlarms();
   if (!failed || elapsed() - failed.at < RETRY_MS || sinceAnswer() > STALE_MS) return;
   const { again } = failed;
@@ -111,10 +111,10 @@ function drawAlarms() {
 // ---- events
 
 function eventQuery(before, limit) {
-  const told = address(), wanted = new URLSearchParams({ newest: limit });
-  for (const name of FILTERS) for (const value of told.getAll(name)) wanted.append(name, value);
+  const chosen = address(), wanted = new URLSearchParams({ newest: limit });
+  for (const name of FILTERS) for (const value of chosen.getAll(name)) wanted.append(name, value);
   for (const [name, as] of [["from", "since"], ["until", "until"]]) {
-    const at = new Date(told.get(name) || "").getTime();
+    const at = new Date(chosen.get(name) || "").getTime();
     if (at > 0) wanted.set(as, nanoseconds(at));
   }
   if (before) wanted.set("before", before);
@@ -122,32 +122,32 @@ function eventQuery(before, limit) {
 }
 
 async function loadEvents() {
-  const turn = ++found.turn;
+  const turn = ++results.turn;
   failed = null;
   say(get("events-note"), "…");
   try {
     let before = address().get("before") || "", events = [];
     for (let number = 0; number < ASKED && events.length < EVENTS; number += 1) {
       const body = await fetchJson(`/v1/history?${eventQuery(before, EVENTS - events.length)}`, { patience: 15000 });
-      if (turn !== found.turn) return;
+      if (turn !== results.turn) return;
       events = [...events, ...body.events.reverse()];
       before = body.next && body.next !== "0" ? body.next : "";
       if (!before) break;
     }
-    Object.assign(found, { events, next: before });
-    say(get("events-note"), events.length ? `${events.length}${before ? ", and there are older ones" : ""}`
-      : before ? "None among those looked at: go on with Older." : "No event matches.");
+    Object.assign(results, { events, next: before });
+    say(get("events-note"), events.length ? `${events.length}${before ? ", older ones exist" : ""}`
+      : before ? "No match so far. Continue with Older." : "No event matches.");
   } catch (error) {
-    if (turn === found.turn) fail(error, "events-note", loadEvents);
+    if (turn === results.turn) fail(error, "events-note", loadEvents);
   }
   drawEvents();
 }
 
 function drawEvents() {
-  get("events-older").disabled = !found.next;
+  get("events-older").disabled = !results.next;
   get("events-newest").disabled = !address().get("before");
-  sync(get("events-found"), found.events, (event) => `${event.cursor} ${zoneName(event)}`, (event) => {
-    const row = make("tr"), open = make("td"), [look, word] = eventLook(event);
+  sync(get("events-found"), results.events, (event) => `${event.cursor} ${zoneName(event)}`, (event) => {
+    const row = make("tr"), open = make("td"), [look, word] = describeEvent(event);
     const zone = make("th", "", zoneName(event));
     zone.scope = "row";
     row.dataset.state = look;
@@ -169,9 +169,9 @@ export function showHistory() {
   else loadAlarms();
 }
 
-/** What was chosen differs from what the address says: say it there, and look. */
+/** Write the changed search into the address, and load its results. */
 function search() {
-  tell();
+  updateAddress();
   if (showsEvents()) loadEvents();
   else loadAlarms();
 }
@@ -184,7 +184,7 @@ export function setUpHistory() {
   get("past-more").onclick = () => loadAlarms(past.next);
   get("show-alarms").onclick = () => { setAddress({ zone: address().get("zone") }, true); showHistory(); };
   get("show-events").onclick = () => { setAddress({ show: "events", zone: address().get("zone") }, true); showHistory(); };
-  get("events-older").onclick = () => { tell({ before: found.next }, true); loadEvents(); };
-  get("events-newest").onclick = () => { tell({}, true); loadEvents(); };
+  get("events-older").onclick = () => { updateAddress({ before: results.next }, true); loadEvents(); };
+  get("events-newest").onclick = () => { updateAddress({}, true); loadEvents(); };
   addEventListener("popstate", () => { if (pageName() === "history") showHistory(); });
 }

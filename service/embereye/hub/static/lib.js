@@ -1,7 +1,7 @@
-// What all pages of the console share. All text from the hub enters the page as text, never as markup.
+// Functions that all pages of the console share. All text from the hub enters the page as text, never as markup.
 
-const REQUEST_MS = 2500;     // that an answer may take
-const PICTURE_MS = 10000;    // that a picture may take
+const REQUEST_MS = 2500;     // longest wait for an answer
+const PICTURE_MS = 10000;    // longest wait for a picture
 
 export const STATES = {
   ZONE_STATE_NORMAL: "normal", ZONE_STATE_PRE_ALARM: "pre-alarm", ZONE_STATE_ALARM: "alarm",
@@ -10,8 +10,8 @@ export const STATES = {
 export const SEVERITY = ["normal", "restored", "pre-alarm", "acknowledged", "alarm"];
 export const KINDS = { KIND_HEAT: ["heat", 1], KIND_SMOKE: ["smoke", 2], KIND_GAS: ["gas", 3], KIND_FLAME: ["flame", 4] };
 
-export const RETRY_MS = 2000; // after what failed, where the hub answers
-export const STALE_MS = 4000; // without an answer, after which nothing on the page may pass for the present
+export const RETRY_MS = 2000; // before a failed request is repeated, while the hub answers
+export const STALE_MS = 4000; // without an answer for this time, the page must not look current
 
 export const page = {
   zones: [], events: [], declared: 0, covered: 0, failing: "", clips: new Map(), cursor: null, behind: null, answered: null, clockOffset: 0, me: null,
@@ -26,7 +26,7 @@ export function make(tag, className = "", text = "") {
   return element;
 }
 
-/** A button that does something; `label` is what it is called where its text alone would not say it. */
+/** A button; `label` names it for screen readers if its text alone is not clear. */
 export function button(text, action, label = "", className = "quiet") {
   const element = make("button", className, text);
   element.type = "button";
@@ -39,15 +39,15 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Make the children of `parent` those of `items`, in order, reusing what is there: focus and scroll stay. */
+/** Make the children of `parent` match `items`, in order. Existing children are reused, so focus and scrolling remain. */
 export function sync(parent, items, keyOf, create, update = () => {}) {
-  const held = document.activeElement, known = new Map();
+  const focused = document.activeElement, known = new Map();
   for (const child of [...parent.children]) {
-    if (known.has(child.dataset.key)) child.remove();  // of two items of one key, which nothing tells apart
+    if (known.has(child.dataset.key)) child.remove();  // two items with the same key cannot be distinguished
     else known.set(child.dataset.key, child);
   }
   const keys = new Set(items.map(keyOf));
-  for (const [key, child] of known) if (!keys.has(key)) child.remove();  // first, or all that follow them would be moved
+  for (const [key, child] of known) if (!keys.has(key)) child.remove();  // first, or all later ones would be moved
   let place = parent.firstElementChild;
   for (const item of items) {
     const key = keyOf(item);
@@ -58,14 +58,14 @@ export function sync(parent, items, keyOf, create, update = () => {}) {
     else parent.insertBefore(child, place);
     update(child, item);
   }
-  // What is moved loses the focus.
-  if (held !== document.activeElement && parent.contains(held)) held.focus({ preventScroll: true });
+  // An element that is moved loses the focus.
+  if (focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
 }
 
-// ---- focus: where what had it is gone, hidden or disabled, what was around it has it, for those who have no mouse
+// ---- focus: if its element disappears or is disabled, the element around it gets the focus, for people without a mouse
 
-let around = [];             // what has the focus, and what it is in, as it was then
-const openers = new WeakMap();  // what had the focus before a dialog was opened
+let around = [];             // the element with the focus and its ancestors, as they were then
+const openers = new WeakMap();  // the element that had the focus before a dialog opened
 
 const usable = (element) => element.isConnected && !element.disabled && element.getClientRects().length > 0;
 
@@ -78,10 +78,10 @@ export function followFocus() {
   });
 }
 
-export function keepFocus() {
+export function restoreFocus() {
   if (document.activeElement !== document.body) return;
   const place = around.find(usable);
-  if (!place || place === around[0]) return;  // or somebody clicked beside everything
+  if (!place || place === around[0]) return;  // or somebody clicked on the background
   if (place.tabIndex < 0) place.tabIndex = -1;
   place.focus({ preventScroll: true });
 }
@@ -89,22 +89,22 @@ export function keepFocus() {
 export const milliseconds = (ns) => Number(ns || 0) / 1e6;
 export const nanoseconds = (ms) => `${Math.round(ms)}000000`;
 export const hubNow = () => Date.now() + page.clockOffset;
-/** Milliseconds of a clock that nobody sets: what is due, and what is old, goes by this one. */
+/** Milliseconds of a clock that is never adjusted, for intervals and ages. */
 export const elapsed = () => performance.now();
-/** How long ago the hub answered last. Either clock alone may stand still: one is put back, the other sleeps with the machine. */
+/** Milliseconds since the hub's last answer. Each clock alone may lag: one can be set back, the other sleeps with the machine. */
 export const sinceAnswer = () => (page.answered ? Math.max(Date.now() - page.answered.at, elapsed() - page.answered.elapsed) : Infinity);
 export const stateOf = (zone) => STATES[zone.state] || "normal";
 let named = [], several = false;
-/** How people call the zone that something is of: with its namespace where there are several, each of which may have a hall. */
+/** The zone's name for people: with its namespace if there are several, because each may have a hall. */
 export function zoneName({ namespace, zone, name = zone }) {
-  if (named !== page.zones) several = (named = page.zones).some((other) => other.namespace !== named[0].namespace);
+  if (named !== page.zones) several = (named = page.zones).some((candidate) => candidate.namespace !== named[0].namespace);
   return several ? `${name} (${namespace})` : name;
 }
 export const zoneKey = (zone) => `${zone.namespace}/${zone.name}`;
 export const deviceKey = (device) => `${device.fleet}/${device.id}`;
 export const devicePath = (device) => `/v1/devices/${[...device.fleet.split("/"), device.id].map(encodeURIComponent).join("/")}`;
 
-/** Whether the signed-in person may act. */
+/** True if the signed-in person may act. */
 export const mayAct = () => page.me !== null && page.me.role !== "viewer";
 
 export function span(ms) {
@@ -132,23 +132,23 @@ export function amount(value, unit) {
   return unit.startsWith("1/") ? `${short}${unit.slice(1)}` : `${short} ${unit}`;
 }
 
-/** What a term measured, or another value of it. */
+/** The measured value of a term with its unit, or another value in that unit. */
 export const measured = (term, value = term.value) => amount(value || 0, term.unit);
 
-/** What is counted, with its number: "1 shard", "2 shards"; `many` where that is not `one` with an s. */
-export const counted = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`;
+/** A number with its noun: "1 shard", "2 shards"; `many` is the plural if it is not `noun` with an s. */
+export const counted = (number, noun, many = `${noun}s`) => `${number} ${number === 1 ? noun : many}`;
 
 export function signText(item) {
   const [kind] = KINDS[item.kind] || ["sign"];
   const terms = item.why || [];
   const over = terms.find((term) => term.threshold && term.value >= term.threshold) || terms[0];
-  const told = !over ? (item.score ? ` score ${amount(item.score)}` : "")
+  const reading = !over ? (item.score ? ` score ${amount(item.score)}` : "")
     : ` ${measured(over)}${over.name === "temperature.over_normal" ? " over normal" : ""}${over.threshold ? ` (limit ${measured(over, over.threshold)})` : ""}`;
-  return `${kind}${told} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
+  return `${kind}${reading} at ${item.device}${item.relative ? ", not calibrated" : ""}${item.note ? ` – ${item.note}` : ""}`;
 }
 
-/** How an event looks, and what it is called. */
-export function eventLook(event) {
+/** The appearance and the name of an event. */
+export function describeEvent(event) {
   switch (event.type) {
     case "TYPE_SILENCE": return ["test", Number(event.timeNs) > Number(event.silence.sinceNs) ? "silence over" : "silenced"];
     case "TYPE_FALSE_ALARM": return ["test", "false alarm"];
@@ -162,9 +162,9 @@ export function eventLook(event) {
   }
 }
 
-/** The session is over: what the page shows would only grow old. Whoever signs in again is led back, and types nothing twice. */
+/** The session has ended: go to the sign-in page. After signing in, people return here, and their typed text is still there. */
 function signInAgain() {
-  keepDraft();
+  saveDraft();
   location.replace(`/login?${new URLSearchParams({ ended: "", next: `/${location.hash}` })}`);
 }
 
@@ -172,7 +172,7 @@ export async function fetchJson(path, options = {}) {
   const response = await fetch(path, { ...options, signal: AbortSignal.timeout(options.patience || REQUEST_MS) })
     .catch((error) => { throw error instanceof TypeError ? new Error("The hub cannot be reached.", { cause: error }) : error; });
   if (response.status === 401) signInAgain();
-  // What stands in front of a hub that is down answers with a page of its own.
+  // A proxy in front of a hub that is down answers with its error page.
   const body = await response.json().catch((error) => { if (response.ok || !(error instanceof SyntaxError)) throw error; return {}; });
   if (!response.ok) throw new Error(body.error || `The hub answered ${response.status}.`);
   return body;
@@ -182,12 +182,12 @@ export const sendJson = (method, path, body) => fetchJson(path, { method, header
 export const postJson = (path, body) => sendJson("POST", path, body);
 export const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/** What went wrong, for people. */
+/** The problem in words for people. */
 export function problem(error) {
-  return error.name === "TimeoutError" ? "The hub did not answer: this may not have taken effect." : error.message;
+  return error.name === "TimeoutError" ? "The hub did not answer. This may not have taken effect." : error.message;
 }
 
-/** The dialog that is in front, if any: what is behind it is neither read out nor in sight. */
+/** The open dialog, if any. Content behind it is neither visible nor read out. */
 const inFront = () => document.activeElement?.closest("dialog[open]") || document.querySelector("dialog[open]");
 
 let toastTimer = 0;
@@ -199,7 +199,7 @@ export function toast(text) {
   toastTimer = setTimeout(() => { get("toast").hidden = true; }, 8000);
 }
 
-// ---- asking people
+// ---- dialogs
 
 function who() {
   try { return localStorage.getItem("embereye.who") || ""; } catch { return ""; }
@@ -211,15 +211,15 @@ function rememberWho(name) {
   try { localStorage.setItem("embereye.who", name); } catch { /* private browsing: asked again */ }
 }
 
-/** Keep what was typed into the dialog that asks, in this window, for when the same is asked again. */
-function keepDraft() {
+/** Save the text typed into the dialog in this window, for the next time that the same dialog opens. */
+function saveDraft() {
   const dialog = get("ask");
   if (!dialog?.open) return;
   const draft = { about: dialog.dataset.about, who: get("ask-who").value, note: get("ask-note").value, hours: get("ask-hours").value };
   try { sessionStorage.setItem(DRAFT, JSON.stringify(draft)); } catch { /* private browsing: typed again */ }
 }
 
-/** What was typed as this was asked before the session was over, once. */
+/** Return the text that was typed before the session ended, once. */
 function takeDraft(about) {
   try {
     const draft = JSON.parse(sessionStorage.getItem(DRAFT));
@@ -230,9 +230,9 @@ function takeDraft(about) {
 }
 
 /**
- * Ask for a note and, of who shares a login, for a name, and `send` them; whether that was done. While it fails, the
- * dialog says why and keeps what was typed. `required`: the note has to be given, and is called so; `hours`: ask for an
- * end as well, which is so many hours away unless another one is chosen.
+ * Ask for a note and, from people who share a login, for a name, and `send` them; true if that succeeded. While it fails,
+ * the dialog shows why and the typed text remains. `required`: the label of a note that must be given; `hours`: also ask
+ * for an end, by default after so many hours.
  */
 export function ask({ title, text, ok, send, required = "", hours = 0 }) {
   const dialog = get("ask"), note = get("ask-note"), wrong = get("ask-problem");
@@ -279,29 +279,29 @@ export const rememberedWho = who;
 
 const LOADED = Math.random().toString(36).slice(2);
 let shots = 0;
-/** What an address has that no other of this or any other window has: no picture of a cache is taken for a new one. */
+/** A unique suffix for addresses: it prevents a cached picture from being shown as a new one. */
 export const unique = () => `${LOADED}-${shots += 1}`;
 
 const loading = new WeakMap();
-/** Have `image` show what is at `address`. What does not come is given up: a browser asks a hub for six things at a time. */
+/** Load `address` into `image`. Slow pictures are aborted: a browser makes only six requests to a hub at a time. */
 export function load(image, address) {
   clearTimeout(loading.get(image));
   image.src = address;
   loading.set(image, setTimeout(() => { if (!image.complete && image.getAttribute("src") === address) image.removeAttribute("src"); }, PICTURE_MS));
 }
 
-/** Put what is at `address` in the place of `image` once it is there, and then do what follows; returns what is to be there. */
+/** Load `address`, then replace `image` by it and call `then`; returns the new image. */
 export function renew(image, address, then) {
   const fresh = make("img", image.className);
   if (image.id) fresh.id = image.id;
-  const settle = () => { fresh.alt = image.alt; image.replaceWith(fresh); then(); };
-  fresh.addEventListener("load", settle, { once: true });  // what would stay holds the one before, and that all before it
+  const swap = () => { fresh.alt = image.alt; image.replaceWith(fresh); then(); };
+  fresh.addEventListener("load", swap, { once: true });  // a listener that stays would retain all earlier pictures
   load(fresh, address);
   return fresh;
 }
 
 /**
- * Show a still, or play a clip, over the page; a browser plays no Matroska, but picture after picture it does, and MP4.
+ * Show a still or play a clip in front of the page. Browsers play MP4, but no Matroska: for that they get a stream of pictures.
  */
 export function view(address, caption) {
   const moving = address.endsWith(".mp4"), dialog = get("viewer");
@@ -311,34 +311,34 @@ export function view(address, caption) {
   picture.src = address;
   picture.setAttribute(moving ? "aria-label" : "alt", caption);
   say(get("viewer-caption"), caption);
-  dialog.onclose = () => { picture.removeAttribute("src"); picture.load?.(); };  // neither hub nor video need play on
+  dialog.onclose = () => { picture.removeAttribute("src"); picture.load?.(); };  // stop the download and the video
   dialog.showModal();
 }
 
-let told = "";  // what was in sight until now, also as a dialog was opened
-/** In an open dialog, what happened since it was opened: behind it nobody sees it, and nothing is read out. */
-export function tellInFront(word, detail) {
+let shownWord = "";  // the latest verdict on the page, also when a dialog opens
+/** Show in an open dialog what happened since it opened: the page behind it is not visible and not read out. */
+export function showInDialogs(word, detail) {
   for (const dialog of document.querySelectorAll("dialog")) {
     if (!dialog.open) { delete dialog.dataset.word; continue; }
     let urgent = dialog.querySelector(".urgent");
     if (!urgent) { urgent = make("p", "urgent"); urgent.setAttribute("role", "alert"); dialog.prepend(urgent); }
-    dialog.dataset.word ??= told || word;
+    dialog.dataset.word ??= shownWord || word;
     say(urgent, dialog.dataset.word === word ? "" : [word, detail].filter(Boolean).join(": "));
   }
-  told = word;
+  shownWord = word;
 }
 
 export function drawClips(list, clips) {
   sync(list, clips, (clip) => clip.sha256, (clip) => {
     const item = make("li"), still = clip.media === "MEDIA_STILL";
     const seconds = (milliseconds(clip.untilNs) - milliseconds(clip.fromNs)) / 1000;
-    const what = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${seconds.toFixed(1)} s`}`;
-    const show = button(still ? "Show" : "Play", () => view(clip.view, what), `${still ? "Show the still" : "Play the clip"} of ${what}`);
+    const label = `${clip.device}, ${clockTime(clip.fromNs)}${still ? "" : `, ${seconds.toFixed(1)} s`}`;
+    const show = button(still ? "Show" : "Play", () => view(clip.view, label), `${still ? "Show the still" : "Play the clip"} of ${label}`);
     const download = make("a", "", "download");
     download.href = clip.url;
     download.download = "";
-    download.setAttribute("aria-label", `Download the ${still ? "still" : "clip"} of ${what}`);
-    item.append(make("span", "kind", still ? "still" : "clip"), make("span", "what", `${what}${clip.note ? ` (${clip.note})` : ""}`), show, download);
+    download.setAttribute("aria-label", `Download the ${still ? "still" : "clip"} of ${label}`);
+    item.append(make("span", "kind", still ? "still" : "clip"), make("span", "what", `${label}${clip.note ? ` (${clip.note})` : ""}`), show, download);
     return item;
   });
 }
@@ -351,7 +351,7 @@ function colour(share) {
   return MAP[low].map((value, channel) => value + (MAP[low + 1][channel] - value) * part);
 }
 
-/** Draw a thermal picture of 24 rows by 32 columns, its hottest pixel marked; `clear`: what is cool lets shine through. */
+/** Draw a thermal picture of 24 rows by 32 columns and mark its hottest pixel; `clear`: cool pixels are transparent. */
 export function paint(canvas, body, clear = false) {
   const values = body.celsius;
   const known = values.filter((value) => value !== null);

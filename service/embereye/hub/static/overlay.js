@@ -1,16 +1,16 @@
-// The thermal picture of a sensor laid over a camera's, where somebody has adjusted it so; kept for everybody.
+// A sensor's thermal picture over a camera's picture, as somebody has adjusted it; stored for all users.
 
 import { deviceKey, devicePath, elapsed, fetchJson, get, hubNow, load as loadPicture, make, mayAct, milliseconds, page, paint, problem, say, sendJson, toast, unique } from "./lib.js";
 
 const OVERLAYS_MS = 5000;
 const THERMAL_MS = 2000;
-const OLD_MS = 60000;        // after which a thermal picture is none of now; of thousands of sensors each has its turn
-const ASKED = 500;           // devices that are looked through at once for those with a thermal picture
+const OLD_MS = 60000;        // an older thermal picture is not shown; with thousands of sensors, each waits for its turn
+const ASKED = 500;           // devices per request when searching for thermal pictures
 const DEFAULT = { x: 0.5, y: 0.5, scale: 0.6, opacity: 0.6 };
 const CONTROLS = ["x", "y", "scale", "opacity"];
 
 const overlays = { all: new Map(), at: -Infinity, pictures: new Map() };
-let camera = null;           // whose overlay is being adjusted
+let camera = null;           // the camera whose overlay is being adjusted
 
 const path = (device) => {
   const [namespace, , fleet] = device.fleet.split("/");
@@ -22,11 +22,11 @@ async function load() {
   overlays.at = elapsed();
   try {
     const body = await fetchJson("/v1/overlays");
-    overlays.all = new Map(body.overlays.map((one) => [deviceKey(one.camera), one]));
-  } catch { /* what was known stays */ }
+    overlays.all = new Map(body.overlays.map((overlay) => [deviceKey(overlay.camera), overlay]));
+  } catch { /* the known overlays remain */ }
 }
 
-/** Have the thermal picture of `sensor` on `canvas`; nothing, where there is none of now. */
+/** Draw the thermal picture of `sensor` on `canvas`; draw nothing if there is no current one. */
 async function draw(canvas, sensor) {
   const key = deviceKey(sensor), known = overlays.pictures.get(key) || { at: -Infinity, body: null };
   if (elapsed() - known.at > THERMAL_MS) {
@@ -39,7 +39,7 @@ async function draw(canvas, sensor) {
   else canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
 }
 
-/** Put `canvas` over `image`, whose own sides are cut off where `cover`, as `overlay` says. */
+/** Place `canvas` over `image` as `overlay` says; `cover`: the sides of the image are cut off. */
 function lay(canvas, image, overlay, cover) {
   const width = image.clientWidth, height = image.clientHeight;
   if (!image.naturalWidth || !width) return;
@@ -60,7 +60,7 @@ function makeCanvas() {
   return canvas;
 }
 
-/** Show what lies over the picture of a camera's view, `item` with its `.screen`. */
+/** Draw the overlay of a camera's view: `item` contains its `.screen`. */
 export function drawOverlay(item, device) {
   const overlay = overlays.all.get(deviceKey(device));
   let canvas = item.querySelector(".thermal");
@@ -89,7 +89,7 @@ function preview() {
   if (sensor) { lay(canvas, get("overlay-picture"), values(), false); draw(canvas, sensor); }
 }
 
-/** Adjust what lies over the picture of `device`, a camera. */
+/** Adjust the overlay of `device`, a camera. */
 export async function adjustOverlay(device) {
   camera = device;
   const overlay = overlays.all.get(deviceKey(device));
@@ -98,17 +98,17 @@ export async function adjustOverlay(device) {
     for (let offset = 0, total = 1; offset < total; offset += ASKED) {
       const body = await fetchJson(`/v1/devices?pictures=1&offset=${offset}&limit=${ASKED}`);
       total = body.total;
-      sensors.push(...body.devices.filter((one) => one.thermal));
+      sensors.push(...body.devices.filter((candidate) => candidate.thermal));
     }
     sensors.sort((a, b) => (b.zone === device.zone) - (a.zone === device.zone) || a.id.localeCompare(b.id));
-    if (overlay && !sensors.some((one) => deviceKey(one) === deviceKey(sensorOf(overlay)))) sensors.unshift({ ...sensorOf(overlay), zone: "no picture now" });
-    get("overlay-sensor").replaceChildren(...sensors.map((one) => {
-      const option = make("option", "", `${one.id} · ${one.zone}`);
-      option.value = deviceKey(one);
-      Object.assign(option.dataset, { fleet: one.fleet, id: one.id });
+    if (overlay && !sensors.some((sensor) => deviceKey(sensor) === deviceKey(sensorOf(overlay)))) sensors.unshift({ ...sensorOf(overlay), zone: "no picture now" });
+    get("overlay-sensor").replaceChildren(...sensors.map((sensor) => {
+      const option = make("option", "", `${sensor.id} · ${sensor.zone}`);
+      option.value = deviceKey(sensor);
+      Object.assign(option.dataset, { fleet: sensor.fleet, id: sensor.id });
       return option;
     }));
-    if (!sensors.length) { toast("No sensor has a thermal picture to lay over it."); return; }
+    if (!sensors.length) { toast("No sensor has a thermal picture."); return; }
   } catch (error) { toast(problem(error)); return; }
   if (overlay) get("overlay-sensor").value = deviceKey(sensorOf(overlay));
   for (const name of CONTROLS) get(`overlay-${name}`).value = String((overlay || DEFAULT)[name]);

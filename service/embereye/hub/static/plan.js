@@ -1,16 +1,16 @@
-// Plans of the building: devices where they are, zones coloured by their state; an admin uploads plans and places devices.
+// Plans of the building: devices at their places, zones coloured by state. An admin uploads plans and places devices.
 
 import { asked, ask as address, pageName } from "./address.js";
 import { ask, button, counted, deviceKey, devicePath, elapsed, fetchJson, get, make, page, problem, renew, say, sendJson, stateOf, sync, toast, unique, zoneKey, zoneName } from "./lib.js";
 
 const REFRESH_MS = 2000;
-const SAVE_MS = 500;         // after the last key that moved a device
-const STEP = 0.01, FINE = 0.001;  // of the plan's width, for one key
-const FOUND = 12;            // devices that are offered at once
-const ASKED = 500;           // that are looked through at once for them
+const SAVE_MS = 500;         // after the last key press that moved a device
+const STEP = 0.01, FINE = 0.001;  // of the plan's width, per key press
+const FOUND = 12;            // devices offered at once
+const ASKED = 500;           // devices per request when searching for them
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const plan = { all: [], shown: null, editing: false, held: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", looked: "", coming: null, failing: "" };
+const plan = { all: [], shown: null, editing: false, dragged: "", unsaved: new Map(), changes: 0, at: -Infinity, chosen: "", inspected: "", coming: null, failing: "" };
 
 const path = (name) => `/v1/plans/${encodeURIComponent(name)}`;
 const placePath = (device) => `${path(plan.shown.name)}${devicePath(device).replace("/v1", "")}`;
@@ -21,19 +21,19 @@ async function load() {
   const changes = plan.changes;
   try {
     plan.all = (await fetchJson("/v1/plans")).plans;
-    const wanted = asked().get("name"), name = (plan.all.find((one) => one.name === wanted) || plan.all[0] || {}).name;
-    const found = name === undefined ? null : await fetchJson(path(name));
-    // What is being moved stays where the hand has it, and what was asked for before a change tells what was before it.
-    if (!plan.held && !plan.unsaved.size && changes === plan.changes) plan.shown = found;
+    const wanted = asked().get("name"), name = (plan.all.find((candidate) => candidate.name === wanted) || plan.all[0] || {}).name;
+    const current = name === undefined ? null : await fetchJson(path(name));
+    // A device that is being moved stays under the hand, and an answer from before a change is out of date.
+    if (!plan.dragged && !plan.unsaved.size && changes === plan.changes) plan.shown = current;
     plan.failing = "";
   } catch (error) { plan.failing = problem(error); }
   if (pageName() !== "plan") return;
   draw();
-  lookThrough();
+  refreshPicture();
   if (plan.editing && unknown) find();
 }
 
-// ---- what is drawn
+// ---- drawing
 
 function draw() {
   const shown = plan.shown, editing = plan.editing && mayEdit();
@@ -43,14 +43,14 @@ function draw() {
   get("plan-placing").hidden = !editing || !shown;
   get("plan-remove").hidden = !shown;
   get("plan-view").hidden = !shown;
-  const none = mayEdit() ? "There is no plan yet. Choose Edit, and upload a picture of a floor." : "There is no plan yet. An admin may upload one.";
+  const none = mayEdit() ? "There is no plan yet. Choose Edit, then upload a picture of a floor." : "There is no plan yet. An admin can upload one.";
   say(get("plan-empty"), plan.failing || none);
   get("plan-empty").hidden = Boolean(shown) && !plan.failing;
-  sync(get("plan-tabs"), plan.all, (one) => one.name, (one) => {
+  sync(get("plan-tabs"), plan.all, (candidate) => candidate.name, (candidate) => {
     const item = make("li");
-    item.append(button(one.name, () => choose(one.name)));
+    item.append(button(candidate.name, () => choose(candidate.name)));
     return item;
-  }, (item, one) => item.firstChild.setAttribute("aria-pressed", String(shown !== null && one.name === shown.name)));
+  }, (item, candidate) => item.firstChild.setAttribute("aria-pressed", String(shown !== null && candidate.name === shown.name)));
   if (!shown) return;
   const image = get("plan-image");
   if (image.getAttribute("src") !== shown.image) { image.src = shown.image; image.alt = `Plan: ${shown.name}`; }
@@ -58,10 +58,10 @@ function draw() {
   drawAreas(shown, zones, groups);
   sync(get("plan-devices"), shown.devices, deviceKey, makeMarker, (item, device) => drawMarker(item, device, zones));
   drawZones(zones, groups);
-  drawLooked();
+  drawInspected();
 }
 
-/** How a zone looks: its state, or fault where something of it is dark. */
+/** A zone's appearance: its state, or fault if one of its devices is dark. */
 function lookOf(zone) {
   if (!zone) return ["unknown", "unknown"];
   const state = stateOf(zone), faults = (zone.faults || []).length;
@@ -70,17 +70,17 @@ function lookOf(zone) {
 }
 
 function byZone(devices) {
-  const found = new Map();
+  const groups = new Map();
   for (const device of devices) {
     if (!device.zone) continue;
     const key = `${device.namespace}/${device.zone}`;
-    if (found.has(key)) found.get(key).push(device);
-    else found.set(key, [device]);
+    if (groups.has(key)) groups.get(key).push(device);
+    else groups.set(key, [device]);
   }
-  return [...found.entries()].map(([key, members]) => ({ key, name: zoneName(members[0]), members }));
+  return [...groups.entries()].map(([key, members]) => ({ key, name: zoneName(members[0]), members }));
 }
 
-/** The smallest convex area that has all of `points` in it (Andrew's monotone chain). */
+/** The smallest convex area that contains all `points` (Andrew's monotone chain). */
 function hull(points) {
   const sorted = [...points].sort((a, b) => a[0] - b[0] || a[1] - b[1]);
   const turn = (o, a, b) => (a[0] - o[0]) * (b[1] - o[1]) - (a[1] - o[1]) * (b[0] - o[0]);
@@ -159,17 +159,17 @@ function drawZones(zones, groups) {
 
 function select(key) {
   plan.chosen = key;
-  if (!plan.editing) plan.looked = key;
+  if (!plan.editing) plan.inspected = key;
   for (const picture of [get("plan-picture"), plan.coming]) picture?.removeAttribute("src");  // of another camera
   draw();
-  lookThrough();
+  refreshPicture();
 }
 
-/** The device that somebody wants to be told of. */
-const looked = () => plan.shown?.devices.find((one) => deviceKey(one) === plan.looked);
+/** The device whose details are shown. */
+const inspected = () => plan.shown?.devices.find((device) => deviceKey(device) === plan.inspected);
 
-function drawLooked() {
-  const device = looked();
+function drawInspected() {
+  const device = inspected();
   get("plan-chosen").hidden = !device;
   if (!device) return;
   say(get("plan-detail"), `${device.id}, ${device.zone || "no zone"}: ${device.covered ? "watched" : `dark, ${device.reason}`}`);
@@ -177,16 +177,16 @@ function drawLooked() {
   get("plan-picture").alt = `What ${device.id} sees`;
 }
 
-/** Show what the camera sees now that somebody looks through, unless its picture is on its way. */
-function lookThrough() {
-  const picture = get("plan-picture"), device = looked();
+/** Load the shown camera's present picture, unless one is loading. */
+function refreshPicture() {
+  const picture = get("plan-picture"), device = inspected();
   if (!device?.fleet.includes("/cameras/") || plan.coming?.complete === false) return;
   plan.coming = renew(picture, `${devicePath(device)}/snapshot.jpg?at=${unique()}`, draw);
 }
 
-// ---- what an admin changes
+// ---- changes by an admin
 
-const deviceOf = (item) => plan.shown.devices.find((one) => deviceKey(one) === item.dataset.key);
+const deviceOf = (item) => plan.shown.devices.find((device) => deviceKey(device) === item.dataset.key);
 const within = (share) => Math.min(1, Math.max(0, share));
 
 function put(device, x, y) {
@@ -206,11 +206,11 @@ async function save(device) {
   plan.changes += 1;
 }
 
-const saving = new Map();    // by device: it is saved once nobody has moved it for a moment
+const saving = new Map();    // by device: the timer that saves it when nobody has moved it for a moment
 function moveByKey(event, item) {
   const device = deviceOf(item), move = MOVES[event.key];
   if (!plan.editing || !device) return;
-  if (event.key === "Delete" || event.key === "Backspace") { event.preventDefault(); takeOff(device); return; }
+  if (event.key === "Delete" || event.key === "Backspace") { event.preventDefault(); removeDevice(device); return; }
   if (!move) return;
   event.preventDefault();
   const step = event.shiftKey ? FINE : STEP, ratio = plan.shown.width / plan.shown.height;
@@ -221,10 +221,10 @@ function moveByKey(event, item) {
 
 function drag(event, item, marker) {
   if (!plan.editing || event.button !== 0) return;
-  event.preventDefault();  // or the browser drags the picture away, as it does with pictures
+  event.preventDefault();  // or the browser would drag the picture
   marker.focus();
   const device = deviceOf(item);
-  plan.held = item.dataset.key;
+  plan.dragged = item.dataset.key;
   marker.setPointerCapture(event.pointerId);
   marker.onpointermove = (moved) => {
     const { left, top, width, height } = get("plan-board").getBoundingClientRect();
@@ -232,25 +232,25 @@ function drag(event, item, marker) {
   };
   marker.onpointerup = marker.onpointercancel = () => {
     marker.onpointermove = marker.onpointerup = marker.onpointercancel = null;
-    plan.held = "";
+    plan.dragged = "";
     save(device);
   };
 }
 
-async function takeOff(device) {
+async function removeDevice(device) {
   try {
     await sendJson("DELETE", placePath(device), {});
     plan.unsaved.delete(deviceKey(device));
     plan.changes += 1;
-    plan.shown.devices = plan.shown.devices.filter((one) => one !== device);
-    say(get("plan-note"), `${device.id} was taken off the plan.`);
+    plan.shown.devices = plan.shown.devices.filter((placed) => placed !== device);
+    say(get("plan-note"), `${device.id} was removed from the plan.`);
     (get("plan-devices").querySelector("button") || get("plan-find")).focus();
   } catch (error) { toast(problem(error)); }
   draw();
 }
 
 let finding = 0;
-let unknown = false;         // whether no device was declared as they were last asked for: a hub that starts learns of them
+let unknown = false;         // no device was declared at the last request: a starting hub learns of them later
 async function find() {
   const turn = ++finding, wanted = get("plan-find").value.trim();
   try {
@@ -266,7 +266,7 @@ async function find() {
     }
     unknown = !declared;
     free.splice(FOUND);
-    say(get("plan-found"), free.length ? "" : "No device that is not on this plan matches.");
+    say(get("plan-found"), free.length ? "" : "No matching device, or all are on this plan already.");
     sync(get("plan-free"), free, deviceKey, (device) => {
       const item = make("li");
       item.append(button(`${device.id} · ${device.zone}`, () => add(device), `Place ${device.id} of ${device.zone}`));
@@ -275,7 +275,7 @@ async function find() {
   } catch (error) { say(get("plan-found"), problem(error)); }
 }
 
-/** A new device appears in the middle of what is in sight, under the keyboard. */
+/** Place a new device in the middle of the visible part, with the keyboard's focus. */
 async function add(device) {
   const view = get("plan-scroll"), board = get("plan-board").getBoundingClientRect(), frame = view.getBoundingClientRect();
   const x = within((frame.left + frame.width / 2 - board.left) / board.width);
@@ -306,7 +306,7 @@ async function upload(event) {
 
 async function remove() {
   const { name } = plan.shown;
-  const text = "Its picture is forgotten, and where devices are on it.";
+  const text = "Its picture and the places of its devices are deleted.";
   if (!await ask({ title: `Remove the plan ${name}`, text, ok: "Remove", send: () => sendJson("DELETE", path(name), {}) })) return;
   address({});
   load();
@@ -314,7 +314,7 @@ async function remove() {
 
 function choose(name) {
   address({ name });
-  plan.chosen = plan.looked = "";
+  plan.chosen = plan.inspected = "";
   load();
 }
 

@@ -1,10 +1,10 @@
-// Silences: who keeps notifications back, why and until when; told on every page while they last.
+// Silences: who pauses notifications, why and until when. They are shown on every page while they last.
 
 import { ask, fetchJson, get, hubNow, make, mayAct, milliseconds, page, postJson, problem, say, sendJson, span, sync, toast, button, zoneName } from "./lib.js";
 
 const hourMinute = (ns) => new Date(milliseconds(ns)).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
 let zones = null, gathered = [];
-/** All of them, gathered once for each answer of the hub: every zone and device looks for its own. */
+/** All silences, gathered once per answer of the hub, because every zone and device searches them. */
 function all() {
   if (zones !== page.zones) gathered = (zones = page.zones).flatMap((zone) => zone.silences || []);
   return gathered;
@@ -12,61 +12,61 @@ function all() {
 
 /** The silence of a zone, or of a device in it. */
 export const silenceOf = (namespace, zone, device = "") =>
-  all().find((one) => one.namespace === namespace && one.zone === zone && (one.device || "") === device);
+  all().find((silence) => silence.namespace === namespace && silence.zone === zone && (silence.device || "") === device);
 
 async function refresh() {
   try {
     const body = await fetchJson("/v1/zones");
     page.zones = body.zones;
-  } catch { /* the age of the last answer says it */ }
+  } catch { /* the page shows the age of the last answer */ }
   drawSilences();
 }
 
-/** Ask why and for how long, and keep notifications of a zone, or of a device in it, back. */
+/** Ask for a reason and a duration, and pause notifications for a zone, or for a device in it. */
 export async function silence(namespace, zone, device = "") {
   const path = `/v1/zones/${encodeURIComponent(namespace)}/${encodeURIComponent(zone)}/silences`, called = zoneName({ namespace, zone });
   await ask({
     title: `Silence ${device ? `${device} in ${called}` : `zone ${called}`}`, ok: "Silence", required: "Why (a reason)", hours: 1,
-    text: "Webhooks are not sent its faults and pre-alarms, nor more of an alarm that is open now. A new alarm, a pre-alarm that becomes one and a first critical sign are told all the same. Everything is watched, recorded and shown as ever.",
+    text: "Pauses notifications for faults, pre-alarms and updates to the current alarm. New alarms still notify, and so does the first critical sign. Devices remain watched and recorded.",
     send: ({ who, note, hours }) => postJson(path, { who, reason: note, minutes: Math.round(60 * hours), device }),
   });
   await refresh();
 }
 
 /** End a silence before its time. */
-export async function endSilence(one) {
-  try { await sendJson("DELETE", `/v1/silences/${one.id}`, {}); } catch (error) { toast(problem(error)); }
+export async function endSilence(silence) {
+  try { await sendJson("DELETE", `/v1/silences/${silence.id}`, {}); } catch (error) { toast(problem(error)); }
   await refresh();
 }
 
-/** A button that silences, or ends the silence that there is; `look` it over whenever something may have changed. */
+/** A button that starts a silence, or ends the present one; call `updateSilenceButton` whenever something may have changed. */
 export function silenceButton(namespace, zone, device = "") {
   const made = button("Silence …", () => {
-    const one = silenceOf(namespace, zone, device);
-    return one ? endSilence(one) : silence(namespace, zone, device);
+    const existing = silenceOf(namespace, zone, device);
+    return existing ? endSilence(existing) : silence(namespace, zone, device);
   });
   made.dataset.action = "silence";
   return made;
 }
 
-export function lookOver(made, stale, namespace, zone, device = "") {
-  const one = silenceOf(namespace, zone, device), called = zoneName({ namespace, zone }), name = device ? `${device} in ${called}` : called;
-  say(made, one ? "End silence" : "Silence …");
-  made.setAttribute("aria-label", one ? `End silence of ${name}` : `Silence … ${name}`);
-  made.disabled = stale || !mayAct() || Boolean(page.failing);
+export function updateSilenceButton(element, stale, namespace, zone, device = "") {
+  const existing = silenceOf(namespace, zone, device), called = zoneName({ namespace, zone }), name = device ? `${device} in ${called}` : called;
+  say(element, existing ? "End silence" : "Silence …");
+  element.setAttribute("aria-label", existing ? `End silence of ${name}` : `Silence … ${name}`);
+  element.disabled = stale || !mayAct() || Boolean(page.failing);
 }
 
 export function drawSilences(stale = false) {
   const silences = [...all()].sort((a, b) => milliseconds(a.untilNs) - milliseconds(b.untilNs));
   get("silenced").hidden = !silences.length;
   say(get("silenced-count"), `${silences.length}`);
-  sync(get("silences"), silences, (one) => one.id, (one) => {
+  sync(get("silences"), silences, (silence) => silence.id, (silence) => {
     const item = make("li");
-    item.append(make("b", "", one.device ? `${one.device} · ${zoneName(one)}` : zoneName(one)), make("span", "until"), make("span", "why", `${one.reason} – ${one.who}`));
-    item.append(button("End silence", () => endSilence(one), `End silence of ${one.device ? `${one.device} in ` : ""}${zoneName(one)}`));
+    item.append(make("b", "", silence.device ? `${silence.device} · ${zoneName(silence)}` : zoneName(silence)), make("span", "until"), make("span", "why", `${silence.reason} – ${silence.who}`));
+    item.append(button("End silence", () => endSilence(silence), `End silence of ${silence.device ? `${silence.device} in ` : ""}${zoneName(silence)}`));
     return item;
-  }, (item, one) => {
-    say(item.querySelector(".until"), `until ${hourMinute(one.untilNs)}, ${span(milliseconds(one.untilNs) - hubNow())} left`);
+  }, (item, silence) => {
+    say(item.querySelector(".until"), `until ${hourMinute(silence.untilNs)}, ${span(milliseconds(silence.untilNs) - hubNow())} left`);
     item.querySelector("button").disabled = stale || !mayAct() || Boolean(page.failing);
   });
 }

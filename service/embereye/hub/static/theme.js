@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, or as somebody chose. Loaded before the page is drawn, so that nothing flashes.
+// Light or dark, by the system or by choice. Loaded before the page is drawn, so that nothing flashes.
 
 const THEMES = ["auto", "light", "dark"];
 
@@ -17,6 +17,6 @@ document.addEventListener("DOMContentLoaded", () => {
   select.value = chosen();
   select.onchange = () => {
     apply(select.value);
-    try { localStorage.setItem("embereye.theme", select.value); } catch { /* private browsing: for this page */ }
+    try { localStorage.setItem("embereye.theme", select.value); } catch { /* private browsing: for this page only */ }
   };
 });

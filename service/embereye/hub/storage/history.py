@@ -79,7 +79,7 @@ class History:
             for event in events:
                 cursor = event.cursor
                 bounds = replace(bounds, before=cursor) if query.newest else replace(bounds, after=cursor)
-                if query.selection.wants(event):
+                if query.selection.is_match(event):
                     matches.append(event)
                     if len(matches) == query.limit:
                         break

@@ -145,7 +145,7 @@ class Webhooks:
     async def _deliver_unstored(self, webhook: Webhook, entry: Entry) -> None:
         """Send what cannot be stored for now until it is taken, or stored: then its turn comes with the others."""
         event, backoff = entry.event, self._backoff()
-        while webhook.sender.concerns(event) and self._feed.unstored.holds(entry):
+        while webhook.sender.concerns(event) and self._feed.unstored.has(entry):
             refusal = await webhook.sender.attempt(event)
             self._note(webhook, refusal)
             if refusal is None:

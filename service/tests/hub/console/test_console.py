@@ -26,7 +26,7 @@ from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 PAGES = ("now", "day", "history", "plan", "devices", "fleets")
-KEPT = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder: people look at them
+SCREENSHOTS = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder: people look at them
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -36,8 +36,8 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def keep(browser: Browser, name: str) -> None:
-    if KEPT:
-        await browser.ask("screenshot", path=str(Path(KEPT) / f"{name}.png"))
+    if SCREENSHOTS:
+        await browser.ask("screenshot", path=str(Path(SCREENSHOTS) / f"{name}.png"))
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
@@ -318,7 +318,7 @@ async def test_devices_that_a_hub_learns_of_are_offered_to_who_is_about_to_place
     await browser.ask("evaluate", script="location.hash = 'plan'")
     await browser.until("document.querySelector('#plan-image').naturalWidth")
     await browser.ask("click", selector="#plan-edit")
-    await browser.until("document.querySelector('#plan-found').innerText.includes('No device')")
+    await browser.until("document.querySelector('#plan-found').innerText.includes('No matching device')")
     await house.furnish()
     await browser.until("document.querySelectorAll('#plan-free button').length === 11")
 
@@ -428,7 +428,7 @@ async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason
     await browser.ask("evaluate", script="location.hash = 'fleets'")
     await browser.until("document.querySelectorAll('.fleet').length === 2")
     cameras, sensors = [await browser.text(f".fleet:nth-child({number})") for number in (1, 2)]
-    assert "No operator tells of this fleet" in cameras
+    assert "No operator reports on this fleet" in cameras
     for words in ("1 of 2 ready, from 1 to 8", "62 % of a core each", "1,234 /s", "87, oldest 0.3 s",
                   "Last change: from 1 to 2 shards", "1.77 to keep up", "being created", "6 of 8"):  # fmt: skip
         assert words in sensors

@@ -141,7 +141,7 @@ async def test_who_presses_as_the_alarms_move_has_to_press_again(house: House, b
     }}"""
     await browser.ask("evaluate", script=script)
     await house.burn("kitchen", device="s-00000")
-    await browser.until("document.querySelector('#toast').textContent.includes('press again')")
+    await browser.until("document.querySelector('#toast').textContent.includes('click again')")
     if presses == 1:
         assert {zone.state for zone in house.hub.zones.messages() if zone.alarm} == {ZoneState.ALARM}
         await asyncio.sleep(0.5)
@@ -225,10 +225,10 @@ async def test_a_moment_of_a_day_of_which_not_all_is_known_is_not_called_quiet(
     await house.hub.actions.perform(Action.TEST, ADA, "default", "kitchen")
     quiet = "document.querySelector('#day-quiet').innerText"
     await browser.ask("evaluate", script="location.hash = 'day'")
-    await browser.until(f"{quiet} === 'No alarm, and nothing was dark.'")
+    await browser.until(f"{quiet} === 'No alarm, and every device was watched.'")
     monkeypatch.setattr(past, "MAX_TIMELINE_EVENTS", 0)
     await browser.ask("click", selector="#day-today")
-    await browser.until("document.querySelector('#day-note').innerText.includes('More happened than fits')")
+    await browser.until("document.querySelector('#day-note').innerText.includes('Too many events')")
     assert await browser.ask("evaluate", script=quiet) == "What was then is not known."
 
 

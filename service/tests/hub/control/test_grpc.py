@@ -141,7 +141,7 @@ async def test_an_actuator_that_is_gone_ends_the_call_that_steers_it(served: Ser
     await read(follower)
     head.cancel()
     assert await status(follower) == (
-        grpc.StatusCode.UNAVAILABLE, "the actuator head is gone: dial again once it is back",
+        grpc.StatusCode.UNAVAILABLE, "the actuator head is gone. Dial again once it is back.",
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ import pytest
 from embereye.hub.feeds import feed as feed_module
 from embereye.hub.feeds.feed import (
     BATCH,
-    KEPT,
     LAG,
+    RETAINED_EVENTS,
     ClosedError,
     Entry,
     Feed,
@@ -74,7 +74,7 @@ async def test_recent_events_are_served_from_memory() -> None:
 
 async def test_events_that_memory_no_longer_holds_come_from_the_store() -> None:
     stored = Stored()
-    stored.publish(KEPT + 10)
+    stored.publish(RETAINED_EVENTS + 10)
     assert (await take(stored.feed, 3, 4))[:4] == [4, 5, 6, 7]
     assert stored.reads >= 1
 
@@ -121,7 +121,7 @@ async def test_a_slow_subscriber_is_sent_away_with_its_cursor_and_delays_nobody(
     assert stored.feed.subscribers == 0
 
 
-@pytest.mark.parametrize("number", [LAG + 1, 2 * KEPT])
+@pytest.mark.parametrize("number", [LAG + 1, 2 * RETAINED_EVENTS])
 async def test_who_has_had_everything_is_not_sent_away_for_how_much_comes_at_once(number: int) -> None:
     stored = Stored()
     reading = asyncio.ensure_future(take(stored.feed, 0, number + 2))
@@ -143,9 +143,9 @@ def test_an_event_is_serialised_and_framed_once_for_all(size: int) -> None:
     entry = Entry(AlarmEvent(cursor=1, why="x" * size))
     assert entry.text_frame is entry.text_frame
     assert entry.binary_frame is entry.binary_frame
-    assert entry.followed is entry.followed
+    assert entry.follow_response is entry.follow_response
     assert b'"cursor": "1"' in entry.json
-    assert FollowResponse.FromString(entry.followed) == FollowResponse(event=entry.event)
+    assert FollowResponse.FromString(entry.follow_response) == FollowResponse(event=entry.event)
     assert unframed(entry.text_frame) == (0x81, entry.json)
     assert unframed(entry.binary_frame) == (0x82, entry.binary)
     assert AlarmEvent.FromString(entry.binary) == entry.event
@@ -244,7 +244,7 @@ async def test_what_comes_faster_than_it_is_worth_a_write_each_is_written_at_onc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feed_module, "GATHER_SECONDS", 100.0)
-    monkeypatch.setattr(feed_module, "GATHER_MOST_SECONDS", 0.2)
+    monkeypatch.setattr(feed_module, "GATHER_MAX_SECONDS", 0.2)
     stored, sink, late = Stored(), Sink(), Sink()
     with stored.feed.subscribe(0) as subscription, stored.feed.subscribe(0) as joining:
         running = [asyncio.ensure_future(follow(subscription, sink, []))]
@@ -392,7 +392,7 @@ async def test_each_of_many_subscribers_gets_each_of_many_events_once_and_in_ord
 
 
 def test_what_one_party_has_for_itself_counts_as_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "OF_ONE_ADDRESS", 1)
+    monkeypatch.setattr(feed_module, "SUBSCRIBERS_PER_ADDRESS", 1)
     feed = Stored().feed
     with feed.subscribe(0, address="2001:db8::1"):
         with pytest.raises(TooManyError), feed.subscribe(0, address="2001:db8::2"):
@@ -409,7 +409,7 @@ async def test_what_is_not_stored_is_told_to_those_who_asked_without_a_cursor_an
 
     async def take_all(subscription: Subscription) -> None:
         async def send(entry: Entry) -> None:
-            taken.append((entry.told.cursor, entry.told.unstored))
+            taken.append((entry.public_event.cursor, entry.public_event.unstored))
 
         while True:
             await subscription.deliver(send)
@@ -442,7 +442,7 @@ async def test_what_is_not_stored_is_told_to_those_who_asked_without_a_cursor_an
     assert sorted(taken[5:]) == [(2, False), (2, False), (3, False), (3, False)]
     assert cursors(sink) == [1, 0, 0, 2, 3]
     assert cursors(plain) == [1, 2, 3]
-    assert stored.feed.unstored.past(0) == []
+    assert stored.feed.unstored.since(0) == []
 
 
 async def test_what_is_not_stored_and_wanted_from_now_on_is_not_lost_in_what_was_chosen_before() -> None:
@@ -474,6 +474,6 @@ async def test_whoever_has_no_room_for_what_is_not_stored_takes_it_by_itself() -
 
 async def test_of_what_is_not_stored_the_newest_is_kept() -> None:
     stored = Stored()
-    stored.feed.publish_unstored(events(1, KEPT + 10))
-    kept = stored.feed.unstored.past(0)
-    assert (kept[0].event.cursor, kept[-1].event.cursor) == (11, KEPT + 10)
+    stored.feed.publish_unstored(events(1, RETAINED_EVENTS + 10))
+    kept = stored.feed.unstored.since(0)
+    assert (kept[0].event.cursor, kept[-1].event.cursor) == (11, RETAINED_EVENTS + 10)

@@ -59,7 +59,7 @@ def test_an_event_is_wanted_that_is_in_every_field_which_asks_for_something(
     asked: dict[str, object], wanted: list[AlarmEvent], not_wanted: list[AlarmEvent]
 ) -> None:
     selection = read_selection(asked)
-    assert [one for one in [*wanted, *not_wanted] if selection.wants(one)] == wanted
+    assert [one for one in [*wanted, *not_wanted] if selection.is_match(one)] == wanted
     assert read_selection(selection.words) == selection
     assert parse_selection(SelectionMessage.FromString(selection.message.SerializeToString())) == selection
 
@@ -79,7 +79,7 @@ def test_a_critical_sign_makes_an_alarm_critical() -> None:
         ({"kinds": "heat"}, "kinds: 'heat' is not a list of strings"),
         ({"types": [1]}, "types: '[1]' is not a list of strings"),
         ({"devices": [""]}, 'devices: "" is not a name of 1 to 253 characters'),
-        ({"zones": ["x"] * 501}, "zones: 501 are more than 500"),
+        ({"zones": ["x"] * 501}, "zones: 501 values are too many. Use at most 500."),
     ],
 )
 def test_what_cannot_be_wanted_is_refused_by_name(asked: dict[str, object], sentence: str) -> None:

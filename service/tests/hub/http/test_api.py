@@ -161,7 +161,7 @@ async def test_history_is_paged_by_cursor(served: Served) -> None:
 
 
 async def test_one_address_does_not_get_every_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed, "OF_ONE_ADDRESS", 1)
+    monkeypatch.setattr(feed, "SUBSCRIBERS_PER_ADDRESS", 1)
     async with served.session.ws_connect(f"{served.base}/v1/alarms/ws"):
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
             await served.session.ws_connect(f"{served.base}/v1/alarms/ws")

@@ -70,7 +70,7 @@ async def test_a_message_that_cannot_be_meant_is_answered_and_changes_nothing(
     [
         ("format=xml", 400, 'format: "xml" is not one of json, binary'),
         ("slow=wait", 400, 'slow: "wait" is not one of disconnect, coalesce'),
-        ("alive_ms=999", 400, "alive: 999 ms is less than 1000 ms"),
+        ("alive_ms=999", 400, "alive: 999 ms is too short"),
         ("unstored=maybe", 400, 'unstored: "maybe" is not one of no, yes'),
         ("kind=fog", 400, 'kinds: "fog" is not one of heat, smoke, gas, flame'),
         ("subscription=none", 404, 'no subscription "none" is stored'),
@@ -127,7 +127,7 @@ async def test_the_feed_ends_with_its_cursor_when_the_hub_stops(served: Served) 
         served.hub.feed.close()
         message = await socket.receive(timeout=10)
     assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.GOING_AWAY)
-    assert message.extra == "the hub stops: subscribe again with cursor 1"
+    assert message.extra == "the hub is stopping: subscribe again with cursor 1"
 
 
 async def test_a_client_is_told_why_its_feed_ends_in_whole_characters(
@@ -137,7 +137,7 @@ async def test_a_client_is_told_why_its_feed_ends_in_whole_characters(
         raise StoreError("x" + "ü" * 100)
 
     await served.alarm()
-    served.hub.feed._kept.clear()
+    served.hub.feed._recent.clear()
     monkeypatch.setattr(Store, "events", fail)
     async with served.session.ws_connect(f"{served.base}{WS}?cursor=0") as socket:
         message = await socket.receive(timeout=10)
@@ -200,7 +200,7 @@ async def test_a_history_that_little_is_wanted_of_is_looked_through_in_bounded_s
 async def test_a_client_that_asks_is_told_that_the_hub_is_there_and_up_to_where_all_is_told(
     served: Served, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(feed, "ALIVE_LEAST_MS", 10)
+    monkeypatch.setattr(feed, "ALIVE_MIN_MS", 10)
 
     async def told(socket: aiohttp.ClientWebSocketResponse) -> AlarmEvent:
         if form == "binary":

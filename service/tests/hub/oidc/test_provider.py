@@ -84,7 +84,7 @@ async def test_who_is_in_very_many_groups_signs_in_and_an_answer_without_an_end_
     accounts.claims["groups"] = [*(f"group {number:040d}" for number in range(1_500)), "wardens"]
     assert await accounts.provider.identify(ATTEMPT, {"code": "x"}) == Person("Ada", Role.OPERATOR)
     accounts.claims["text"] = "x" * MAX_ANSWER
-    with pytest.raises(ProviderError, match="no JSON object of at most 1 MB"):
+    with pytest.raises(ProviderError, match="not a JSON object of at most 1 MB"):
         await accounts.provider.identify(ATTEMPT, {"code": "x"})
 
 
@@ -101,5 +101,5 @@ async def test_a_key_that_nobody_here_can_read_keeps_nobody_from_signing_in_by_a
 
 async def test_a_provider_that_tells_of_itself_what_cannot_be_is_named(accounts: Accounts) -> None:
     accounts.more = {"code_challenge_methods_supported": 256}
-    with pytest.raises(ProviderError, match="does not know PKCE with S256"):
+    with pytest.raises(ProviderError, match="does not support PKCE with S256"):
         await accounts.provider.identify(ATTEMPT, {"code": "x"})

@@ -84,9 +84,9 @@ class OidcRoutes:
         except NotProvedError as error:
             return _problem(403, f"You are not signed in: {error}.")
         try:
-            with self._hub.access.guessing(address, NotProvedError):
+            with self._hub.access.count_failures(address, NotProvedError):
                 person = await provider.identify(begun, request.query)
-            called = self._hub.access.outside_name(person.name, provider.options.host)
+            called = self._hub.access.external_name(person.name, provider.options.host)
             principal = Principal(called, person.role, "", address)
             session = self._hub.access.sign_in(principal, provider.options.host)
         except NotProvedError as error:

@@ -68,7 +68,7 @@ class FeedSocket:
                                 unstored=unstored) as subscription:  # fmt: skip
                 await socket.prepare(request)
                 try:
-                    async with self._hub.access.lasting(request[PRINCIPAL]):
+                    async with self._hub.access.until_revoked(request[PRINCIPAL]):
                         await self._converse(request, socket, subscription, form, alive)
                 except RevokedError as error:
                     await _close(request, socket, WSCloseCode.POLICY_VIOLATION, error)

@@ -14,13 +14,13 @@ def describe_actuators(actuators: Actuators) -> list[dict[str, object]]:
 
 
 def _described(one: ConnectedActuator, now: int) -> dict[str, object]:
-    values, state, controller = one.values(now), one.told.state, one.controller
+    values, state, controller = one.values(now), one.latest.state, one.controller
     measured = list(state.measured) or [math.nan] * len(one.outputs)
     sensors = list(state.sensors) or [math.nan] * len(one.sensors)
     return {
         "name": one.name,
         "by": one.who.name,
-        "silent": one.silent(now),
+        "silent": one.is_silent(now),
         "heardSeconds": round((now - one.heard) / SECOND, 3),
         "controller": controller.name if controller else "",
         "controlledBy": controller.who.name if controller else "",
