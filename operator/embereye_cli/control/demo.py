@@ -117,7 +117,7 @@ def _connect(
             return ControllerLink(link, "embereye control demo", arguments.actuator, mode=mode)
         except LinkError as error:
             link.close()
-            if arguments.hub or "is connected; there are" not in str(error) or time.monotonic() > until:
+            if arguments.hub or "is connected. Connected:" not in str(error) or time.monotonic() > until:
                 raise
             time.sleep(0.05)
 

@@ -64,7 +64,7 @@ def test_with_a_hub_the_actuator_has_to_be_there() -> None:
         assert (done.returncode, done.stderr.strip()) == (
             2, 'embereye: no actuator "crane" is connected. Connected: none.',
         )  # fmt: skip
-        assert "not known" in embereye("control", "demo", "--hub", hub.tcp, EMBEREYE_TOKEN="wrong").stderr
+        assert "unknown token" in embereye("control", "demo", "--hub", hub.tcp, EMBEREYE_TOKEN="wrong").stderr
 
 
 def _steer(hub: OwnHub) -> None:

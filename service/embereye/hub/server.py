@@ -32,7 +32,7 @@ from embereye.hub.oidc.options import ProviderOptions
 from embereye.hub.services.access import AccessCheck, AccessService
 from embereye.hub.services.alarms import AlarmsService, RosterService
 from embereye.hub.services.clips import STORE, ClipsService
-from embereye.hub.services.control import ControlService, began, worst_state
+from embereye.hub.services.control import ControlService, handshake_recorder, worst_state
 from embereye.hub.services.echo import CALL as ECHO
 from embereye.hub.services.echo import EchoService, echo_call
 from embereye.hub.services.evidence import EvidenceService
@@ -240,7 +240,7 @@ def _bus(options: HubOptions, hub: Hub | None = None) -> "JetStreamBus | None":
 
 
 async def _serve(options: HubOptions, hub: Hub, clips: ClipStore, stop: asyncio.Event) -> int:
-    bus, note = _bus(options, hub), began(hub)
+    bus, note = _bus(options, hub), handshake_recorder(hub)
     evidence = EvidenceService(hub, bus)
     actuators = Actuators(worst=worst_state(hub))
     pictures = ClipsService(hub, clips)

@@ -378,7 +378,7 @@ async def test_a_subscription_is_stored_shown_followed_and_deleted(hub_process: 
     following.terminate()
     await following.communicate()
     code, _, err = await output(hub_process, "watch", "--subscription", "night", "--zone", "hall")
-    assert (code, err) == (2, "embereye: subscription: it says what is wanted already; leave out selection and zones\n")
+    assert (code, err) == (2, "embereye: subscription: it already has a selection. Leave out selection and zones.\n")
     assert (await say("delete", "night"))[0] == 0
     for action in ("show", "delete", "follow"):
         code, _, err = await say(action, "night")

@@ -362,7 +362,7 @@ async def test_names_that_are_too_long_for_a_database_stop_nothing(
             await call.write(ReportRequest(hello=ShardHello(fleet="default/sensors/s", shard="s-0")))
             await call.write(strange)
             await report(link, smoke("e1"))
-            with pytest.raises(grpc.aio.AioRpcError, match="names of more than 600 characters are not kept"):
+            with pytest.raises(grpc.aio.AioRpcError, match="names of more than 600 characters are not allowed"):
                 await drained(call)
         await server.stop(0)
 

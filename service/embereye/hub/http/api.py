@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-DEVICES_SECONDS = 0.5  # that a list of devices is shared between all who ask
+DEVICES_SECONDS = 0.5  # a list of devices is shared by all requests of this time
 HEARTBEAT_SECONDS = 10.0
 MAX_CLIPS = 200  # in one list
 CONTENT_TYPES = {
@@ -63,7 +63,7 @@ CONTENT_TYPES = {
     Clip.MEDIA_VIDEO: "video/mp4",
     Clip.MEDIA_LINES: "application/jsonl",
 }
-HSTS_SECONDS = 365 * 86_400  # that a browser calls a name by HTTPS alone, once the hub has answered so
+HSTS_SECONDS = 365 * 86_400  # after an HTTPS answer, browsers call this name by HTTPS only, for this time
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "media-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -77,8 +77,8 @@ def _fields(message: Message) -> Json:
 
 
 @web.middleware
-async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refusals become JSON; every answer carries the security headers, none is cached."""
+async def _error_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn errors into JSON, and add the security headers and a ban on caching to every answer."""
     response: web.StreamResponse
     try:
         response = await handler(request)
@@ -94,7 +94,7 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
         response = web.json_response({"error": sentence}, status=error.status, headers=allowed)
     if not response.prepared:
         response.headers.update(SECURITY)
-        # Not for this machine itself: what else listens on it would have to speak TLS from then on.
+        # Not for this machine's names: all other servers on it would then have to use TLS.
         if request.secure and not is_own_name(request.host):
             response.headers["Strict-Transport-Security"] = f"max-age={HSTS_SECONDS}"
         response.headers.setdefault("Cache-Control", "no-store")
@@ -102,7 +102,7 @@ async def _manners(request: web.Request, handler: Handler) -> web.StreamResponse
 
 
 class Api:
-    """All routes: `Api(hub, actuators, clips).app(registry)`; without `clips` none are served."""
+    """All routes: `Api(hub, actuators, clips).app(registry)`; without `clips` there are no routes of clips."""
 
     def __init__(
         self,
@@ -122,16 +122,16 @@ class Api:
         self._actuators = actuators
         self._entries = DeviceEntries(hub)
         self._device_list = SharedList("devices", self._entries.entries, self._entries.fields, period=DEVICES_SECONDS)
-        self._zones_told: list[Zone] = []
-        self._zone_list = SharedList("zones", self._zone_entries, self._beside_zones)
+        self._listed_zones: list[Zone] = []
+        self._zone_list = SharedList("zones", self._zone_entries, self._zones_envelope)
 
     def app(self, registry: CollectorRegistry) -> web.Application:
-        """The application, /metrics and /healthz among its routes."""
-        # That nothing can be written is told by /v1/zones and a metric: a hub that is started anew for it, or left
-        # without shards, would be worse than one that watches and cannot write.
+        """Make the application, with /metrics and /healthz among its routes."""
+        # /v1/zones and a metric report a failing store; /healthz does not. A hub that watches but cannot write is
+        # better than one that is restarted for that, or loses its shards.
         app = metrics_app(registry)
         access = authenticate(self._hub.access, OPEN_PATHS, ROLES)
-        app.middlewares.extend([_manners, guard(self._hosts), access])
+        app.middlewares.extend([_error_middleware, guard(self._hosts), access])
         app.on_shutdown.append(self._close_feed)
         device = "/v1/devices/{namespace}/{kind}/{fleet}/{device}"
         app.add_routes(
@@ -188,13 +188,13 @@ class Api:
 
     @staticmethod
     def description() -> Json:
-        """All routes as OpenAPI describes them."""
+        """Describe all routes as OpenAPI."""
         return describe(lambda method, path: needed_role(method, path, OPEN_PATHS, ROLES))
 
     async def _describe(self, _: web.Request) -> web.Response:
         return web.json_response(self.description())
 
-    # What is
+    # The present state
 
     async def _canaries(self, _: web.Request) -> web.Response:
         return web.json_response(heartbeats(self._hub))
@@ -203,13 +203,13 @@ class Api:
         return await self._zone_list.answer(request)
 
     def _zone_entries(self) -> Iterator[Source]:
-        self._zones_told = self._hub.zones.messages()
-        for zone in self._zones_told:
+        self._listed_zones = self._hub.zones.messages()
+        for zone in self._listed_zones:
             key = f"{zone.namespace}/{zone.name}"
             yield Source(key, partial(_fields, zone), Facts(ZoneState(zone.state).severity, key.lower()))
 
-    def _beside_zones(self) -> Json:
-        zones = self._zones_told
+    def _zones_envelope(self) -> Json:
+        zones = self._listed_zones
         return {
             "cursor": str(self._hub.feed.latest),
             "timeNs": str(time.time_ns()),
@@ -227,8 +227,8 @@ class Api:
     def _find(self, request: web.Request) -> Watched:
         names = request.match_info
         fleet = f"{names['namespace']}/{names['kind']}/{names['fleet']}"
-        found = self._hub.coverage.book.find(fleet, names["device"])
-        watched = found[1] if found else self._hub.coverage.book.undeclared_device(fleet, names["device"])
+        declared = self._hub.coverage.book.find(fleet, names["device"])
+        watched = declared[1] if declared else self._hub.coverage.book.undeclared_device(fleet, names["device"])
         if watched is None:
             raise Refused(404, f"{fleet} declares no device {names['device']}")
         return watched
@@ -259,7 +259,7 @@ class Api:
         return _jpeg(await self._hub.history.picture(names["alarm"], names["device"], int(names["kind"])) or b"")
 
     async def _alarm_clips(self, request: web.Request) -> web.Response:
-        """Newest first; each with the address of its content, and of what a browser can show of it."""
+        """List the newest first, each with the addresses of its content and of a form that browsers can show."""
         episodes = await self._hub.history.episodes(request.match_info["alarm"])
         clips = self._clips.of_episodes(episodes) if self._clips else []
         pictures = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_CLIPS]
@@ -271,9 +271,7 @@ class Api:
     def _known_clip(self, request: web.Request) -> Clip:
         clip = self._clips.find(request.match_info["name"]) if self._clips else None
         if clip is None or request.match_info.get("form", SUFFIXES[clip.media]) != SUFFIXES[clip.media]:
-            why = (
-                "it is too old, still with the shard that recorded it, or not found yet by a hub that has just started"
-            )
+            why = "it is too old, still at the shard that recorded it, or not found yet by a hub that has just started"
             raise Refused(404, f"there is no such clip: {why}")
         return clip
 
@@ -283,7 +281,7 @@ class Api:
         path = self._clips.path(clip)
         if not await asyncio.to_thread(path.is_file):
             raise Refused(404, GONE)
-        # Content under the name of its content never changes; its age may still be up.
+        # The name is a digest of the content, so the content never changes. It may still be deleted for its age.
         headers = {"Cache-Control": "private, max-age=3600", **SECURITY}
         headers["Content-Type"] = CONTENT_TYPES[clip.media]
         if clip.media != Clip.MEDIA_STILL:
@@ -293,11 +291,11 @@ class Api:
         return web.FileResponse(path, headers=headers)
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
-        """The frames of a clip at their own pace, over and over: browsers play no Motion JPEG in Matroska."""
+        """Play a clip's frames at their pace, several times: browsers cannot play Motion JPEG in Matroska."""
         assert self._clips is not None
         clip = self._known_clip(request)
         if clip.media != Clip.MEDIA_CLIP:
-            raise Refused(404, "it is no Motion JPEG: show it as it is")
+            raise Refused(404, "this clip is not Motion JPEG: show it directly")
         with self._replays.enter(request.remote or "", clip.bytes):
             return await replay(request, self._clips.path(clip), SECURITY)
 
@@ -305,18 +303,18 @@ class Api:
         return web.json_response({"actuators": describe_actuators(self._actuators)})
 
     async def _frame(self, request: web.Request) -> web.StreamResponse:
-        """One frame of a clip: the last at or before a moment, else its first."""
+        """Send one frame of a clip: the last at or before a time, else its first."""
         assert self._clips is not None
         clip, at_ns = self._known_clip(request), number_of(request, "at", 0)
         if clip.media != Clip.MEDIA_CLIP:
-            raise Refused(404, "it is no Motion JPEG: show it as it is")
+            raise Refused(404, "this clip is not Motion JPEG: show it directly")
         with self._replays.enter(request.remote or "", clip.bytes):
             jpeg = await frame_at(self._clips.path(clip), at_ns)
         return web.Response(
             body=jpeg, content_type="image/jpeg", headers={"Cache-Control": "private, max-age=3600", **SECURITY}
         )
 
-    # What was
+    # History
 
     async def _history(self, request: web.Request) -> web.Response:
         latest = self._hub.feed.latest
@@ -331,7 +329,7 @@ class Api:
         more = {"next": str(page.next)} if page.next else {}
         return await written("events", map(_fields, page.events), {"latest": str(latest), **more})
 
-    # What people do
+    # Actions
 
     async def _act(self, request: web.Request) -> web.Response:
         body = await read_json(request)
@@ -356,7 +354,7 @@ class Api:
 
 
 def _plain(name: str) -> str:
-    """`name` as part of a file's name."""
+    """Make `name` safe as a part of a file's name."""
     return "".join(character if character.isascii() and character.isalnum() else "-" for character in name)
 
 

@@ -4,7 +4,7 @@ from importlib import resources
 
 from aiohttp import web
 
-# Name → media type. What is not named here is not served.
+# Name → media type. Other files are not served.
 STATIC = {
     "login.js": "text/javascript",
     "console.js": "text/javascript",
@@ -25,6 +25,6 @@ STATIC = {
 
 
 def file_response(name: str, content_type: str) -> web.Response:
-    """The file `name`, which browsers ask for anew each time."""
+    """Read the file `name`; browsers check for a newer version each time."""
     text = resources.files("embereye.hub").joinpath("static", name).read_text(encoding="utf-8")
     return web.Response(text=text, content_type=content_type, headers={"Cache-Control": "no-cache"})

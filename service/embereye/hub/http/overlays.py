@@ -1,4 +1,4 @@
-"""Thermal pictures over cameras' pictures, over HTTP."""
+"""Routes of overlays: thermal pictures over cameras' pictures."""
 
 import json
 import sys
@@ -19,13 +19,13 @@ OVERLAY = "/v1/overlays/{namespace}/{fleet}/{device}"
 
 
 class OverlayRoutes:
-    """Routes of overlays: `routes()`."""
+    """Serves overlays: `routes()`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them."""
+        """List all routes of overlays."""
         return [
             web.get("/v1/overlays", self._list),
             web.put(OVERLAY, self._store),

@@ -1,4 +1,4 @@
-"""What requests carry: numbers in the query, texts in a body. What cannot be meant is refused by name."""
+"""Reads numbers from a request's query and texts from its body. Impossible values are refused by name."""
 
 import asyncio
 import contextlib
@@ -11,22 +11,22 @@ from aiohttp import web
 from embereye.hub.http.refused import Refused
 
 MAX_DIGITS = 19
-BODY_SECONDS = 10.0  # for all of it
+BODY_SECONDS = 10.0  # for a whole body
 
 
 def number_of(request: web.Request, name: str, default: int, most: int = 2**63 - 1) -> int:
-    """The parameter `name` of the query, or `default` where it is not given; Refused where it is no whole number."""
+    """Read the parameter `name` of the query; `default` if it is missing. Refused if it is not a whole number."""
     text = request.query.get(name, "")
     if not text:
         return default
-    # The length first: Python does not convert thousands of digits, and says so with another error.
+    # Check the length first: Python refuses to convert thousands of digits, with another error.
     if len(text) > MAX_DIGITS or not text.isascii() or not text.isdigit() or int(text) > most:
         raise Refused(400, f'{name}: "{text[:50]}" is not a whole number from 0 to {most}')
     return int(text)
 
 
 def one_of(request: web.Request, name: str, words: Sequence[str]) -> str:
-    """The parameter `name` of the query, which is one of `words`; the first where it is not given. Refused."""
+    """Read the parameter `name` of the query, which is one of `words`; the first if it is missing. Refused."""
     word = request.query.get(name, words[0])
     if word not in words:
         raise Refused(400, f'{name}: "{word[:80]}" is not one of {", ".join(words)}')
@@ -34,20 +34,20 @@ def one_of(request: web.Request, name: str, words: Sequence[str]) -> str:
 
 
 @contextlib.asynccontextmanager
-async def arriving(what: str, seconds: float) -> AsyncIterator[None]:
-    """While `what`, a request's body, is read; Refused where it does not come whole, or not within `seconds`."""
+async def arriving(name: str, seconds: float) -> AsyncIterator[None]:
+    """Guard the reading of a request's body, called `name`; Refused if it is incomplete or takes over `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
-        raise Refused(408, f"{what} did not arrive within {seconds:.0f} s") from None
+        raise Refused(408, f"{name} did not arrive within {seconds:.0f} s") from None
     except (ConnectionError, web.RequestPayloadError) as error:
-        raise Refused(400, f"{what} broke off, or is not in the Content-Encoding that it names") from error
+        raise Refused(400, f"{name} is incomplete, or not in the Content-Encoding that it declares") from error
 
 
 async def read_json(request: web.Request) -> dict[str, Any]:
-    """The object that a request's body is; Refused where it is none."""
-    # A form of another site cannot send this type without asking first.
+    """Read the JSON object of a request's body; Refused."""
+    # A form on another site's page cannot send this type without asking the hub first.
     if request.content_type != "application/json":
         raise Refused(415, f'Content-Type "{request.content_type}": send application/json')
     try:
@@ -61,13 +61,13 @@ async def read_json(request: web.Request) -> dict[str, Any]:
         raise Refused(400, "the body is not a JSON object")
     try:
         json.dumps(body, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # JSON can write one; nothing that keeps or sends texts can
-        raise Refused(400, "what is in the body is no text: it has half of a character (a lone surrogate)") from None
+    except UnicodeEncodeError:  # JSON can have one, but nothing that stores or sends text can
+        raise Refused(400, "the body has half of a character (a lone surrogate)") from None
     return body
 
 
 def text_of(body: dict[str, Any], name: str) -> str:
-    """The field `name` of a body, '' where it is missing; Refused where it is no text."""
+    """Read the text field `name` of a body; '' if it is missing. Refused if it is not a text."""
     text = body.get(name, "")
     if not isinstance(text, str):
         raise Refused(400, f"{name}: {json.dumps(text)[:80]} is not a string")

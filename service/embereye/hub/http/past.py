@@ -1,4 +1,4 @@
-"""What was, over HTTP: alarms, a day on a timeline, single frames of clips; and alarms that people call false."""
+"""Routes of the past: alarms, a day's timeline, single frames of clips; and marks of false alarms."""
 
 import asyncio
 import time
@@ -26,32 +26,32 @@ from embereye.zone.timeline import Lane, PastAlarm, Timeline
 MAX_ALARMS = 1_000  # in one answer
 DEFAULT_ALARMS = 100
 MAX_SPAN_NS = 8 * DAY  # of one timeline
-MAX_TIMELINE_EVENTS = 20_000  # of one timeline: what happens behind is told to be missing
-LATER_EVENTS = 2_000  # looked at behind its end, for what lasted beyond it
+MAX_TIMELINE_EVENTS = 20_000  # of one timeline; later events are reported as missing
+LATER_EVENTS = 2_000  # read after its end, to find the ends of what was still open
 MAX_TIMELINE_CLIPS = 2_000
 ALARM = "{alarm:[0-9a-f]{16}}"
 
 
 def listed_clip(clip: Clip) -> Json:
-    """A clip with the address of its content, and of what a browser can show of it."""
+    """List a clip with the addresses of its content and of a form that browsers can show."""
     address = f"/v1/clips/{clip.sha256}.{SUFFIXES[clip.media]}"
     return {**json_format.MessageToDict(clip), "url": address, "view": address.replace(".mkv", ".mjpg")}
 
 
 class PastRoutes:
-    """Routes of what was: `routes()`."""
+    """Serves the past: `routes()`."""
 
     def __init__(self, hub: Hub, clips: ClipStore | None) -> None:
         self._hub = hub
         self._clips = clips
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them."""
+        """List all routes of the past."""
         return [
             web.get("/v1/alarms", self._alarms),
             web.get(f"/v1/alarms/{ALARM}", self._alarm),
             web.post(f"/v1/alarms/{ALARM}/false", self._mark_false),
-            web.delete(f"/v1/alarms/{ALARM}/false", self._take_back),
+            web.delete(f"/v1/alarms/{ALARM}/false", self._remove_mark),
             web.get("/v1/false-alarms", self._false_alarms),
             web.get("/v1/timeline", self._timeline),
         ]
@@ -59,9 +59,9 @@ class PastRoutes:
     # Alarms
 
     async def _alarms(self, request: web.Request) -> web.Response:
-        of = request.query.get("of", "")
-        if of not in CATEGORIES:
-            raise Refused(400, f'of: "{of[:50]}" is not one of {", ".join(filter(None, CATEGORIES))}')
+        category = request.query.get("of", "")
+        if category not in CATEGORIES:
+            raise Refused(400, f'of: "{category[:50]}" is not one of {", ".join(filter(None, CATEGORIES))}')
         limit = min(number_of(request, "limit", 0) or DEFAULT_ALARMS, MAX_ALARMS)
         wanted = AlarmQuery(
             limit=limit + 1,
@@ -69,12 +69,12 @@ class PastRoutes:
             from_ns=number_of(request, "from", 0),
             until_ns=number_of(request, "until", 0),
             zone=request.query.get("zone", ""),
-            category=of,
+            category=category,
         )
-        found = await self._hub.history.alarms(wanted)
-        body: Json = {"alarms": [self._listed(alarm) for alarm in found[:limit]]}
-        if len(found) > limit:
-            body["next"] = str(found[limit - 1].first)
+        alarms = await self._hub.history.alarms(wanted)
+        body: Json = {"alarms": [self._listed(alarm) for alarm in alarms[:limit]]}
+        if len(alarms) > limit:
+            body["next"] = str(alarms[limit - 1].first)
         return web.json_response(body)
 
     def _listed(self, alarm: PastAlarm) -> Json:
@@ -93,10 +93,10 @@ class PastRoutes:
 
     async def _alarm(self, request: web.Request) -> web.Response:
         name = request.match_info["alarm"]
-        found = await self._hub.history.alarms(AlarmQuery(limit=1, alarm=name))
-        if not found:
+        alarms = await self._hub.history.alarms(AlarmQuery(limit=1, alarm=name))
+        if not alarms:
             raise Refused(404, f"there is no alarm {name}")
-        (alarm,), events = found, await self._hub.history.alarm_events(name)
+        (alarm,), events = alarms, await self._hub.history.alarm_events(name)
         return await written("events", map(json_format.MessageToDict, events), self._listed(alarm))
 
     async def _mark_false(self, request: web.Request) -> web.Response:
@@ -105,7 +105,7 @@ class PastRoutes:
         if problem := check_action(who, reason, "reason"):
             raise Refused(400, problem)
         if not reason:
-            raise Refused(400, "reason is empty: say what it was that looked like a fire")
+            raise Refused(400, "reason is empty. Say what looked like a fire.")
         marking = self._hub.false_alarms.mark(request[PRINCIPAL], request.match_info["alarm"], reason, who)
         try:
             event = await marking
@@ -117,7 +117,7 @@ class PastRoutes:
             raise Refused(503, str(error)) from error
         return web.json_response(json_format.MessageToDict(event))
 
-    async def _take_back(self, request: web.Request) -> web.Response:
+    async def _remove_mark(self, request: web.Request) -> web.Response:
         try:
             event = await self._hub.false_alarms.take_back(request[PRINCIPAL], request.match_info["alarm"])
         except UnknownAlarmError as error:
@@ -152,9 +152,9 @@ class PastRoutes:
         return web.json_response(body)
 
     def _clips_between(self, from_ns: int, until_ns: int) -> list[Json]:
-        found = self._clips.between(from_ns, until_ns) if self._clips else []
-        found = [clip for clip in found if clip.media != Clip.MEDIA_LINES][:MAX_TIMELINE_CLIPS]
-        return [{**listed_clip(clip), "namespace": clip.fleet.partition("/")[0]} for clip in found]
+        clips = self._clips.between(from_ns, until_ns) if self._clips else []
+        clips = [clip for clip in clips if clip.media != Clip.MEDIA_LINES][:MAX_TIMELINE_CLIPS]
+        return [{**listed_clip(clip), "namespace": clip.fleet.partition("/")[0]} for clip in clips]
 
 
 def _lanes(timeline: Timeline, events: list[AlarmEvent]) -> Timeline:

@@ -1,4 +1,4 @@
-"""Plans of the building over HTTP."""
+"""Routes of plans: pictures of the building's floors and the places of devices on them."""
 
 import json
 from collections.abc import Awaitable
@@ -18,21 +18,21 @@ from embereye.hub.plans.records import DeviceKey, Place, Plan
 from embereye.hub.storage.committer import StoreFailingError
 
 T = TypeVar("T")
-UPLOAD_SECONDS = 60.0  # for all of an image
-AT_ONCE = 2  # images that are taken in
+UPLOAD_SECONDS = 60.0  # for a whole image
+AT_ONCE = 2  # images that are uploaded at the same time
 PLAN = "/v1/plans/{name}"
 DEVICE = PLAN + "/devices/{namespace}/{kind:sensors|cameras}/{fleet}/{device}"
 
 
 class PlanRoutes:
-    """Routes of plans: `routes()`."""
+    """Serves plans: `routes()`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._uploads = 0
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them."""
+        """List all routes of plans."""
         return [
             web.get("/v1/plans", self._list),
             web.get(PLAN, self._plan),
@@ -40,7 +40,7 @@ class PlanRoutes:
             web.delete(PLAN, self._remove),
             web.get(PLAN + "/image", self._image),
             web.put(DEVICE, self._place),
-            web.delete(DEVICE, self._take_off),
+            web.delete(DEVICE, self._remove_device),
         ]
 
     async def _list(self, _: web.Request) -> web.Response:
@@ -54,17 +54,17 @@ class PlanRoutes:
     def _device(self, key: DeviceKey, place: Place) -> Json:
         fleet, name = key
         entry: Json = {"fleet": fleet, "id": name, "x": place.x, "y": place.y, "namespace": fleet.partition("/")[0]}
-        found = self._hub.coverage.book.find(fleet, name)
-        if found is None:
+        declared = self._hub.coverage.book.find(fleet, name)
+        if declared is None:
             return {**entry, "zone": "", "declared": False, "covered": False, "reason": "it is no longer declared"}
-        reason = self._hub.coverage.darkness(*found)
-        zone = found[1].device.zone
+        reason = self._hub.coverage.darkness(*declared)
+        zone = declared[1].device.zone
         return {**entry, "zone": zone, "declared": True, "covered": not reason, "reason": reason}
 
     async def _image(self, request: web.Request) -> web.Response:
         plan = self._find(request)
         data = await self._hub.plans.image(plan.name)
-        # Its address names its content, which never changes.
+        # The version in the address names the content, which never changes.
         named = request.query.get("version", "") == plan.digest
         caching = "private, max-age=604800, immutable" if named else "no-cache"
         return web.Response(body=data, content_type=plan.media, headers={"Cache-Control": caching})
@@ -73,7 +73,7 @@ class PlanRoutes:
         if request.content_type not in MEDIA:
             raise Refused(415, f'Content-Type "{request.content_type[:80]}": send one of {", ".join(MEDIA)}')
         if self._uploads >= AT_ONCE:
-            raise Refused(503, f"{AT_ONCE} plans are being uploaded: try again in a moment")
+            raise Refused(503, f"{AT_ONCE} plans are being uploaded. Try again in a moment.")
         self._uploads += 1
         try:
             data = await _read(request)
@@ -82,11 +82,11 @@ class PlanRoutes:
             raise Refused(400, str(error)) from error
         finally:
             self._uploads -= 1
-        plan = await _answered(self._hub.plans.store(request[PRINCIPAL], request.match_info["name"], image))
+        plan = await _answer(self._hub.plans.store(request[PRINCIPAL], request.match_info["name"], image))
         return web.json_response(_listed(plan))
 
     async def _remove(self, request: web.Request) -> web.Response:
-        await _answered(self._hub.plans.remove(request[PRINCIPAL], request.match_info["name"]))
+        await _answer(self._hub.plans.remove(request[PRINCIPAL], request.match_info["name"]))
         return web.json_response({})
 
     async def _place(self, request: web.Request) -> web.Response:
@@ -95,11 +95,11 @@ class PlanRoutes:
         plan, key = self._find(request), _key(request)
         if key not in plan.devices and self._hub.coverage.book.find(*key) is None:
             raise Refused(404, f"{key[0]} declares no device {key[1]}")
-        await _answered(self._hub.plans.place(request[PRINCIPAL], plan.name, key, place))
+        await _answer(self._hub.plans.place(request[PRINCIPAL], plan.name, key, place))
         return web.json_response(self._device(key, place))
 
-    async def _take_off(self, request: web.Request) -> web.Response:
-        await _answered(self._hub.plans.remove_device(request[PRINCIPAL], request.match_info["name"], _key(request)))
+    async def _remove_device(self, request: web.Request) -> web.Response:
+        await _answer(self._hub.plans.remove_device(request[PRINCIPAL], request.match_info["name"], _key(request)))
         return web.json_response({})
 
     def _find(self, request: web.Request) -> Plan:
@@ -109,7 +109,7 @@ class PlanRoutes:
             raise Refused(404, str(error)) from error
 
 
-async def _answered(doing: Awaitable[T]) -> T:
+async def _answer(doing: Awaitable[T]) -> T:
     try:
         return await doing
     except UnknownPlanError as error:

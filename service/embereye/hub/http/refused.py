@@ -1,4 +1,4 @@
-"""A request that is not served, and why."""
+"""The error of a request that is not served."""
 
 
 class Refused(Exception):  # noqa: N818 -- an answer, not a fault

@@ -1,4 +1,4 @@
-"""A clip for browsers: its frames as they were taken, part after part (multipart/x-mixed-replace)."""
+"""Plays a clip for browsers: its frames at their pace, part after part (multipart/x-mixed-replace)."""
 
 import asyncio
 import contextlib
@@ -15,18 +15,18 @@ from embereye.wire.jpeg.header import SOI
 from embereye.wire.matroska import MatroskaError, Still, frames
 
 BOUNDARY = "frame"
-PAUSE_SECONDS = 1.0  # between the last frame and the first one again
-LONGEST_SECONDS = 2.0  # that one frame is shown
-ROUNDS = 20  # then it ends: nobody watches a forgotten page
-MOST = 8  # at the same time
-OF_ONE_ADDRESS = MOST // 2  # a proxy is one address for all behind it
-ROOM = 128 * 1024 * 1024  # bytes of the clips that are being shown: each is held in memory
-STALL_SECONDS = 20.0  # that one frame may take to be handed over
+PAUSE_SECONDS = 1.0  # after the last frame, before the first one again
+MAX_FRAME_SECONDS = 2.0  # longest display of one frame
+ROUNDS = 20  # then the replay ends: the page may be forgotten
+MAX_REPLAYS = 8  # at the same time
+REPLAYS_PER_ADDRESS = MAX_REPLAYS // 2  # all clients behind a proxy share one address
+ROOM = 128 * 1024 * 1024  # bytes of all clips being replayed: each is in memory
+STALL_SECONDS = 20.0  # longest time to send one frame
 GONE = "the clip's file is gone from the hub's disk"
 
 
 class Replays:
-    """How many clips are being shown, and to whom."""
+    """The clips that are being replayed, by address."""
 
     def __init__(self) -> None:
         self._places: Counter[str] = Counter()
@@ -34,14 +34,14 @@ class Replays:
 
     @contextlib.contextmanager
     def enter(self, address: str, size: int) -> Iterator[None]:
-        """Count one clip of `size` bytes in while it is shown to `address`; Refused where there is no room for it."""
+        """Count one clip of `size` bytes while it is replayed to `address`; Refused if there is no room for it."""
         place = place_of(address)
         if size > ROOM:
-            raise Refused(413, f"the clip has {size} bytes, more than is shown here: download it")
-        if self._places[place] >= OF_ONE_ADDRESS:
-            raise Refused(503, f"{OF_ONE_ADDRESS} clips are being shown at {place} already: close one, or download it")
-        if self._places.total() >= MOST or self._bytes + size > ROOM:
-            raise Refused(503, f"{self._places.total()} clips are being shown already: try again later, or download it")
+            raise Refused(413, f"the clip has {size} bytes, which is too many for a replay. Download it.")
+        if self._places[place] >= REPLAYS_PER_ADDRESS:
+            raise Refused(503, f"{place} is replaying {REPLAYS_PER_ADDRESS} clips already. Close one, or download it.")
+        if self._places.total() >= MAX_REPLAYS or self._bytes + size > ROOM:
+            raise Refused(503, f"{self._places.total()} clips are being replayed. Try again later, or download it.")
         self._places[place] += 1
         self._bytes += size
         try:
@@ -54,7 +54,7 @@ class Replays:
 
 
 async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -> web.StreamResponse:
-    """Send the clip at `path` until the client has had enough, or ROUNDS times; Refused where it cannot be shown."""
+    """Send the clip at `path` until the client leaves, ROUNDS times at most; Refused if it cannot be replayed."""
     stills = await asyncio.to_thread(_stills, path)
     response = web.StreamResponse(headers={**headers, "Cache-Control": "no-store"})
     response.headers["Content-Type"] = f"multipart/x-mixed-replace; boundary={BOUNDARY}"
@@ -66,7 +66,7 @@ async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -
                     async with asyncio.timeout(STALL_SECONDS):
                         await response.write(_part(still.jpeg))
                 except TimeoutError:
-                    # Nobody looks: what is buffered must not be waited for either.
+                    # The client reads nothing: do not wait for its buffered data either.
                     if request.transport is not None:
                         request.transport.abort()
                     return response
@@ -75,27 +75,27 @@ async def replay(request: web.Request, path: Path, headers: Mapping[str, str]) -
 
 
 async def frame_at(path: Path, at_ns: int) -> bytes:
-    """The JPEG in the clip at `path` that was taken last at or before `at_ns`, else its first one; Refused."""
+    """Return the JPEG in the clip at `path` taken last at or before `at_ns`, else its first one; Refused."""
     stills = await asyncio.to_thread(_stills, path)
     return next((still for still in reversed(stills) if still.time_ns <= at_ns), stills[0]).jpeg
 
 
 def _stills(path: Path) -> list[Still]:
-    """The frames of the clip at `path`, one at least; what another program stored may have none that browsers show."""
+    """Read the frames of a clip, at least one. A clip stored by another program may have none that browsers show."""
     try:
-        found = [still for still in frames(path.read_bytes()) if still.jpeg.startswith(SOI)]
+        stills = [still for still in frames(path.read_bytes()) if still.jpeg.startswith(SOI)]
     except FileNotFoundError:
         raise Refused(404, GONE) from None
     except MatroskaError:
-        found = []
-    if not found:
-        raise Refused(404, "the clip holds no frame that is shown here: download it")
-    return found
+        stills = []
+    if not stills:
+        raise Refused(404, "the clip has no frame that browsers can show. Download it.")
+    return stills
 
 
 def _pauses(stills: list[Still]) -> list[float]:
     steps = [(after.time_ns - before.time_ns) / 1e9 for before, after in pairwise(stills)]
-    return [*(min(step, LONGEST_SECONDS) for step in steps), PAUSE_SECONDS]
+    return [*(min(step, MAX_FRAME_SECONDS) for step in steps), PAUSE_SECONDS]
 
 
 def _part(jpeg: bytes) -> bytes:

@@ -1,6 +1,6 @@
-"""What to do about each alert, as pages: `/runbooks` lists them, `/runbooks/NAME` is what an alert's runbook_url names.
+"""Runbooks of all alerts as pages: `/runbooks` lists them, `/runbooks/NAME` is an alert's runbook_url.
 
-They need no sign-in: they tell nothing of a site, and whoever is woken by an alert wants the page first.
+They need no sign-in: they reveal nothing about a site, and a person woken by an alert needs the page first.
 """
 
 import functools
@@ -11,7 +11,7 @@ from importlib import resources
 
 from aiohttp import web
 
-PATH = "/runbooks"  # in front of an alert's name
+PATH = "/runbooks"  # followed by an alert's name
 LIST = "Runbooks"
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -28,7 +28,7 @@ _PAGE = """<!doctype html>
 </main></body>
 </html>
 """
-_LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")  # of Markdown: the text, and where it leads
+_LINK = re.compile(r"\[([^]]+)\]\(([^)]+)\)")  # of Markdown: the text and the target
 
 
 @functools.cache
@@ -44,10 +44,10 @@ def _link(match: re.Match[str]) -> str:
     return f"[{text}]({PATH}/{target.removesuffix('.md')})"
 
 
-@functools.cache  # strangers may ask as often as they like
+@functools.cache  # strangers can request it as often as they like
 def _page(title: str) -> str:
-    """The page about the alert `title`; LIST: that of all."""
-    from markdown_it import MarkdownIt  # when somebody reads, not in every hub's memory
+    """Render the page of the alert `title`; LIST: the list of all."""
+    from markdown_it import MarkdownIt  # imported on first use, to save every hub's memory
 
     if title == LIST:
         markdown = f"# {LIST}\n" + "".join(f"* [{name}]({name}.md)\n" for name in _names())
@@ -74,5 +74,5 @@ async def _runbook(request: web.Request) -> web.Response:
 
 
 def routes() -> Iterable[web.RouteDef]:
-    """The routes, to be added to an application."""
+    """List the routes, to be added to an application."""
     return web.get(PATH, _list), web.get(f"{PATH}/{{name}}", _runbook)

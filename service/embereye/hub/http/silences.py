@@ -1,4 +1,4 @@
-"""Silences over HTTP."""
+"""Routes of silences."""
 
 import json
 from typing import Any
@@ -16,13 +16,13 @@ from embereye.hub.storage.committer import StoreFailingError
 
 
 class SilenceRoutes:
-    """Routes of silences: `routes()`."""
+    """Serves silences: `routes()`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them."""
+        """List all routes of silences."""
         return [
             web.get("/v1/silences", self._list),
             web.post("/v1/zones/{namespace}/{zone}/silences", self._begin),
@@ -65,7 +65,7 @@ class SilenceRoutes:
 
 def _minutes(body: dict[str, Any]) -> int:
     minutes = body.get("minutes")
-    # JSON Schema counts 5.0 among the integers, and so do we.
+    # JSON Schema counts 5.0 as an integer, and so does this.
     if isinstance(minutes, bool) or not isinstance(minutes, int | float) or minutes != minutes // 1:
         raise Refused(400, f"minutes: {json.dumps(minutes)[:80]} is not a whole number")
     return int(minutes)

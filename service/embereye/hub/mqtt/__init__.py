@@ -1,1 +1,1 @@
-"""MQTT: what zones and devices are, retained at a broker and described there for Home Assistant."""
+"""MQTT: the states of zones and devices, retained at a broker and described there for Home Assistant."""

@@ -1,4 +1,4 @@
-"""Topics and payloads: what is said of a zone and of a device, and how Home Assistant is told of them (pure)."""
+"""Topics and payloads of zones and devices, and their descriptions for Home Assistant (pure)."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from embereye.v1.alarms_pb2 import Zone
 
 VERSION = version("embereye")
 ONLINE, OFFLINE = b"online", b"offline"
-FIRE = frozenset({ZoneState.ALARM, ZoneState.ACKNOWLEDGED, ZoneState.RESTORED})  # an alarm latches until its reset
+FIRE = frozenset({ZoneState.ALARM, ZoneState.ACKNOWLEDGED, ZoneState.RESTORED})  # an alarm lasts until its reset
 STATES = tuple(state.word for state in ZoneState if state.word != "unknown")
 MODELS = {"sensors": "Sensor", "cameras": "Camera"}
 
@@ -25,26 +25,26 @@ Message = tuple[str, bytes]  # topic, payload
 
 
 class Watch(StrEnum):
-    """Whether a device can be relied on."""
+    """A device's coverage, as far as the hub knows."""
 
     WATCHED = "watched"
     DARK = "dark"
-    UNKNOWN = "unknown"  # the hub has started and heard nothing of it yet
+    UNKNOWN = "unknown"  # the hub has started and has no report about the device yet
 
 
 @dataclass(frozen=True)
 class DeviceState:
-    """What is said of one device."""
+    """The published state of one device."""
 
     fleet: str  # "namespace/kind/name"
     device: str
     zone: str
     watch: Watch
-    reason: str = ""  # why it is dark
+    reason: str = ""  # the reason if it is dark
 
 
 class Topics:
-    """Where everything stands under a broker's prefix."""
+    """The topics under a broker's prefix."""
 
     def __init__(self, options: MqttOptions) -> None:
         self._prefix = options.prefix
@@ -53,31 +53,31 @@ class Topics:
         self.status = f"{options.prefix}/status"
 
     def zone(self, namespace: str, zone: str) -> str:
-        """Of a zone's state."""
+        """The topic of a zone's state."""
         return f"{self._prefix}/zones/{_level(namespace)}/{_level(zone)}"
 
     def device(self, fleet: str, device: str) -> str:
-        """Of a device's state."""
+        """The topic of a device's state."""
         return f"{self._prefix}/devices/{'/'.join(map(_level, fleet.split('/')))}/{_level(device)}"
 
     def config(self, component: str, entity: str) -> str:
-        """Of what Home Assistant is told of an entity."""
+        """The topic of an entity's description for Home Assistant."""
         return f"{self._discovery}/{component}/{self.node}/{entity}/config"
 
     @property
     def filters(self) -> list[str]:
-        """What matches all topics but that of the status."""
-        mine = [f"{self._prefix}/zones/#", f"{self._prefix}/devices/#"]
-        return [*mine, f"{self._discovery}/+/{self.node}/+/config"] if self._discovery else mine
+        """Filters that match all topics except the status."""
+        states = [f"{self._prefix}/zones/#", f"{self._prefix}/devices/#"]
+        return [*states, f"{self._discovery}/+/{self.node}/+/config"] if self._discovery else states
 
 
 def zone_payload(zone: Zone) -> bytes:
-    """What a zone is now. It changes when something happens, not while a sign merely goes on."""
+    """Encode a zone's present state. It changes with events, not while a sign merely lasts."""
     state = ZoneState(zone.state)
     signs = sorted(
-        (one.device, Kind(one.kind).word, Level(one.level).word)
-        for one in zone.contributions
-        if one.level > Level.CLEAR
+        (sign.device, Kind(sign.kind).word, Level(sign.level).word)
+        for sign in zone.contributions
+        if sign.level > Level.CLEAR
     )
     return _json(
         {
@@ -100,7 +100,7 @@ def zone_payload(zone: Zone) -> bytes:
 
 
 def device_payload(state: DeviceState) -> bytes:
-    """What a device is now."""
+    """Encode a device's present state."""
     namespace, _, rest = state.fleet.partition("/")
     return _json(
         {
@@ -115,7 +115,7 @@ def device_payload(state: DeviceState) -> bytes:
 
 
 def zone_entities(topics: Topics, namespace: str, zone: str) -> Iterator[Message]:
-    """How Home Assistant is told of a zone: whether it burns, what state it is in, who knows, what is not watched."""
+    """Describe a zone's entities for Home Assistant: fire, state, acknowledgement, and dark devices."""
     entity = _entity("zone", namespace, zone)
     device = {
         "identifiers": [f"{topics.node}_{entity}"],
@@ -125,7 +125,7 @@ def zone_entities(topics: Topics, namespace: str, zone: str) -> Iterator[Message
         "sw_version": VERSION,
     }
     flag = {"payload_on": "ON", "payload_off": "OFF"}
-    for name, component, own in (
+    for name, component, fields in (
         ("fire", "binary_sensor", {"name": "Fire", "device_class": "safety", **flag,
                                    "value_template": "{{ 'ON' if value_json.fire else 'OFF' }}"}),
         ("state", "sensor", {"name": "State", "device_class": "enum", "options": list(STATES),
@@ -136,11 +136,11 @@ def zone_entities(topics: Topics, namespace: str, zone: str) -> Iterator[Message
                                    "entity_category": "diagnostic",
                                    "value_template": "{{ 'ON' if value_json.dark else 'OFF' }}"}),
     ):  # fmt: skip
-        yield _described(topics, component, f"{entity}_{name}", topics.zone(namespace, zone), device, own)
+        yield _description(topics, component, f"{entity}_{name}", topics.zone(namespace, zone), device, fields)
 
 
 def device_entities(topics: Topics, state: DeviceState) -> Iterator[Message]:
-    """How Home Assistant is told of a device: whether it is watched."""
+    """Describe a device's entity for Home Assistant: whether it is watched."""
     namespace, kind, *_ = [*state.fleet.split("/"), ""]
     entity = _entity("device", state.fleet, state.device)
     device = {
@@ -150,43 +150,43 @@ def device_entities(topics: Topics, state: DeviceState) -> Iterator[Message]:
         "model": MODELS.get(kind, "Device"),
         "via_device": f"{topics.node}_{_entity('zone', namespace, state.zone)}",
     }
-    own = {
+    fields = {
         "name": "Watched", "device_class": "connectivity", "entity_category": "diagnostic",
         "payload_on": Watch.WATCHED, "payload_off": Watch.DARK,
-        # "None" is what makes an entity unknown there.
+        # Home Assistant shows an entity as unknown if its value is "None".
         "value_template": "{{ value_json.state if value_json.state != 'unknown' else 'None' }}",
     }  # fmt: skip
-    yield _described(topics, "binary_sensor", entity, topics.device(state.fleet, state.device), device, own)
+    yield _description(topics, "binary_sensor", entity, topics.device(state.fleet, state.device), device, fields)
 
 
-def _described(
+def _description(
     topics: Topics,
     component: str,
     entity: str,
     state_topic: str,
     device: Mapping[str, object],
-    own: Mapping[str, object],
+    fields: Mapping[str, object],
 ) -> Message:
-    told = {
+    description = {
         "unique_id": f"{topics.node}_{entity}",
         "state_topic": state_topic,
         "json_attributes_topic": state_topic,
         "availability": [{"topic": topics.status}],
         "device": device,
         "origin": {"name": "EmberEye", "sw_version": VERSION},
-        **own,
+        **fields,
     }
-    return topics.config(component, entity), _json(told)
+    return topics.config(component, entity), _json(description)
 
 
 def _entity(*names: str) -> str:
-    """An id of letters, digits, _ and - alone that no other names have."""
+    """A unique id for `names`, of letters, digits, _ and - only."""
     digest = hashlib.sha256("\0".join(names).encode()).hexdigest()[:8]
     return re.sub(r"[^A-Za-z0-9_-]", "_", f"{names[0]}_{names[-1]}")[:60] + f"_{digest}"
 
 
 def _level(name: str) -> str:
-    """`name` as one level of a topic: without slashes, and without + and #, which ask for several."""
+    """Quote `name` as one level of a topic: without slashes and without the wildcards + and #."""
     return quote(name, safe="")
 
 
@@ -194,5 +194,5 @@ def _time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns // SECOND, UTC).isoformat().replace("+00:00", "Z") if time_ns else ""
 
 
-def _json(told: object) -> bytes:
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,8 +1,8 @@
-"""Keeps a broker up to date: what it does not hold yet is published, and all of it anew where the broker is.
+"""Publishes the present state of zones and devices to an MQTT broker.
 
-There is no queue: what is to be retained is known at any time, and so is what the broker has acknowledged in this
-connection. The difference is what is published next, zones first, so that a broker that was away gets what is true
-now, in however many steps that came about.
+There is no queue. The publisher knows the topics and payloads that the broker should retain, and those that it has
+acknowledged in this connection. It publishes the difference, zones first. After an outage the broker therefore gets
+the present state only, not the changes in between. After a new connection it gets everything.
 """
 
 import asyncio
@@ -25,29 +25,29 @@ from embereye.process.tasks import beside, first_of, raise_if_cancelled
 from embereye.process.timing.backoff import Backoff
 
 logger = logging.getLogger(__name__)
-# The library would tell of every message that waits, and of answers to what was called off; what fails is told here.
+# The library logs every waiting message and answers to cancelled requests; this module logs failures itself.
 library_logger = logging.getLogger(f"{__name__}.library")
 library_logger.setLevel(logging.CRITICAL)
 
-PAUSE_SECONDS = 1.0  # before the broker is dialled again the first time
-MOST_PAUSE_SECONDS = 60.0
-ANSWER_SECONDS = 10.0  # for the broker to acknowledge anything
-KEEP_ALIVE_SECONDS = 15  # the broker tells our will when it has heard nothing for half as long again
-BATCH = 64  # messages that are not acknowledged yet
-PERIOD_SECONDS = 1.0  # between two looks at what is no event: that a device is watched for the first time
-LEAST_SECONDS = 0.05  # between two looks
-REST = 10.0  # times as long as a look took, which leaves the loop to the alarms
-QUIET_SECONDS = 1.0  # without a further topic that the broker had retained: that was all
-SWEEP_SECONDS = 30.0  # for the broker to name them
-INCOMING = 50_000  # messages that wait to be read
+PAUSE_SECONDS = 1.0  # before the first new attempt to connect
+MAX_PAUSE_SECONDS = 60.0
+ANSWER_SECONDS = 10.0  # longest wait for the broker's acknowledgement
+KEEP_ALIVE_SECONDS = 15  # the broker publishes our will after one and a half times this silence
+BATCH = 64  # unacknowledged messages
+PERIOD_SECONDS = 1.0  # between two passes without events, for instance to notice a newly watched device
+MIN_SECONDS = 0.05  # between two passes
+REST = 10.0  # pause after a pass, in multiples of its duration: it leaves the event loop to the alarms
+QUIET_SECONDS = 1.0  # without another retained topic for this time, the broker has sent all of them
+SWEEP_SECONDS = 30.0  # longest wait for all retained topics
+INCOMING = 50_000  # received messages that wait
 
 
 class BrokerError(Exception):
-    """The broker does not do what it is there for; says how."""
+    """The broker does not work as needed; the message says how."""
 
 
 class MqttPublisher:
-    """`run` it until cancelled, or until `stop`. Everything happens on the event loop's thread."""
+    """Call `run` until cancelled, or until `stop`. Everything happens on the event loop's thread."""
 
     def __init__(
         self,
@@ -56,30 +56,30 @@ class MqttPublisher:
         book: CoverageBook,
         feed: Feed,
         *,
-        backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MOST_PAUSE_SECONDS),
+        backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS),
     ) -> None:
         self._options = options
         self._wanted = RetainedTopics(options, zones, book)
         self._feed = feed
         self._backoff = backoff()
-        self._told: dict[str, bytes] = {}  # what the broker has acknowledged in this connection
-        self._found: set[str] = set()  # topics that it had retained
-        self._proved = asyncio.Event()  # it hands out what we publish
-        self._complete = asyncio.Event()  # it has had everything once
+        self._acknowledged: dict[str, bytes] = {}  # messages that the broker has acknowledged in this connection
+        self._retained: set[str] = set()  # topics that the broker had retained before
+        self._proved = asyncio.Event()  # the broker delivers what is published
+        self._complete = asyncio.Event()  # the broker has received everything once
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
-        self.behind = 0  # topics of which the broker has not acknowledged what is true now
-        self.published = 0  # messages that it has acknowledged
-        self.failures = 0  # connections that failed or broke
-        self.failing = "it has not been reached yet"  # why the broker is not up to date; '': it is, or is being brought
+        self.behind = 0  # topics whose present state the broker has not acknowledged
+        self.published = 0  # acknowledged messages
+        self.failures = 0  # failed or broken connections
+        self.failing = "not connected yet"  # why the broker is not up to date; '': it is, or soon will be
 
     @property
     def connected(self) -> bool:
-        """Whether the broker is connected and hands out what is published."""
+        """True if the broker is connected and delivers what is published."""
         return self._proved.is_set()
 
     async def run(self) -> None:
-        """Keep the broker up to date; where it is away, try again less and less often."""
+        """Publish until cancelled or stopped; try again less and less often while the broker is unreachable."""
         try:
             while not self._stopping.is_set():
                 try:
@@ -94,13 +94,13 @@ class MqttPublisher:
             self._stopped.set()
 
     async def stop(self, seconds: float) -> None:
-        """Have the broker told that nobody keeps it up to date any more; wait up to `seconds` for that."""
+        """Publish that the hub is offline; wait up to `seconds` for that."""
         self._stopping.set()
         await first_of(self._stopped.wait(), timeout=seconds)
 
     def _note_failing(self, why: str) -> None:
         self.failures += 1
-        self.behind = max(self.behind, len(self._told))
+        self.behind = max(self.behind, len(self._acknowledged))
         if why != self.failing:
             logger.error("MQTT broker %s: %s; trying again", self._options.address, why)
         self.failing = why
@@ -111,7 +111,7 @@ class MqttPublisher:
         options, status = self._options, self._wanted.topics.status
         await self._reach()
         user, password = options.login() or (None, None)
-        self._told, self._found = {}, set()
+        self._acknowledged, self._retained = {}, set()
         self._complete.clear()
         client = aiomqtt.Client(
             options.host,
@@ -131,11 +131,11 @@ class MqttPublisher:
             await self._subscribe(client, status, 1)
             async with (
                 beside(self._listen(client), name="mqtt-listen") as listening,
-                beside(self._tell(client), name="mqtt-tell") as telling,
+                beside(self._publish_changes(client), name="mqtt-publish") as publishing,
                 beside(self._sweep(client), name="mqtt-sweep") as sweeping,
                 beside(self._stopping.wait(), name="mqtt-stop") as stopping,
             ):
-                working = {listening, telling, sweeping}
+                working = {listening, publishing, sweeping}
                 done, _ = await asyncio.wait({*working, stopping}, return_when=asyncio.FIRST_COMPLETED)
                 failed = [error for task in done & working if (error := task.exception())]
                 if failed:
@@ -143,9 +143,9 @@ class MqttPublisher:
             await client.publish(status, OFFLINE, qos=1, retain=True)
 
     async def _reach(self) -> None:
-        """Raise OSError where nobody answers.
+        """Raise OSError if the broker does not answer.
 
-        The library dials in a thread, which nobody can call back: the hub's end would wait for it.
+        The library dials in a thread that cannot be cancelled: without this test the hub's stop would wait for it.
         """
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -161,21 +161,21 @@ class MqttPublisher:
         (answer,) = await client.subscribe(topic, qos)
         raise_if_cancelled()
         if (answer if isinstance(answer, int) else answer.value) >= 0x80:
-            raise BrokerError(f"it does not let this user read {topic}")
+            raise BrokerError(f"this user is not allowed to read {topic}")
 
     async def _listen(self, client: aiomqtt.Client) -> None:
         status = self._wanted.topics.status
         async for message in client.messages:
             topic = message.topic.value
             if topic != status:
-                if message.retain and len(self._found) < INCOMING:
-                    self._found.add(topic)
+                if message.retain and len(self._retained) < INCOMING:
+                    self._retained.add(topic)
             elif message.retain:
-                continue  # from before
+                continue  # published before this connection
             elif message.payload == ONLINE:
                 self._prove()
             elif self._proved.is_set():
-                self._told.pop(status, None)  # the will of a connection that was lost: it is no longer true
+                self._acknowledged.pop(status, None)  # the will of a lost connection: publish our status again
 
     def _prove(self) -> None:
         if not self._proved.is_set():
@@ -184,13 +184,13 @@ class MqttPublisher:
         self.failing = ""
         self._backoff.reset()
 
-    async def _tell(self, client: aiomqtt.Client) -> None:
+    async def _publish_changes(self, client: aiomqtt.Client) -> None:
         while True:
             seen, began = self._feed.latest, time.monotonic()
             self._wanted.refresh()
             pending = self._pending()
             self.behind = len(pending)
-            rest = max(LEAST_SECONDS, REST * (time.monotonic() - began))
+            rest = max(MIN_SECONDS, REST * (time.monotonic() - began))
             until = time.monotonic() + rest
             while pending and time.monotonic() < until:
                 batch, pending = pending[:BATCH], pending[BATCH:]
@@ -203,48 +203,48 @@ class MqttPublisher:
             await asyncio.sleep(max(0.0, until - time.monotonic()))
 
     def _pending(self) -> list[Message]:
-        """What the broker has not acknowledged as it is now, the most urgent first."""
+        """The messages that the broker has not acknowledged, the most urgent first."""
         wanted: dict[str, bytes] = dict(self._wanted.urgent())
-        # Not before what it speaks for: until then entities are unavailable, not old.
+        # The status follows the states: until then entities are unavailable, not outdated.
         wanted[self._wanted.topics.status] = ONLINE
         wanted.update(self._wanted.descriptions())
-        told = self._told
-        pending = [message for message in wanted.items() if told.get(message[0]) != message[1]]
-        return [*pending, *((topic, b"") for topic in told if topic not in wanted)]
+        known = self._acknowledged
+        pending = [message for message in wanted.items() if known.get(message[0]) != message[1]]
+        return [*pending, *((topic, b"") for topic in known if topic not in wanted)]
 
     async def _publish(self, client: aiomqtt.Client, topic: str, payload: bytes) -> None:
         await client.publish(topic, payload, qos=1, retain=True)
         raise_if_cancelled()
         self.published += 1
         if payload:
-            self._told[topic] = payload
+            self._acknowledged[topic] = payload
         else:
-            self._told.pop(topic, None)  # an empty payload is how a broker forgets
+            self._acknowledged.pop(topic, None)  # an empty payload removes a topic from the broker
 
     async def _sweep(self, client: aiomqtt.Client) -> None:
-        """Have the broker prove itself, and forget zones and devices that went while the hub was away."""
+        """Check that the broker delivers, and remove topics of zones and devices that went while the hub was down."""
         await self._complete.wait()
         status = self._wanted.topics.status
         if not await first_of(self._proved.wait(), timeout=ANSWER_SECONDS):
-            raise BrokerError(f"it does not hand out what is published: this user has to write and read {status}")
+            raise BrokerError(f"it does not deliver what is published. Allow this user to write and read {status}.")
         for wanted in (filters := self._wanted.topics.filters):
             try:
                 await self._subscribe(client, wanted, 0)
             except BrokerError as error:
-                logger.warning("MQTT broker %s: what is no longer there stays: %s", self._options.address, error)
+                logger.warning("MQTT broker %s: outdated topics are not removed: %s", self._options.address, error)
         await self._await_quiet()
         await client.unsubscribe(filters)
-        stale = self._found - self._told.keys()
+        stale = self._retained - self._acknowledged.keys()
         for topic in stale:
-            await self._publish(client, topic, b"")  # one that has become true since then is told anew
+            await self._publish(client, topic, b"")  # a topic that exists again is published again
         if stale:
-            logger.info("MQTT broker %s: %d topics are removed: what they tell of is no longer there",
+            logger.info("MQTT broker %s: removed %d topics of zones and devices that no longer exist",
                         self._options.address, len(stale))  # fmt: skip
-        self._found = set()
+        self._retained = set()
         await asyncio.Event().wait()
 
     async def _await_quiet(self) -> None:
-        deadline, found = time.monotonic() + SWEEP_SECONDS, -1
-        while found != len(self._found) and time.monotonic() < deadline:
-            found = len(self._found)
+        deadline, known = time.monotonic() + SWEEP_SECONDS, -1
+        while known != len(self._retained) and time.monotonic() < deadline:
+            known = len(self._retained)
             await asyncio.sleep(QUIET_SECONDS)

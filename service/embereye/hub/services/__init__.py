@@ -1,1 +1,1 @@
-"""The hub's gRPC services: each checks a request and calls the part of the hub that does it."""
+"""The hub's gRPC services: each checks a request and calls the part of the hub that serves it."""

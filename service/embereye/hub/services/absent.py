@@ -1,4 +1,4 @@
-"""What a replica serves to shards and the operator while nobody owns the database: evidence goes into the stream."""
+"""The services of a replica while no hub owns the database: evidence goes into the stream."""
 
 import logging
 from typing import Any
@@ -16,12 +16,12 @@ from embereye.v1.evidence_pb2_grpc import add_EvidenceServicer_to_server
 from embereye.v1.roster_pb2_grpc import RosterServicer, add_RosterServicer_to_server
 
 logger = logging.getLogger(__name__)
-ABSENT = "no hub owns the database at the moment: dial again"
-AGAIN = "evidence can be taken again: dial again, and send what was not acknowledged"
+ABSENT = "no hub owns the database at the moment. Dial again."
+REDIAL = "evidence is accepted again. Dial again, and send unacknowledged evidence."
 
 
 class EvidenceInAbsence(ReportServicer):
-    """Takes evidence for whichever replica owns the database next. What else shards say is for that one to hear."""
+    """Accepts evidence for the replica that owns the database next. Coverage waits for that replica."""
 
     def __init__(self, bus: EvidenceBus) -> None:
         super().__init__()
@@ -29,26 +29,26 @@ class EvidenceInAbsence(ReportServicer):
 
     @property
     def failing(self) -> str:
-        """As `ReportServicer.failing`."""
+        """The reason why reports cannot be stored; see `ReportServicer.failing`."""
         return f"no hub owns the database at the moment; {self._bus.failing}" if self._bus.failing else ""
 
     @property
-    def again(self) -> str:
-        """As `ReportServicer.again`."""
-        return AGAIN
+    def redial_reason(self) -> str:
+        """The message for shards that have to dial again; see `ReportServicer.redial_reason`."""
+        return REDIAL
 
     async def admit_report(self, stream: Stream, item: EvidenceItem, sent_ns: int) -> None:
-        """As `ReportServicer.admit_report`."""
+        """Offer the report to the stream; see `ReportServicer.admit_report`."""
         if not item.id:
             logger.warning("shard %s sent evidence without an id: ignored", stream.hello.shard)
             return
         put_on_timeline(item, sent_ns, now := now_ns())
 
         def turn_away(_: EvidenceItem) -> None:
-            stream.owed = True
+            stream.resend_due = True
 
         if not await self._bus.offer(Outgoing(item, stream.acknowledge, turn_away), now):
-            stream.owed = True
+            stream.resend_due = True
 
 
 async def _refuse(_self: object, _request: object, context: Any) -> None:
@@ -56,13 +56,13 @@ async def _refuse(_self: object, _request: object, context: Any) -> None:
 
 
 def _absent(servicer: type) -> Any:
-    """One that refuses every call, to be made again."""
+    """Make a servicer that refuses every call, to be made again later."""
     calls = {name: _refuse for name in vars(servicer) if not name.startswith("_")}
     return type(f"Absent{servicer.__name__}", (servicer,), calls)()
 
 
 def services(evidence: EvidenceInAbsence) -> list[Service]:
-    """What a control port serves meanwhile."""
+    """The services of the control port in this time."""
     return [
         Service(add_EvidenceServicer_to_server, evidence, "embereye.v1.Evidence"),
         Service(add_ClipsServicer_to_server, _absent(ClipsServicer), "embereye.v1.Clips"),

@@ -20,7 +20,7 @@ AnyContext = grpc.aio.ServicerContext[Any, Any]
 Handler = Any  # grpc's RpcMethodHandler, which its stubs do not describe
 
 OPEN = "/grpc.health.v1.Health/"
-# What is not named here is for viewers.
+# All other methods are for viewers.
 ROLES = {
     "/embereye.v1.Alarms/Acknowledge": Role.OPERATOR,
     "/embereye.v1.Alarms/Reset": Role.OPERATOR,
@@ -40,11 +40,11 @@ ROLES = {
     "/embereye.v1.Access/Audit": Role.ADMIN,
 }
 WIRE = {Role.VIEWER: messages.ROLE_VIEWER, Role.OPERATOR: messages.ROLE_OPERATOR, Role.ADMIN: messages.ROLE_ADMIN}
-REMEDY = 'send the metadata "authorization: Bearer TOKEN"; `embereye access create` makes tokens'
+REMEDY = 'send the metadata "authorization: Bearer TOKEN"; `embereye access create` creates tokens'
 
 
 class AccessCheck(grpc.aio.ServerInterceptor):
-    """Lets a call pass that carries a token of the role it needs, and ends streams whose token is revoked."""
+    """Admits calls with a token of the needed role, and ends streams whose token is revoked."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -52,7 +52,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Handler]], handler_call_details: Any
     ) -> Handler:
-        """Wrap the handler of a method that is not open to all."""
+        """Wrap the handler of a method that needs a token."""
         handler = await continuation(handler_call_details)
         method: str = handler_call_details.method
         if handler is None or method.startswith(OPEN):
@@ -107,7 +107,7 @@ class AccessCheck(grpc.aio.ServerInterceptor):
 
 
 def _bearer(context: AnyContext) -> str:
-    """The token that a call carries. DeniedError where it carries none, which is no guess that counts."""
+    """Return the token of a call. DeniedError if there is none; that does not count as a guess."""
     for key, value in context.invocation_metadata() or ():
         if key == "authorization":
             text = value if isinstance(value, str) else value.decode("latin-1")
@@ -124,13 +124,13 @@ class AccessService(AccessServicer):
         self._hub = hub
 
     async def WhoAmI(self, request: messages.WhoAmIRequest, context: AnyContext) -> messages.Identity:
-        """Who calls."""
+        """Return the caller's name and role."""
         return messages.Identity(name=CALLER.get().name, role=WIRE[CALLER.get().role])
 
     async def CreateToken(self, request: messages.CreateTokenRequest, context: AnyContext) -> messages.CreatedToken:
-        """Make a token."""
+        """Create a token."""
         if request.role == messages.ROLE_UNSPECIFIED:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "role is not set: viewer, operator or admin")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "role is not set. Use viewer, operator or admin.")
         try:
             token = await self._hub.access.create_token(CALLER.get(), request.name, Role(request.role))
         except ValueError as error:
@@ -142,11 +142,11 @@ class AccessService(AccessServicer):
         return messages.CreatedToken(token=token)
 
     async def ListTokens(self, request: messages.ListTokensRequest, context: AnyContext) -> messages.ListTokensResponse:
-        """All tokens."""
+        """List all tokens."""
         return messages.ListTokensResponse(
             tokens=[
-                messages.Token(name=one.name, role=WIRE[one.role], made_ns=one.made_ns, made_by=one.made_by)
-                for one in self._hub.access.tokens()
+                messages.Token(name=token.name, role=WIRE[token.role], made_ns=token.made_ns, made_by=token.made_by)
+                for token in self._hub.access.tokens()
             ]
         )
 
@@ -155,22 +155,23 @@ class AccessService(AccessServicer):
     ) -> messages.RevokeTokenResponse:
         """Revoke a token."""
         try:
-            found = await self._hub.access.revoke(CALLER.get(), request.name)
+            revoked = await self._hub.access.revoke(CALLER.get(), request.name)
         except StoreFailingError as error:
             await context.abort(
-                grpc.StatusCode.UNAVAILABLE, f"revoked, but not if the hub restarts before this is stored: {error}"
+                grpc.StatusCode.UNAVAILABLE,
+                f"revoked, but a restart of the hub undoes that until it is stored: {error}",
             )
-        if not found:
-            sentence = f'there is no token "{request.name[:80]}": `embereye access list` shows them'
+        if not revoked:
+            sentence = f'there is no token "{request.name[:80]}". `embereye access list` shows all.'
             await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
         return messages.RevokeTokenResponse()
 
     async def CreateLink(self, request: messages.CreateLinkRequest, context: AnyContext) -> messages.Link:
-        """A link that signs a browser in."""
+        """Create a link that signs a browser in."""
         caller = CALLER.get()
         name = request.name or caller.name
         if name != caller.name and caller.role < Role.ADMIN:
-            sentence = f"{caller.name} is {caller.role.word}: only an admin makes links for others"
+            sentence = f"{caller.name} is {caller.role.word}: only an admin creates links for others"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
         try:
             code = self._hub.access.create_link(caller, name, Role(request.role) if request.role else caller.role)
@@ -181,7 +182,7 @@ class AccessService(AccessServicer):
         return messages.Link(path=f"/login#{code}")
 
     async def Audit(self, request: messages.AuditRequest, context: AnyContext) -> messages.AuditResponse:
-        """The audit trail."""
+        """Read the audit trail."""
         try:
             entries = await self._hub.history.audit(min(request.before, 2**63 - 1), request.limit)
         except StoreError as error:
@@ -189,9 +190,9 @@ class AccessService(AccessServicer):
         return messages.AuditResponse(
             entries=[
                 messages.AuditRecord(
-                    number=one.number, time_ns=one.time_ns, who=one.who, role=WIRE[one.role], address=one.address,
-                    action=one.action, subject=one.subject, detail=one.detail,
+                    number=entry.number, time_ns=entry.time_ns, who=entry.who, role=WIRE[entry.role],
+                    address=entry.address, action=entry.action, subject=entry.subject, detail=entry.detail,
                 )
-                for one in entries
+                for entry in entries
             ]
         )  # fmt: skip

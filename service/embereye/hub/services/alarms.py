@@ -1,4 +1,4 @@
-"""The Alarms and Roster services: what people, programs and the operator call."""
+"""The Alarms and Roster services, for people, programs and the operator."""
 
 import time
 
@@ -43,28 +43,28 @@ class AlarmsService(FeedCalls):
     """Feeds, history and people's actions."""
 
     async def Zones(self, request: ZonesRequest, context: object) -> ZonesResponse:
-        """Every zone as it is now."""
+        """List every zone's present state."""
         failing = self._hub.committer.failing
         return ZonesResponse(cursor=self._hub.feed.latest, zones=self._hub.zones.messages(), failing=failing)
 
     async def Acknowledge(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
-        """A person knows of a zone's alarm."""
+        """Acknowledge a zone's alarm."""
         return await self._act(Action.ACKNOWLEDGE, request, context)
 
     async def Reset(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
-        """A person ends a zone's alarm."""
+        """End a zone's alarm."""
         return await self._act(Action.RESET, request, context)
 
     async def Test(self, request: ActionRequest, context: AnyContext) -> AlarmEvent:
-        """Begin a zone's test, or end the one that is on."""
+        """Start a zone's test, or end it."""
         return await self._act(Action.TEST, request, context)
 
     async def MarkFalse(self, request: MarkFalseRequest, context: AnyContext) -> AlarmEvent:
-        """A person calls an alarm a false one, or takes that back."""
+        """Mark an alarm as false, or remove the mark."""
         if problem := check_action(request.who, request.reason, "reason"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         if not request.take_back and not request.reason.strip():
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "reason is empty: say what looked like a fire")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "reason is empty. Say what looked like a fire.")
         marks = self._hub.false_alarms
         try:
             if request.take_back:
@@ -78,11 +78,11 @@ class AlarmsService(FeedCalls):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     async def FalseAlarms(self, request: FalseAlarmsRequest, context: object) -> FalseAlarmsResponse:
-        """The alarms that are marked as false."""
+        """List the alarms that are marked as false."""
         return FalseAlarmsResponse(false_alarms=self._hub.false_alarms.all())
 
     async def BeginSilence(self, request: BeginSilenceRequest, context: AnyContext) -> AlarmEvent:
-        """Keep notifications of a zone, or of a device in it, back for a while."""
+        """Pause notifications for a zone, or for a device in it."""
         if problem := check_action(request.who, request.reason, "reason"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         try:
@@ -100,7 +100,7 @@ class AlarmsService(FeedCalls):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     async def EndSilence(self, request: EndSilenceRequest, context: AnyContext) -> AlarmEvent:
-        """End a silence before its time."""
+        """End a silence early."""
         if problem := check_action(request.who, ""):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         try:
@@ -111,14 +111,14 @@ class AlarmsService(FeedCalls):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     async def Silences(self, request: SilencesRequest, context: object) -> SilencesResponse:
-        """The silences that are on."""
+        """List the present silences."""
         return SilencesResponse(silences=self._hub.silences.all(self._hub.timeline.stepped_ns()))
 
     async def _act(self, action: Action, request: ActionRequest, context: AnyContext) -> AlarmEvent:
         if problem := check_action(request.who, request.note):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         if not request.zone:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "zone is empty: name the zone to act on")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "zone is empty. Name the zone to act on.")
         try:
             namespace = request.namespace or "default"
             return await self._hub.actions.perform(
@@ -133,13 +133,13 @@ class AlarmsService(FeedCalls):
 
 
 class RosterService(RosterServicer):
-    """What the operator says ought to be watched."""
+    """Receives the rosters from the operator."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     async def Set(self, request: FleetRoster, context: AnyContext) -> RosterResponse:
-        """Replace what is known of one fleet."""
+        """Replace the roster of one fleet."""
         if problem := _check_roster(request):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, problem)
         try:
@@ -151,7 +151,7 @@ class RosterService(RosterServicer):
         return self._response(self._hub.coverage.ledgers.totals(request.fleet, time.time_ns()))
 
     async def Retain(self, request: RetainRequest, context: AnyContext) -> RosterResponse:
-        """Forget the fleets that are not named."""
+        """Remove all fleets that are not named."""
         try:
             await self._hub.coverage.retain(request.fleets)
         except StoreFailingError as error:
@@ -159,20 +159,20 @@ class RosterService(RosterServicer):
         return self._response()
 
     async def TellScaling(self, request: FleetScaling, context: AnyContext) -> TellScalingResponse:
-        """How busy a fleet is, and how many shards it needs; of a fleet that is not known nothing is shown."""
+        """Receive a fleet's load and its needed shards; nothing is shown for an unknown fleet."""
         self._hub.scaling.update(request)
         return TellScalingResponse()
 
     def _response(self, ledger: FleetLedger | None = None) -> RosterResponse:
         fleets = self._hub.coverage.book.fleets.values()
-        return RosterResponse(epochs={one.name: one.epoch for one in fleets if not one.derived}, ledger=ledger)
+        return RosterResponse(epochs={fleet.name: fleet.epoch for fleet in fleets if not fleet.derived}, ledger=ledger)
 
 
 def _check_roster(roster: FleetRoster) -> str:
     if len([part for part in roster.fleet.split("/") if part]) != 3:
         return f'fleet: "{roster.fleet}" is not of the form namespace/kind/name'
     if roster.deadline_ns <= 0:
-        return f"deadline_ns: {roster.deadline_ns} is not set: the fleet's spec.deadline, in nanoseconds"
+        return f"deadline_ns: {roster.deadline_ns} is not set. Send the fleet's spec.deadline in nanoseconds."
     names: set[str] = set()
     for number, device in enumerate(roster.devices):
         if not device.id:

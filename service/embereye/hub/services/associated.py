@@ -1,4 +1,4 @@
-"""A gRPC stream served to an association as it is: requests in, responses out, each in order."""
+"""Serves a gRPC stream to an association: requests in, responses out, both in order."""
 
 import asyncio
 import logging
@@ -13,8 +13,8 @@ from embereye.wire.delimited import Buffers
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R")
-AHEAD = 8 * 1024 * 1024  # bytes of requests that wait, from which on the connection is not read
-REQUEST_BYTES = 1024  # of memory that the shortest request takes
+AHEAD = 8 * 1024 * 1024  # bytes of waiting requests from which on the connection is not read
+REQUEST_BYTES = 1024  # memory of the shortest request
 
 
 def associated(
@@ -25,9 +25,9 @@ def associated(
     max_message: int,
     buffers: Buffers | None = None,
 ) -> Call:
-    """The stream that `serve` makes of requests, which `parse` makes of messages; it runs as whoever proved to call.
+    """Make the call of a stream: `parse` makes requests of messages, `serve` answers them as the proved principal.
 
-    With `buffers` some messages are memoryviews of those, for `serve` to put back.
+    With `buffers`, some messages are memoryviews of those, which `serve` has to give back.
     """
     return Call(lambda association: _Served(association, serve, parse), response, role, max_message, buffers)
 
@@ -49,7 +49,7 @@ class _Served:
         self._task = association.start(self._run())
 
     def receive(self, messages: Sequence[bytes | memoryview]) -> None:
-        """Requests, in order."""
+        """Queue requests, in order."""
         self._waiting += map(self._parse, messages)
         self._sizes += sum(map(len, messages)) + REQUEST_BYTES * len(messages)
         self._more.set()
@@ -58,7 +58,7 @@ class _Served:
             self._association.pause_reading()
 
     def close(self) -> None:
-        """The connection is gone."""
+        """End the stream: its connection is closed."""
         self._task.cancel()
 
     async def _requests(self) -> AsyncIterator[Any]:
@@ -81,4 +81,4 @@ class _Served:
                 self._association.send(response)
         except Exception:
             logger.exception("a stream of %s failed", self._association.who.name)
-            self._association.release("the hub could not go on with this stream: its log says why")
+            self._association.release("the hub failed on this stream. The hub's log has the reason.")

@@ -1,4 +1,4 @@
-"""The Clips service: shards deliver, people list and fetch."""
+"""The Clips service: shards deliver clips, people list and fetch them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from embereye.wire.delimited import Buffers
 
 STORE = "embereye.v1.Clips/Store"
 MAX_STORE_MESSAGE = 1024 * 1024 + 8 * 1024  # bytes
-BUFFERED = 16 * 1024 * 1024  # bytes of memory that is kept for what is stored next
+BUFFERED = 16 * 1024 * 1024  # bytes of memory reserved for the next messages
 CHUNK = 256 * 1024  # bytes
 DEFAULT_LIST = 100
 MAX_LIST = 1_000
@@ -47,7 +47,7 @@ class ClipsService(ClipsServicer):
         self._arriving: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def Held(self, request: Clip, context: AnyContext) -> HeldResponse:
-        """How much of a clip is here."""
+        """Return how much of a clip is stored."""
         await _check_owner(request, context)
         try:
             size, whole = await self._clips.upload_progress(request)
@@ -58,7 +58,7 @@ class ClipsService(ClipsServicer):
         return HeldResponse(bytes=size, whole=whole)
 
     async def Deliver(self, request_iterator: AsyncIterator[ClipChunk], context: AnyContext) -> HeldResponse:
-        """Take one clip."""
+        """Receive one clip."""
         first = await anext(aiter(request_iterator), None)
         if first is None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first chunk must name its clip")
@@ -70,7 +70,7 @@ class ClipsService(ClipsServicer):
             async with lock:
                 await self._receive_clip(clip, first, request_iterator)
         except ClipRefusedError as error:
-            # Gone on with from what Held says, a clip that came apart on its way arrives after all.
+            # The shard continues from the stored size, so an interrupted clip arrives after all.
             await context.abort(grpc.StatusCode.ABORTED, str(error))
         except NoRoomError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
@@ -91,12 +91,13 @@ class ClipsService(ClipsServicer):
     async def Store(
         self, request_iterator: AsyncIterator[StoreRequest], context: AnyContext
     ) -> AsyncIterator[StoreResponse]:
-        """Stills and clips of a program's own."""
-        async for response in Storing(self._clips).responses(Part(one, one.data) async for one in request_iterator):
+        """Store stills and clips of other programs."""
+        storing = Storing(self._clips)
+        async for response in storing.responses(Part(request, request.data) async for request in request_iterator):
             yield response
 
     def call(self) -> Call:
-        """Store as a stream of associations."""
+        """The call that serves Store to associations."""
         buffers = Buffers(BUFFERED)
         return associated(
             lambda parts: Storing(self._clips, buffers).responses(parts),
@@ -108,7 +109,7 @@ class ClipsService(ClipsServicer):
         )
 
     async def List(self, request: ListClipsRequest, context: AnyContext) -> ListClipsResponse:
-        """The clips of an alarm, or the newest of all."""
+        """List the clips of an alarm, or the newest of all."""
         limit = min(request.limit or DEFAULT_LIST, MAX_LIST)
         if not request.alarm:
             return ListClipsResponse(clips=self._clips.newest(limit))
@@ -119,10 +120,10 @@ class ClipsService(ClipsServicer):
         return ListClipsResponse(clips=self._clips.of_episodes(episodes)[:limit])
 
     async def Fetch(self, request: FetchClipRequest, context: AnyContext) -> AsyncIterator[ClipChunk]:
-        """One clip's content."""
+        """Send one clip's content."""
         clip = self._clips.find(request.sha256)
         if clip is None:
-            sentence = f'there is no clip "{request.sha256[:80]}": `embereye alarms clips` lists them'
+            sentence = f'there is no clip "{request.sha256[:80]}". `embereye alarms clips` lists all.'
             await context.abort(grpc.StatusCode.NOT_FOUND, sentence)
         path, offset = self._clips.path(clip), request.offset
         try:
@@ -134,10 +135,12 @@ class ClipsService(ClipsServicer):
 
 
 async def _check_owner(clip: Clip, context: AnyContext) -> None:
-    """Refuse a clip of another fleet than that of the shard that calls."""
+    """Refuse a clip of a fleet that the calling shard does not belong to."""
     who = caller(context)
     if who is not None and clip.fleet != who.fleet:
-        sentence = f"{who} of {who.fleet} delivers a clip of {clip.fleet[:300]}: a shard delivers its own fleet's"
+        sentence = (
+            f"{who} of {who.fleet} delivers a clip of {clip.fleet[:300]}. A shard delivers clips of its fleet only."
+        )
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
 

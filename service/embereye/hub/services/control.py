@@ -1,4 +1,4 @@
-"""The Control service over gRPC: the same sessions as by an association."""
+"""The Control service over gRPC; associations have the same sessions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -17,22 +17,22 @@ from embereye.v1.control_pb2 import ControlRequest, ControlResponse, Handshake
 from embereye.v1.control_pb2_grpc import ControlServicer
 
 Context = grpc.aio.ServicerContext[ControlRequest, ControlResponse]
-UNREAD = 64  # responses that wait for a client to read them
+UNREAD = 64  # unread responses of a client
 CODES = {NotConnectedError: grpc.StatusCode.FAILED_PRECONDITION, TakenError: grpc.StatusCode.FAILED_PRECONDITION}
 
 
 class ControlService(ControlServicer):
-    """Any number of sessions."""
+    """Serves any number of control sessions."""
 
-    def __init__(self, actuators: Actuators, began: Callable[[Principal, Handshake], None]) -> None:
-        """`began` is told who has begun a session."""
+    def __init__(self, actuators: Actuators, on_handshake: Callable[[Principal, Handshake], None]) -> None:
+        """`on_handshake` is called with each accepted handshake."""
         self._actuators = actuators
-        self._began = began
+        self._on_handshake = on_handshake
 
     async def Session(
         self, request_iterator: AsyncIterator[ControlRequest], context: Context
     ) -> AsyncIterator[ControlResponse]:
-        """A handshake, then lockstep until either side ends."""
+        """Serve a handshake, then lockstep until either side ends it."""
         waiting: asyncio.Queue[ControlResponse | None] = asyncio.Queue()
         code, reason = grpc.StatusCode.OK, ""
 
@@ -46,10 +46,10 @@ class ControlService(ControlServicer):
             if waiting.qsize() < UNREAD:
                 waiting.put_nowait(response)
             else:
-                end(f"{UNREAD} responses have not been read", grpc.StatusCode.RESOURCE_EXHAUSTED)
+                end(f"the client left {UNREAD} responses unread", grpc.StatusCode.RESOURCE_EXHAUSTED)
 
         who = CALLER.get()
-        session = ControlSession(self._actuators, who, send, end, lambda handshake: self._began(who, handshake))
+        session = ControlSession(self._actuators, who, send, end, lambda handshake: self._on_handshake(who, handshake))
 
         async def read() -> None:
             try:
@@ -69,21 +69,21 @@ class ControlService(ControlServicer):
             session.close()
 
 
-def began(hub: Hub) -> Callable[[Principal, Handshake], None]:
-    """Notes in the audit trail who has begun a session."""
+def handshake_recorder(hub: Hub) -> Callable[[Principal, Handshake], None]:
+    """Make the callback that records accepted handshakes in the audit trail."""
 
-    def note(who: Principal, handshake: Handshake) -> None:
+    def record(who: Principal, handshake: Handshake) -> None:
         if handshake.WhichOneof("side") == "actuator":
             action, subject, detail = "connect actuator", handshake.name, ""
         else:
             action, subject, detail = "steer", handshake.controller.actuator, f"as {handshake.name}"
         hub.committer.enqueue(Step(lambda draft: add_entry(draft, who, action, subject, detail)))
 
-    return note
+    return record
 
 
 def worst_state(hub: Hub) -> Callable[[], ZoneState.ValueType]:
-    """Tells the most urgent state of any zone; it looks anew after events only, being asked at every turn of a loop."""
+    """Make a function that returns the most urgent zone state; it caches, as each turn of a control loop calls it."""
     known: tuple[int, ZoneState.ValueType] = (-1, ZoneState.ZONE_STATE_UNSPECIFIED)
 
     def worst() -> ZoneState.ValueType:

@@ -1,4 +1,4 @@
-"""Echo: over gRPC, and by associations."""
+"""Echo over gRPC and over associations."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -21,25 +21,25 @@ class EchoService(EchoServicer):
     async def Echo(
         self, request_iterator: AsyncIterator[EchoRequest], context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> AsyncIterator[EchoResponse]:
-        """One response for each request."""
+        """Send one response for each request."""
         async for request in request_iterator:
             yield EchoResponse(sequence=request.sequence, payload=request.payload)
 
 
 class _EchoStream:
-    """The response is the request's own bytes; those that came together go back in one write."""
+    """Sends a request's bytes as the response; requests that arrive together go back in one write."""
 
     def __init__(self, association: Association) -> None:
         self._association = association
 
     def receive(self, messages: Sequence[bytes]) -> None:
-        """Send them back. What is no EchoRequest is what its sender gets."""
+        """Send the messages back unparsed."""
         self._association.send_bytes(b"".join(map(delimited, messages)))
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: an echo has no state."""
 
 
 def echo_call() -> Call:
-    """The stream "embereye.v1.Echo/Echo"."""
+    """The call "embereye.v1.Echo/Echo"."""
     return Call(_EchoStream, EchoResponse, Role.VIEWER, MAX_MESSAGE)

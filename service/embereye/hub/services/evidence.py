@@ -1,4 +1,4 @@
-"""The Evidence service of the hub that owns the database: shards report, what is durable is acknowledged."""
+"""The Evidence service of the hub that owns the database: shards report, and durable reports are acknowledged."""
 
 import asyncio
 import logging
@@ -12,64 +12,64 @@ from embereye.hub.timeline import put_on_timeline, put_statuses_on_timeline
 from embereye.v1.evidence_pb2 import Coverage, EvidenceItem
 
 logger = logging.getLogger(__name__)
-FLUSH_SECONDS = 0.3  # to store what was taken when the hub ends
-RECOVERED = "the hub can take reports again: dial again, and send what was not acknowledged"
+FLUSH_SECONDS = 0.3  # to store accepted reports when the hub stops
+RECOVERED = "the hub accepts reports again. Dial again, and send unacknowledged evidence."
 
 
 class EvidenceService(ReportServicer):
-    """Acknowledges what the database has; with a `bus`, what its stream has, while that takes reports."""
+    """Acknowledges what the database has stored; with a `bus`, what its stream has stored while that works."""
 
     def __init__(self, hub: Hub, bus: EvidenceBus | None = None) -> None:
         super().__init__()
         self._hub = hub
         self._bus = bus
-        hub.false_alarms.subscribe(self._tell_marked)
+        hub.false_alarms.subscribe(self._send_marked)
 
     @property
     def clocks_wrong(self) -> int:
-        """How many of their wall clocks differ from the hub's."""
+        """The number of shards whose wall clock differs from the hub's."""
         return sum(stream.skew.wrong for stream in self._streams)
 
-    def begun(self, stream: Stream) -> None:
-        """As `ReportServicer.begun`."""
-        self._tell_marked_to(stream)
+    def on_begin(self, stream: Stream) -> None:
+        """Send the marked places; see `ReportServicer.on_begin`."""
+        self._send_marked_to(stream)
 
-    async def ended(self, stream: Stream) -> None:
-        """As `ReportServicer.ended`."""
+    async def on_end(self, stream: Stream) -> None:
+        """Store the ledgers; see `ReportServicer.on_end`."""
         self._hub.coverage.store_ledgers()
         if self._closing.is_set() and await self._hub.committer.flush(FLUSH_SECONDS):
-            # What was taken is stored by now; a shard that is told so need not send it again.
+            # Everything accepted is stored now; a shard that learns this need not send it again.
             await asyncio.sleep(0.02)
 
     @property
     def failing(self) -> str:
-        """As `ReportServicer.failing`."""
+        """The reason why reports cannot be stored; see `ReportServicer.failing`."""
         return self._hub.committer.failing if self._bus is None or self._bus.failing else ""
 
     @property
-    def again(self) -> str:
-        """As `ReportServicer.again`."""
+    def redial_reason(self) -> str:
+        """The message for shards that have to dial again; see `ReportServicer.redial_reason`."""
         return RECOVERED
 
-    def _tell_marked(self) -> None:
+    def _send_marked(self) -> None:
         for stream in self._streams:
-            self._tell_marked_to(stream)
+            self._send_marked_to(stream)
 
-    def _tell_marked_to(self, stream: Stream) -> None:
-        stream.tell_marked(self._hub.false_alarms.places(stream.fleet))
+    def _send_marked_to(self, stream: Stream) -> None:
+        stream.send_marked(self._hub.false_alarms.places(stream.fleet))
 
     def note_coverage(self, stream: Stream, coverage: Coverage) -> None:
-        """As `ReportServicer.note_coverage`."""
+        """Record a shard's coverage; see `ReportServicer.note_coverage`."""
         stream.skew.observe(coverage, time.time_ns())
-        if stream.fleet != coverage.fleet:  # it had no assignment when it said hello
+        if stream.fleet != coverage.fleet:  # it had no assignment at its hello
             stream.fleet = coverage.fleet
-            self._tell_marked_to(stream)
+            self._send_marked_to(stream)
         put_statuses_on_timeline(coverage, self._hub.timeline.now_ns())
         self._hub.coverage.report(coverage, stream.ledgers_durable)
         self._hub.canaries.expect(coverage)
 
     async def admit_report(self, stream: Stream, item: EvidenceItem, sent_ns: int) -> None:
-        """As `ReportServicer.admit_report`."""
+        """Accept a report; see `ReportServicer.admit_report`."""
         inbox = self._hub.inbox
         if not item.id:
             inbox.counters.unusable += 1
@@ -80,7 +80,7 @@ class EvidenceService(ReportServicer):
             report = Outgoing(item, stream.acknowledge, partial(self._admit_now, stream))
             if await self._bus.offer(report, now_ns):
                 return
-            # The times are on the timeline by now.
+            # The report's times are on the timeline now.
             sent_ns = now_ns
         while not inbox.has_room():
             if self._hub.committer.failing:
@@ -90,9 +90,9 @@ class EvidenceService(ReportServicer):
         self._admit_now(stream, item)
 
     def _admit_now(self, stream: Stream, item: EvidenceItem) -> None:
-        """No stream has `item`, as far as is known: an alarm does not wait for one."""
+        """Accept `item` without a stream: an alarm does not wait for one."""
         if self._hub.inbox.has_room():
             self._hub.inbox.admit(item, stream.acknowledge)
         else:
             self._hub.inbox.show_unstored(item)
-            stream.owed = True
+            stream.resend_due = True

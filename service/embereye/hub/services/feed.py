@@ -1,4 +1,4 @@
-"""What of the Alarms service is about events: the feeds, selections that are stored, and history."""
+"""The event part of the Alarms service: feeds, stored selections and history."""
 
 import asyncio
 import contextlib
@@ -45,39 +45,39 @@ STATUSES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
 
 
 def add_alarms(servicer: AlarmsServicer, server: Any) -> None:
-    """`add_AlarmsServicer_to_server` for a servicer whose feeds write what was serialised once for all."""
+    """Add a servicer whose feeds write bytes that were serialised once for all subscribers."""
     add_AlarmsServicer_to_server(servicer, cast("grpc.aio.Server", _Adding(server)))
 
 
 class _Adding:
-    """Stands for a server where generated code adds a servicer to it."""
+    """Replaces a server while generated code adds a servicer to it."""
 
     def __init__(self, server: Any) -> None:
         self._server = server
 
     def add_generic_rpc_handlers(self, handlers: Any) -> None:
-        """As the server."""
+        """Pass the handlers to the server."""
         self._server.add_generic_rpc_handlers(handlers)
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """As the server, with handlers that do not serialise what is serialised."""
+        """Pass the handlers to the server; those of the feeds without a serialiser."""
         changed = {name: handlers[name]._replace(response_serializer=None) for name in SERIALISED}
         self._server.add_registered_method_handlers(service, {**handlers, **changed})
 
 
 class FeedCalls(AlarmsServicer):
-    """The part of the Alarms service that is about events."""
+    """The event part of the Alarms service."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    # The stubs ask for a generator of messages: a slow reader could not be told so, and every subscriber would have the
-    # same event serialised once more.
+    # The stubs expect a generator of messages. With one, the same event would be serialised for every subscriber, and a
+    # slow reader could not be ended with a status.
     async def Subscribe(  # type: ignore[override]
         self, request: SubscribeRequest, context: "grpc.aio.ServicerContext[SubscribeRequest, bytes]"
     ) -> None:
-        """Send every event past the cursor, then live."""
-        async with _told(context):
+        """Send every event past the cursor, then live events."""
+        async with _abort_on_error(context):
             alive, writing = alive_seconds(request.alive_ms), asyncio.Lock()
             async with self._subscribed(request, context) as subscription:
                 await self._send(context, subscription, writing, alive, lambda entry: entry.binary)
@@ -85,11 +85,11 @@ class FeedCalls(AlarmsServicer):
     async def Follow(  # type: ignore[override]
         self, requests: AsyncIterator[FollowRequest], context: "grpc.aio.ServicerContext[FollowRequest, bytes]"
     ) -> None:
-        """The same, with a selection that may be changed."""
-        async with _told(context):
+        """Send events as `Subscribe` does, with a selection that the client can change."""
+        async with _abort_on_error(context):
             first = await anext(aiter(requests), FollowRequest())
             if first.WhichOneof("body") != "start":
-                raise ValueError("the first message has no start: it says where to begin, and what is wanted")
+                raise ValueError("the first message has no start. Set it: it has the cursor and the selection.")
             alive, writing = alive_seconds(first.start.alive_ms), asyncio.Lock()
             async with self._subscribed(first.start, context) as subscription:
                 await context.write(_selected(subscription.selection, subscription.position))
@@ -98,7 +98,7 @@ class FeedCalls(AlarmsServicer):
                 async with beside(changing, name="follow-change") as changes, beside(sending, name="follow") as sends:
                     await asyncio.wait((changes, sends), return_when=asyncio.FIRST_COMPLETED)
                     if changes.done():
-                        changes.result()  # raises what was wrong with a request; a client may also have no more of them
+                        changes.result()  # raises the problem of a request; a client may also just send no more
                     await sends
 
     async def _send(
@@ -109,22 +109,22 @@ class FeedCalls(AlarmsServicer):
         alive: float,
         payload: Callable[[Entry], bytes],
     ) -> None:
-        """What happens, and every `alive` seconds, where that is not 0, that the hub is there; for ever.
+        """Send events, and an alive message every `alive` seconds unless that is 0; until cancelled.
 
-        Of two writes at once gRPC fails one, and the call with it: there is one while `writing` is held.
+        gRPC fails one of two simultaneous writes, and the call with it; the lock `writing` prevents that.
         """
 
         async def write(entry: Entry) -> None:
             async with writing:
                 await context.write(payload(entry))
 
-        async def say_so() -> None:
+        async def send_alive() -> None:
             while alive:
-                async with writing:  # what waited before is told by now, and counts
+                async with writing:  # all earlier events are sent by now, so the position is true
                     await context.write(payload(self._hub.sign_of_life(subscription.position)))
                 await asyncio.sleep(alive)
 
-        async with beside(say_so(), name="feed-alive"):
+        async with beside(send_alive(), name="feed-alive"):
             while True:
                 await subscription.deliver(write)
 
@@ -150,30 +150,30 @@ class FeedCalls(AlarmsServicer):
         selection = self._selection(request.selection, request.zones, request.subscription)
         with feed.subscribe(after, selection, peer_host(context.peer()), coalescing=request.coalesce,
                             unstored=request.unstored) as subscription:  # fmt: skip
-            await context.send_initial_metadata(())  # tells the client that it is subscribed
+            await context.send_initial_metadata(())  # lets the client know that it is subscribed
             yield subscription
 
     def _selection(self, message: messages.Selection, zones: Iterable[str], name: str = "") -> Selection:
-        """What a request wants. ValueError, UnknownSubscriptionError."""
+        """Return the selection of a request. ValueError, UnknownSubscriptionError."""
         asked = messages.Selection(zones=zones)
         asked.MergeFrom(message)
         if not name:
             return parse_selection(asked)
         if asked != messages.Selection():
-            raise ValueError("subscription: it says what is wanted already; leave out selection and zones")
+            raise ValueError("subscription: it already has a selection. Leave out selection and zones.")
         return self._hub.subscriptions.find(name).selection
 
     async def ListSubscriptions(
         self, request: messages.ListSubscriptionsRequest, context: AnyContext
     ) -> messages.ListSubscriptionsResponse:
-        """All selections that are stored."""
+        """List all stored selections."""
         return messages.ListSubscriptionsResponse(subscriptions=map(_stored, self._hub.subscriptions.all()))
 
     async def StoreSubscription(
         self, request: messages.StoreSubscriptionRequest, context: AnyContext
     ) -> messages.StoredSubscription:
-        """Store one."""
-        async with _told(context):
+        """Store a selection."""
+        async with _abort_on_error(context):
             selection = parse_selection(request.selection)
             stored = await self._hub.subscriptions.store(CALLER.get(), request.name, selection)
         return _stored(stored)
@@ -181,15 +181,15 @@ class FeedCalls(AlarmsServicer):
     async def RemoveSubscription(
         self, request: messages.RemoveSubscriptionRequest, context: AnyContext
     ) -> messages.RemoveSubscriptionResponse:
-        """Forget one."""
-        async with _told(context):
+        """Remove a selection."""
+        async with _abort_on_error(context):
             await self._hub.subscriptions.remove(CALLER.get(), request.name)
         return messages.RemoveSubscriptionResponse()
 
     async def History(self, request: HistoryRequest, context: AnyContext) -> HistoryResponse:
-        """A page of events."""
+        """Return a page of events."""
         latest = self._hub.feed.latest
-        async with _told(context):
+        async with _abort_on_error(context):
             selection = self._selection(request.selection, [request.zone] if request.zone else [])
             page = await self._hub.history.search(
                 EventQuery(
@@ -212,8 +212,8 @@ def _stored(stored: StoredSubscription) -> messages.StoredSubscription:
 
 
 @contextlib.asynccontextmanager
-async def _told(context: AnyContext) -> AsyncIterator[None]:
-    """End the call with a status that says why it cannot be answered, or goes on no more."""
+async def _abort_on_error(context: AnyContext) -> AsyncIterator[None]:
+    """End the call with the status and the text of an error in the block."""
     try:
         yield
     except tuple(kind for kind, _ in STATUSES) as error:

@@ -1,4 +1,4 @@
-"""Shards' streams of reports, whoever takes them: who speaks, what is acknowledged, how a stream ends."""
+"""Shards' streams of reports: their identity, their acknowledgements, and their end."""
 
 import asyncio
 import contextlib
@@ -14,33 +14,33 @@ from embereye.v1.evidence_pb2 import Coverage, EvidenceItem, MarkedPlaces, Repor
 from embereye.v1.evidence_pb2_grpc import EvidenceServicer
 
 ACKNOWLEDGED_AT_ONCE = 500  # ids in one response
-MOST_CHARACTERS = 600  # of names that are one key, of four bytes each: a row of PostgreSQL's indexes has 2,704
-END_SECONDS = 1.0  # for the responses on their way when the hub ends a stream
+MAX_CHARACTERS = 600  # of names that form one key, at four bytes each: a PostgreSQL index row has 2,704 bytes
+END_SECONDS = 1.0  # for responses on their way when the hub ends a stream
 
 Context = grpc.aio.ServicerContext[ReportRequest, ReportResponse]
 Ended = tuple[grpc.StatusCode, str]
 
 
 class Stream:
-    """One shard's stream: what it sent, what is to be acknowledged."""
+    """One shard's stream: its identity, and the responses to send."""
 
     def __init__(self, hello: ShardHello, caller: Identity | None = None) -> None:
-        """`caller` proved to be at the other end; None: it need not."""
+        """`caller` is the proved identity of the shard; None: none is needed."""
         self.hello = hello
-        self.fleet = hello.fleet  # that it works for now
+        self.fleet = hello.fleet  # the fleet that it works for now
         self.caller = caller
         self.skew = Skew()
-        self.owed = False  # reports were turned away while the store failed: the shard must send them again
+        self.resend_due = False  # reports were rejected while the store failed: the shard must send them again
         self._durable: list[str] = []
         self._ledgers_ns = 0
-        self._marked: MarkedPlaces | None = None  # to be told; None: nothing new
+        self._marked: MarkedPlaces | None = None  # to be sent; None: nothing new
         self._failing = ""  # why nothing can be stored
-        self._failing_told = ""
+        self._sent_failing = ""
         self._over = False
         self._wake = asyncio.Event()
 
-    def foreign(self, request: ReportRequest) -> str:
-        """Why the one who calls may not say this: a shard speaks for itself alone. '' where it may."""
+    def identity_problem(self, request: ReportRequest) -> str:
+        """The reason why the caller is not allowed to send this; '' if it is: a shard reports for itself only."""
         if self.caller is None:
             return ""
         body = getattr(request, request.WhichOneof("body") or "hello")
@@ -57,29 +57,29 @@ class Stream:
         self._wake.set()
 
     def ledgers_durable(self, time_ns: int) -> None:
-        """Note that the ledgers that coverage up to `time_ns` closed are durable."""
+        """Note that ledgers are durable: those closed by coverage up to `time_ns`."""
         self._ledgers_ns = max(self._ledgers_ns, time_ns)
         self._wake.set()
 
-    def tell_marked(self, places: MarkedPlaces) -> None:
-        """Have the shard know all places where its cameras saw what was marked as a false alarm."""
+    def send_marked(self, places: MarkedPlaces) -> None:
+        """Send the shard all places where its cameras saw marked false alarms."""
         self._marked = places
         self._wake.set()
 
-    def tell_failing(self, why: str) -> None:
-        """Have the shard know `why` its reports are not acknowledged; with '' that they are again."""
+    def send_failing(self, why: str) -> None:
+        """Send the shard the reason `why` its reports are not acknowledged; '': they are again."""
         if why != self._failing:
             self._failing = why
             self._wake.set()
 
     def end(self) -> None:
-        """Let `responses` end once it has nothing more to say."""
+        """Let `responses` end after the last response."""
         self._over = True
         self._wake.set()
 
     async def responses(self) -> AsyncIterator[ReportResponse]:
-        """The acknowledgements to send, until `end`."""
-        yield ReportResponse(canaries=True)  # at once: it tells the shard that the hub is there
+        """Yield the responses to send, until `end`."""
+        yield ReportResponse(canaries=True)  # immediately: it shows the shard that the hub is there
         while not self._over:
             await self._wake.wait()
             self._wake.clear()
@@ -92,65 +92,65 @@ class Stream:
             if self._marked is not None:
                 marked, self._marked = self._marked, None
                 yield ReportResponse(marked=marked)
-            if self._failing_told != self._failing:
-                self._failing_told = self._failing
+            if self._sent_failing != self._failing:
+                self._sent_failing = self._failing
                 yield ReportResponse(failing=self._failing)
 
 
 class ReportServicer(EvidenceServicer):
-    """Serves any number of shards. What becomes of what they say is for subclasses."""
+    """Serves any number of shards. Subclasses store the reports."""
 
     def __init__(self) -> None:
         self._streams: set[Stream] = set()
         self._closing = asyncio.Event()
 
     async def admit_report(self, stream: Stream, item: EvidenceItem, sent_ns: int) -> None:
-        """Have `item` acknowledged on `stream` once it is durable; `sent_ns` is when it was sent, by its shard."""
+        """Acknowledge `item` on `stream` once it is durable; its shard sent it at `sent_ns`."""
         raise NotImplementedError
 
     def note_coverage(self, stream: Stream, coverage: Coverage) -> None:
-        """Learn what a shard's devices do."""
+        """Record the state of a shard's devices."""
 
-    def begun(self, stream: Stream) -> None:
-        """A shard has dialled."""
+    def on_begin(self, stream: Stream) -> None:
+        """Handle a new stream."""
 
-    async def ended(self, stream: Stream) -> None:
-        """A shard's stream is over."""
+    async def on_end(self, stream: Stream) -> None:
+        """Handle the end of a stream."""
 
     @property
     def failing(self) -> str:
-        """Why reports cannot be stored, and are not acknowledged; '' where they can."""
+        """The reason why reports cannot be stored and are not acknowledged; '' if they can."""
         raise NotImplementedError
 
     @property
-    def again(self) -> str:
-        """What is said to a shard that has to dial again and send what was not acknowledged, as `failing` is over."""
+    def redial_reason(self) -> str:
+        """The message for a shard that must dial again, after a failure, and repeat unacknowledged reports."""
         raise NotImplementedError
 
     @property
     def streams(self) -> int:
-        """How many shards are connected."""
+        """The number of connected shards."""
         return len(self._streams)
 
     def close(self) -> None:
-        """End every stream soon: the shards dial again."""
+        """End every stream soon; the shards dial again."""
         self._closing.set()
 
-    # The stubs ask for a generator; acknowledgements do not wait for requests, so this writes by itself.
+    # The stubs expect a generator; acknowledgements do not wait for requests, so this method writes to the context.
     async def Report(  # type: ignore[override]
         self, request_iterator: AsyncIterator[ReportRequest], context: Context
     ) -> None:
-        """Take evidence and coverage; acknowledge evidence when it is durable."""
+        """Receive evidence and coverage; acknowledge evidence when it is durable."""
         first = await anext(aiter(request_iterator), None)
         if first is None:
             return
         if first.WhichOneof("body") != "hello":
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message on a stream must be hello")
         stream = Stream(first.hello, caller(context))
-        if problem := stream.foreign(first):
+        if problem := stream.identity_problem(first):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, problem)
         self._streams.add(stream)
-        self.begun(stream)
+        self.on_begin(stream)
         async with beside(self._acknowledge(stream, context), name="evidence-acknowledge") as writing:
             try:
                 async with (
@@ -158,17 +158,17 @@ class ReportServicer(EvidenceServicer):
                     beside(self._closing.wait(), name="evidence-closing") as closing,
                 ):
                     await asyncio.wait({reading, writing, closing}, return_when=asyncio.FIRST_COMPLETED)
-                    # A stream that broke off is ended in the same way as one that its shard ended.
+                    # A broken stream ends in the same way as one that its shard ended.
                     over = reading.done() and not reading.cancelled() and reading.exception() is None
                     why = reading.result() if over else None
                 if why:
-                    # A status that overtakes a response on its way is never sent, and the shard would wait for ever.
+                    # gRPC never sends a status that overtakes a response, and the shard would wait for ever.
                     stream.end()
                     await asyncio.wait({writing}, timeout=END_SECONDS)
                     await context.abort(*why)
             finally:
                 self._streams.discard(stream)
-                await self.ended(stream)
+                await self.on_end(stream)
 
     @staticmethod
     async def _acknowledge(stream: Stream, context: Context) -> None:
@@ -177,35 +177,38 @@ class ReportServicer(EvidenceServicer):
                 await context.write(response)
 
     async def _read(self, stream: Stream, requests: AsyncIterator[ReportRequest]) -> Ended | None:
-        """Read until the shard ends the stream; returns why the hub ends it instead."""
+        """Read until the shard ends the stream; return a status if the hub ends it instead."""
         async for request in requests:
-            if problem := stream.foreign(request):
+            if problem := stream.identity_problem(request):
                 return grpc.StatusCode.PERMISSION_DENIED, problem
             body = request.WhichOneof("body")
             if body == "evidence":
                 request.evidence.fleet = request.evidence.fleet or stream.hello.fleet
             if _overlong(request):
-                return grpc.StatusCode.INVALID_ARGUMENT, f"names of more than {MOST_CHARACTERS} characters are not kept"
+                return (
+                    grpc.StatusCode.INVALID_ARGUMENT,
+                    f"names of more than {MAX_CHARACTERS} characters are not allowed",
+                )
             match body:
                 case "evidence":
                     await self.admit_report(stream, request.evidence, request.sent_ns)
                 case "coverage":
                     self.note_coverage(stream, request.coverage)
-                    stream.tell_failing(self.failing)
+                    stream.send_failing(self.failing)
                 case "hello":
                     stream.hello = request.hello
-            if stream.owed and not self.failing:
-                return grpc.StatusCode.UNAVAILABLE, self.again
+            if stream.resend_due and not self.failing:
+                return grpc.StatusCode.UNAVAILABLE, self.redial_reason
         return None
 
 
 def _overlong(request: ReportRequest) -> bool:
-    """Whether it has names that no shard gives, and that cannot be keys in every database."""
+    """True if its names are longer than any shard's, and too long for keys in every database."""
     if request.WhichOneof("body") == "evidence":
         item = request.evidence
         keys = (len(item.id), len(item.episode), len(item.device), len(item.fleet) + len(item.zone))
-        return max(keys) > MOST_CHARACTERS
+        return max(keys) > MAX_CHARACTERS
     coverage = request.coverage
     devices = max((len(status.id) + len(status.zone) for status in coverage.devices), default=0)
-    closed = max((len(one.device) for one in coverage.closed), default=0)
-    return len(coverage.fleet) + len(coverage.shard) + max(devices, closed) > MOST_CHARACTERS
+    closed = max((len(ledger.device) for ledger in coverage.closed), default=0)
+    return len(coverage.fleet) + len(coverage.shard) + max(devices, closed) > MAX_CHARACTERS

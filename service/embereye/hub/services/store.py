@@ -1,4 +1,4 @@
-"""Clips/Store: stills and clips that programs keep at the hub, those that wait together made durable together."""
+"""Clips/Store: stores stills and clips of other programs; those that wait together become durable together."""
 
 import asyncio
 from collections import deque
@@ -13,22 +13,22 @@ from embereye.wire.delimited import Buffer, Buffers
 from embereye.wire.fields import split_field
 
 STORE_BYTES = 16 * 1024 * 1024  # of one still or clip
-WAITING_BYTES = 8 * 1024 * 1024  # of one client, from which on it is not read
-TOGETHER = 64  # that are made durable together
-PART_BYTES = 1024  # of memory that a part takes besides its data
-UNDER_WAY = 4  # times that: some are received, others checked and written, and others wait for the disk
+WAITING_BYTES = 8 * 1024 * 1024  # waiting data of one client from which on it is not read
+TOGETHER = 64  # clips that become durable together
+PART_BYTES = 1024  # memory of a part in addition to its data
+UNDER_WAY = 4  # batches at once: some are received, others are checked and written, others wait for the disk
 
 
 @dataclass(frozen=True)
 class Part:
-    """A request whose data is beside it."""
+    """A request, and its data separately."""
 
     request: StoreRequest
     data: Buffer
 
 
 def part_of(message: Buffer) -> Part:
-    """The part that a StoreRequest's bytes are, its data left where it is. DecodeError: they are none."""
+    """Parse a StoreRequest's bytes; its data is not copied. DecodeError."""
     rest, data = split_field(message, StoreRequest.DATA_FIELD_NUMBER)
     return Part(StoreRequest.FromString(rest), data)
 
@@ -42,7 +42,7 @@ class _Waiting:
 
     @property
     def whole(self) -> bool:
-        """Whether the message has all of the content."""
+        """True if the message has the complete content."""
         return self.begins and not self.offset and 0 < len(self.data) == self.clip.bytes
 
 
@@ -50,24 +50,24 @@ class Storing:
     """One client's requests, in order."""
 
     def __init__(self, clips: ClipStore, buffers: Buffers | None = None) -> None:
-        """`buffers` has the memory of what comes, where that is to be put back."""
+        """`buffers` own the memory of received data, if it has to be given back."""
         self._clips = clips
         self._buffers = buffers
         self._who = CALLER.get().name
         self._waiting: deque[_Waiting] = deque()
         self._under_way: deque[asyncio.Task[list[StoreResponse]]] = deque()
-        self._bytes = 0  # of what waits and is under way
+        self._bytes = 0  # of data that waits or is under way
         self._more = asyncio.Event()
         self._less = asyncio.Event()
         self._over = False
-        self._skipped = ""  # the one whose further data is of no use: it is here already, or was refused
+        self._skipped = ""  # digest of a clip whose further data is ignored: it is stored already, or was refused
 
     async def responses(self, parts: AsyncIterator[Part]) -> AsyncIterator[StoreResponse]:
-        """An answer to each that begins, once it is whole; to a question at once."""
+        """Answer each clip once it is complete, and each question immediately."""
         async with Tasks() as tasks, beside(self._read(parts), name="store-read"):
             while True:
                 while self._waiting and self._waiting[0].whole and len(self._under_way) < UNDER_WAY:
-                    task = tasks.start(self._store(self._together()), name="store-batch")
+                    task = tasks.start(self._store(self._next_batch()), name="store-batch")
                     task.add_done_callback(lambda _: self._more.set())
                     self._under_way.append(task)
                 if self._under_way:
@@ -105,55 +105,57 @@ class Storing:
             self._over = True
             self._more.set()
 
-    def _together(self) -> list[_Waiting]:
-        """Of those that are whole the next ones."""
+    def _next_batch(self) -> list[_Waiting]:
+        """Take the next complete clips from the queue."""
         batch = [self._waiting.popleft()]
         while len(batch) < TOGETHER and self._waiting and self._waiting[0].whole:
             batch.append(self._waiting.popleft())
         return batch
 
-    def _done_with(self, one: _Waiting) -> None:
-        """Nothing reads its data any more. Not told of what is broken off: a thread may read that still."""
-        self._bytes -= len(one.data) + PART_BYTES
+    def _release(self, part: _Waiting) -> None:
+        """Give back the memory of a part. Not called for an aborted batch: a thread may still read its data."""
+        self._bytes -= len(part.data) + PART_BYTES
         self._less.set()
         if self._buffers is not None:
-            self._buffers.put_back(one.data)
+            self._buffers.put_back(part.data)
 
     async def _store(self, batch: list[_Waiting]) -> list[StoreResponse]:
         try:
-            found = await self._clips.store([(one.clip, one.data) for one in batch])
+            problems = await self._clips.store([(part.clip, part.data) for part in batch])
         except NoRoomError as error:
-            found = [error] * len(batch)
-        for one in batch:
-            self._done_with(one)
+            problems = [error] * len(batch)
+        for part in batch:
+            self._release(part)
         return [
-            _refused(one.clip, why) if why else StoreResponse(sha256=one.clip.sha256, bytes=one.clip.bytes, whole=True)
-            for one, why in zip(batch, found, strict=True)
+            _refused(part.clip, why)
+            if why
+            else StoreResponse(sha256=part.clip.sha256, bytes=part.clip.bytes, whole=True)
+            for part, why in zip(batch, problems, strict=True)
         ]
 
-    async def _step(self, one: _Waiting) -> list[StoreResponse]:
-        """A question, or a part of one that comes in parts."""
-        answered = await self._go_on(one)
-        self._done_with(one)
+    async def _step(self, part: _Waiting) -> list[StoreResponse]:
+        """Handle a question, or one part of a clip."""
+        answered = await self._answer(part)
+        self._release(part)
         return answered
 
-    async def _go_on(self, one: _Waiting) -> list[StoreResponse]:
-        clip = one.clip
-        if one.begins:
+    async def _answer(self, part: _Waiting) -> list[StoreResponse]:
+        clip = part.clip
+        if part.begins:
             self._skipped = ""
         elif self._skipped == clip.sha256:
             return []
         try:
-            if not one.begins and not clip.sha256:
+            if not part.begins and not clip.sha256:
                 raise ClipRefusedError("the first message must have a clip")
             if clip.bytes > STORE_BYTES:
                 raise ClipRefusedError(f"bytes: {clip.bytes} is more than {STORE_BYTES}")
-            held, whole = await self._clips.upload_progress(clip)
-            if whole or not one.data:
+            stored, whole = await self._clips.upload_progress(clip)
+            if whole or not part.data:
                 self._skipped = clip.sha256 if whole else ""
-                return [StoreResponse(sha256=clip.sha256, bytes=held, whole=whole)]
-            await self._clips.write(clip, one.offset, one.data)
-            if one.offset + len(one.data) < clip.bytes:
+                return [StoreResponse(sha256=clip.sha256, bytes=stored, whole=whole)]
+            await self._clips.write(clip, part.offset, part.data)
+            if part.offset + len(part.data) < clip.bytes:
                 return []
             await self._clips.complete(clip)
         except (ClipRefusedError, NoRoomError) as error:

@@ -18,54 +18,56 @@ AnyContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class WebhooksService(WebhooksServicer):
-    """How webhooks fare, their dead letters, and a test."""
+    """Serves the state of webhooks, their dead letters, and tests."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     async def List(self, request: messages.ListWebhooksRequest, context: AnyContext) -> messages.ListWebhooksResponse:
-        """All webhooks."""
+        """List all webhooks."""
         latest = self._hub.feed.latest
         return messages.ListWebhooksResponse(
             webhooks=[
                 messages.Webhook(
-                    name=one.options.name, format=one.options.format, select=one.options.selection.message,
-                    cursor=one.position, behind=latest - one.position, dead_letters=one.dead, failing=one.failing,
-                    delivered_ns=one.delivered_ns,
+                    name=webhook.options.name, format=webhook.options.format, select=webhook.options.selection.message,
+                    cursor=webhook.position, behind=latest - webhook.position, dead_letters=webhook.dead,
+                    failing=webhook.failing, delivered_ns=webhook.delivered_ns,
                 )
-                for one in self._hub.webhooks.all()
+                for webhook in self._hub.webhooks.all()
             ]
         )  # fmt: skip
 
     async def DeadLetters(
         self, request: messages.DeadLettersRequest, context: AnyContext
     ) -> messages.DeadLettersResponse:
-        """A page of what a webhook could not deliver."""
-        async with _told(context):
+        """Return a page of a webhook's dead letters."""
+        async with _abort_on_error(context):
             letters = await self._hub.webhooks.dead_letters(request.webhook, request.after, request.limit)
         return messages.DeadLettersResponse(
             dead_letters=[
-                messages.DeadLetter(event=one.event, died_ns=one.died_ns, attempts=one.attempts, why=one.why)
-                for one in letters
+                messages.DeadLetter(
+                    event=letter.event, died_ns=letter.died_ns, attempts=letter.attempts, why=letter.why
+                )
+                for letter in letters
             ]
         )
 
     async def Resend(self, request: messages.ResendRequest, context: AnyContext) -> messages.ResendResponse:
         """Send dead letters again."""
-        async with _told(context):
+        async with _abort_on_error(context):
             number = await self._hub.webhooks.resend(CALLER.get(), request.webhook, request.cursors)
         return messages.ResendResponse(resent=number)
 
     async def Test(self, request: messages.TestWebhookRequest, context: AnyContext) -> messages.TestWebhookResponse:
-        """Send a webhook something that nobody need mind."""
-        async with _told(context):
+        """Send a harmless test event by a webhook."""
+        async with _abort_on_error(context):
             failed = await self._hub.webhooks.test(CALLER.get(), request.webhook)
         return messages.TestWebhookResponse(failed=failed)
 
 
 @contextlib.asynccontextmanager
-async def _told(context: AnyContext) -> AsyncIterator[None]:
-    """End the call with a status that says why it cannot be answered."""
+async def _abort_on_error(context: AnyContext) -> AsyncIterator[None]:
+    """End the call with the status and the text of an error in the block."""
     try:
         yield
     except UnknownWebhookError as error:

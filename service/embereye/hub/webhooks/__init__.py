@@ -1,1 +1,1 @@
-"""Webhooks: every event that one asks for, sent to an address of somebody else until that has taken it."""
+"""Webhooks: selected events, sent to an address until its receiver has accepted them."""

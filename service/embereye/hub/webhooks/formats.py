@@ -1,4 +1,4 @@
-"""What is sent of an event: our own JSON, or alerts as Alertmanager has them (pure)."""
+"""The bodies of deliveries: EmberEye's JSON, or alerts in Alertmanager's formats (pure)."""
 
 import hashlib
 import json
@@ -23,26 +23,26 @@ NAMES = {
     ZoneState.RESTORED: ALARM,
 }
 NEVER = "0001-01-01T00:00:00Z"
-LONG = timedelta(days=30)  # that an Alertmanager goes on with an alert which nobody resolves
+LONG = timedelta(days=30)  # how long an Alertmanager continues an alert that nobody resolves
 
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert that begins, goes on or is over."""
+    """One alert that fires or is resolved."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     starts: datetime
-    ends: datetime | None  # None: it goes on
+    ends: datetime | None  # None: it is still firing
 
     @property
     def status(self) -> str:
-        """As Alertmanager calls it."""
+        """The status in Alertmanager's words."""
         return "resolved" if self.ends else "firing"
 
 
 def alerts_of(event: AlarmEvent) -> list[Alert]:
-    """What `event` means in alerts; nothing where it is about a test."""
+    """Convert `event` to alerts; a test has none."""
     time = _time(event.time_ns)
     if event.type in {AlarmEvent.TYPE_FAULT, AlarmEvent.TYPE_FAULT_CLEARED}:
         cleared = time if event.type == AlarmEvent.TYPE_FAULT_CLEARED else None
@@ -52,13 +52,13 @@ def alerts_of(event: AlarmEvent) -> list[Alert]:
     if event.type not in {AlarmEvent.TYPE_STATE, AlarmEvent.TYPE_EVIDENCE}:
         return []
     now, before = NAMES.get(ZoneState(event.state), ""), NAMES.get(ZoneState(event.previous), "")
-    starts = _time(min((one.since_ns for one in event.contributions if one.since_ns), default=event.time_ns))
-    found = [_alert(event, before, starts, time, alarm=event.alarm)] if before and before != now else []
-    return found + ([_alert(event, now, starts, None, alarm=event.alarm)] if now else [])
+    starts = _time(min((sign.since_ns for sign in event.contributions if sign.since_ns), default=event.time_ns))
+    ended = [_alert(event, before, starts, time, alarm=event.alarm)] if before and before != now else []
+    return ended + ([_alert(event, now, starts, None, alarm=event.alarm)] if now else [])
 
 
 def _silence(event: AlarmEvent) -> Alert:
-    """Firing from its first event to that of its end."""
+    """Make the alert of a silence: it fires from the silence's first event to its end."""
     silence, where = event.silence, f"{event.namespace}/{event.zone}"
     labels = {
         "alertname": SILENCE, "severity": SEVERITIES[SILENCE], "namespace": event.namespace, "zone": event.zone,
@@ -71,7 +71,7 @@ def _silence(event: AlarmEvent) -> Alert:
 
 
 def _alert(event: AlarmEvent, name: str, starts: datetime, ends: datetime | None, **labels: str) -> Alert:
-    told = {
+    all_labels = {
         "alertname": name, "severity": SEVERITIES[name], "namespace": event.namespace, "zone": event.zone, **labels,
     }  # fmt: skip
     where = f"{event.namespace}/{event.zone}"
@@ -79,7 +79,7 @@ def _alert(event: AlarmEvent, name: str, starts: datetime, ends: datetime | None
     notes = {"summary": summary, "description": event.why}
     if event.who:
         notes["who"] = event.who
-    return Alert(told, notes, starts, ends)
+    return Alert(all_labels, notes, starts, ends)
 
 
 def _time(time_ns: int) -> datetime:
@@ -91,12 +91,12 @@ def _text(time: datetime) -> str:
 
 
 def generic(webhook: str, event: AlarmEvent) -> object | None:
-    """{"webhook": NAME, "event": AlarmEvent}, as the feeds have events."""
+    """Build {"webhook": NAME, "event": AlarmEvent}, with the event as in the feeds."""
     return {"webhook": webhook, "event": json_format.MessageToDict(event)}
 
 
 def alertmanager(webhook: str, event: AlarmEvent) -> object | None:
-    """What an Alertmanager sends to the receivers of its webhooks, version 4; None: `event` is no alert."""
+    """Build the message that an Alertmanager sends to webhooks, version 4; None if `event` is no alert."""
     alerts = alerts_of(event)
     if not alerts:
         return None
@@ -123,7 +123,7 @@ def alertmanager(webhook: str, event: AlarmEvent) -> object | None:
 
 
 def alertmanager_api(webhook: str, event: AlarmEvent) -> object | None:
-    """What an Alertmanager itself takes at /api/v2/alerts; None: `event` is no alert."""
+    """Build a request to an Alertmanager's /api/v2/alerts; None if `event` is no alert."""
     return [
         {
             "labels": alert.labels, "annotations": alert.annotations, "startsAt": _text(alert.starts),
@@ -133,8 +133,8 @@ def alertmanager_api(webhook: str, event: AlarmEvent) -> object | None:
     ] or None  # fmt: skip
 
 
-def _common(all_of: list[Mapping[str, str]]) -> dict[str, str]:
-    return {name: value for name, value in all_of[0].items() if all(one.get(name) == value for one in all_of)}
+def _common(mappings: list[Mapping[str, str]]) -> dict[str, str]:
+    return {name: value for name, value in mappings[0].items() if all(each.get(name) == value for each in mappings)}
 
 
 def _fingerprint(labels: Mapping[str, str]) -> str:
@@ -147,10 +147,10 @@ FORMATS: dict[str, Build] = {
     "alertmanager": alertmanager,
     "alertmanager-api": alertmanager_api,
 }
-EMPTY = {"alertmanager": b"{}", "alertmanager-api": b"[]"}  # bodies of a test, which is no alert
+EMPTY = {"alertmanager": b"{}", "alertmanager-api": b"[]"}  # bodies of a test delivery, which is no alert
 
 
 def body_of(form: str, webhook: str, event: AlarmEvent) -> bytes:
-    """The body of a delivery; empty where `event` is nothing that `form` has a word for."""
+    """Build the body of a delivery; empty if `form` has nothing for `event`."""
     built: Any = FORMATS[form](webhook, event)
     return b"" if built is None else json.dumps(built, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,8 +1,8 @@
-"""Which addresses webhooks may call.
+"""The addresses that webhooks may call.
 
-A webhook has the hub call what its address names, from where the hub stands. So that nobody can have it talk to what is
-reachable from there alone, the machine itself and a cloud's metadata service among them, the address is checked when it
-is dialled, whatever its name resolved to before, and no redirect is followed.
+A webhook's address is called from the hub's place in the network. It must not reach services that only the hub can
+reach, such as the machine itself or a cloud's metadata service. Therefore the address is checked when it is dialled,
+after its name was resolved, and no redirect is followed.
 """
 
 import ipaddress
@@ -16,8 +16,8 @@ from embereye.hub.webhooks.options import Network
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# What gives a machine its secrets and is not at a link-local address: metadata and pods' identities of AWS over IPv6,
-# metadata of Google over IPv6, Azure's host, Oracle's and Alibaba's metadata.
+# Addresses that give a machine its secrets and are not link-local: AWS's metadata and pod identities over IPv6,
+# Google's metadata over IPv6, Azure's host, Oracle's and Alibaba's metadata.
 METADATA = frozenset(
     map(
         ipaddress.ip_address,
@@ -28,28 +28,28 @@ NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 class RefusedAddressError(OSError):
-    """The address is none that webhooks may call."""
+    """Webhooks are not allowed to call this address."""
 
 
 def check_address(text: str, allow: Sequence[Network]) -> None:
-    """RefusedAddressError where `text`, an IP address, may not be called."""
+    """Raise RefusedAddressError if webhooks are not allowed to call `text`, an IP address."""
     address = _unwrapped(ipaddress.ip_address(text.partition("%")[0]))
     if any(address in network for network in allow):
         return
     for refused, why in (
-        (address.is_loopback, "this machine's own"),
-        (address.is_link_local, "link-local, where clouds keep what is secret"),
+        (address.is_loopback, "this machine's address"),
+        (address.is_link_local, "link-local, where clouds serve secrets"),
         (address in METADATA, "a cloud's metadata service"),
-        (address.is_unspecified, "no host's"),
-        (address.is_multicast, "of many hosts"),
+        (address.is_unspecified, "no host's address"),
+        (address.is_multicast, "a multicast address"),
         (address.is_reserved, "reserved"),
     ):
         if refused:
-            raise RefusedAddressError(f'{address} is {why}: if it is meant, add "{address}" to the webhook\'s allow')
+            raise RefusedAddressError(f'{address} is {why}. To permit it, add "{address}" to the webhook\'s allow.')
 
 
 def _unwrapped(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address leads to, where it does."""
+    """Return the IPv4 address inside an IPv6 address, if there is one."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped:
             return address.ipv4_mapped
@@ -61,7 +61,7 @@ def _unwrapped(address: Address) -> Address:
 
 
 class GuardedResolver(AbstractResolver):
-    """Resolves names, and leaves out the addresses that webhooks may not call."""
+    """Resolves names, and leaves out the addresses that webhooks are not allowed to call."""
 
     def __init__(self, allow: Sequence[Network]) -> None:
         self._resolver = ThreadedResolver()
@@ -70,19 +70,19 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """As aiohttp asks; RefusedAddressError where nothing is left."""
+        """Resolve `host` for aiohttp; RefusedAddressError if no address is allowed."""
         permitted, refusal = list[ResolveResult](), None
-        for found in await self._resolver.resolve(host, port, family):
+        for result in await self._resolver.resolve(host, port, family):
             try:
-                check_address(found["host"], self._allow)
+                check_address(result["host"], self._allow)
             except RefusedAddressError as error:
                 refusal = error
             else:
-                permitted.append(found)
+                permitted.append(result)
         if refusal and not permitted:
             raise refusal
         return permitted
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Close the resolver."""
         await self._resolver.close()

@@ -1,4 +1,10 @@
-"""All webhooks: each follows the feed by a cursor of its own, in order, and keeps what it could not deliver."""
+"""All webhooks: each follows the feed by its cursor, in order, and stores what it could not deliver as dead letters.
+
+A webhook delivers one event at a time and repeats it until the receiver accepts it. If that takes longer than
+`give_up`, or the receiver refuses for good, the event becomes a dead letter, and the webhook continues. Its cursor is
+stored soon after each delivery: after a crash some events are sent twice, with the same id. An event that cannot be
+stored for now is sent immediately, and not again once it is stored.
+"""
 
 import asyncio
 import contextlib
@@ -24,11 +30,11 @@ from embereye.units import SECOND, counted
 from embereye.v1.alarms_pb2 import AlarmEvent
 
 logger = logging.getLogger(__name__)
-PAUSE_SECONDS = 1.0  # before the first repetition of an attempt
-MOST_PAUSE_SECONDS = 60.0
-STORE_SECONDS = 1.0  # before the store is asked again
+PAUSE_SECONDS = 1.0  # before an attempt is repeated for the first time
+MAX_PAUSE_SECONDS = 60.0
+STORE_SECONDS = 1.0  # before a failed read of the store is repeated
 MAX_LETTERS = 1_000  # in one answer
-TIDY_SECONDS = 60.0  # between two times that positions are stored, and dead letters counted anew
+TIDY_SECONDS = 60.0  # between two times that positions are stored and dead letters are counted
 
 
 class UnknownWebhookError(LookupError):
@@ -37,30 +43,30 @@ class UnknownWebhookError(LookupError):
 
 @dataclass(eq=False)
 class Webhook:
-    """One webhook, and how it fares. Plain slots, read when metrics are scraped."""
+    """One webhook and its present state. Plain slots, read when metrics are scraped."""
 
     options: WebhookOptions
     sender: Sender
-    reader: Subscription  # its place in the feed
+    reader: Subscription  # its position in the feed
     dead: int = 0  # dead letters
     delivered: int = 0
-    failed: int = 0  # attempts
+    failed: int = 0  # failed attempts
     given_up: int = 0
-    failing: str = ""  # why the latest attempt failed; '': it did not
-    delivered_ns: int = 0  # when the latest was delivered, by the wall clock; 0: none since the start
-    again: deque[int] = field(default_factory=deque)  # cursors of dead letters that are to be sent again
-    asked: asyncio.Event = field(default_factory=asyncio.Event)  # something was put there
-    taken: set[str] = field(default_factory=set)  # ids of what was delivered and is not stored yet
-    kept: int = -1  # position that is stored, or about to be; -1: none is
+    failing: str = ""  # why the latest attempt failed; '': it succeeded
+    delivered_ns: int = 0  # time of the latest delivery by the wall clock; 0: none since the start
+    resend_queue: deque[int] = field(default_factory=deque)  # cursors of dead letters to be sent again
+    resend_requested: asyncio.Event = field(default_factory=asyncio.Event)  # set when the queue grows
+    delivered_ids: set[str] = field(default_factory=set)  # ids of delivered events that are not stored yet
+    stored_position: int = -1  # the position that is stored, or about to be; -1: none
 
     @property
     def position(self) -> int:
-        """Cursor up to which everything was delivered, given up or not asked for."""
+        """The cursor up to which every event was delivered, given up or not selected."""
         return self.reader.position
 
 
 class Webhooks:
-    """`declare` them, then let `run` run."""
+    """Call `declare`, then let `run` run."""
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class Webhooks:
         store: StoreThreads,
         timeline: Timeline,
         *,
-        backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MOST_PAUSE_SECONDS),
+        backoff: Callable[[], Backoff] = lambda: Backoff(floor=PAUSE_SECONDS, cap=MAX_PAUSE_SECONDS),
     ) -> None:
         self._committer = committer
         self._feed = feed
@@ -80,15 +86,15 @@ class Webhooks:
         self._stored: Mapping[str, tuple[int, int]] = {}
 
     def restore(self, stored: Mapping[str, tuple[int, int]]) -> None:
-        """Go on from what was stored: webhook → its cursor, and how many dead letters it has."""
+        """Continue from the stored state: webhook → its cursor and its number of dead letters."""
         self._stored = stored
 
     def declare(self, declared: Sequence[WebhookOptions]) -> None:
-        """These are the webhooks. One that is new begins with what happens next."""
+        """Set the webhooks. A new one starts with the next event."""
         for options in declared:
             position, dead = self._stored.get(options.name, (self._feed.latest, 0))
             sender = Sender(options, lambda: self._wall_ns() / SECOND)
-            # A store that was filled from elsewhere may be behind what we have told.
+            # A store that was filled from elsewhere may be behind the stored position.
             reader = self._feed.reader(min(position, self._feed.latest), options.selection)
             self._webhooks[options.name] = Webhook(options, sender, reader, dead)
 
@@ -96,11 +102,11 @@ class Webhooks:
         return self._timeline.now_ns() + self._timeline.stepped_ns()
 
     def all(self) -> list[Webhook]:
-        """By name."""
+        """All webhooks, ordered by name."""
         return [self._webhooks[name] for name in sorted(self._webhooks)]
 
     def find(self, name: str) -> Webhook:
-        """The one of that name; UnknownWebhookError."""
+        """Return the webhook called `name`; UnknownWebhookError."""
         if name not in self._webhooks:
             raise UnknownWebhookError(f'no webhook "{name[:80]}" is declared')
         return self._webhooks[name]
@@ -112,7 +118,7 @@ class Webhooks:
         async with Tasks() as tasks:
             for name, webhook in self._webhooks.items():
                 if name not in self._stored:
-                    self._keep_position(webhook)
+                    self._store_position(webhook)
                 tasks.start(self._send_again(webhook), name=f"webhook-again-{name}")
                 tasks.start(self._follow(webhook), name=f"webhook-{name}")
             tasks.start(self._tidy(), name="webhook-tidy")
@@ -122,14 +128,14 @@ class Webhooks:
                 await asyncio.gather(*(webhook.sender.close() for webhook in self._webhooks.values()))
         raise RuntimeError("a webhook's task failed")
 
-    # What happens
+    # Deliveries
 
     async def _follow(self, webhook: Webhook) -> None:
         while True:
             try:
                 entries = await webhook.reader.next()
             except ClosedError:
-                self._keep_position(webhook)
+                self._store_position(webhook)
                 return
             except StoreError:
                 await asyncio.sleep(STORE_SECONDS)
@@ -138,34 +144,34 @@ class Webhooks:
                 if entry.unstored:
                     await self._deliver_unstored(webhook, entry)
                     continue
-                if webhook.sender.concerns(entry.event):
+                if webhook.sender.is_relevant(entry.event):
                     await self._deliver(webhook, entry.event)
                 webhook.reader.advance(entry.event.cursor)
 
     async def _deliver_unstored(self, webhook: Webhook, entry: Entry) -> None:
-        """Send what cannot be stored for now until it is taken, or stored: then its turn comes with the others."""
+        """Send an event that cannot be stored for now, until it is accepted or stored; then it follows the cursor."""
         event, backoff = entry.event, self._backoff()
-        while webhook.sender.concerns(event) and self._feed.unstored.has(entry):
+        while webhook.sender.is_relevant(event) and self._feed.unstored.has(entry):
             refusal = await webhook.sender.attempt(event)
-            self._note(webhook, refusal)
+            self._note_attempt(webhook, refusal)
             if refusal is None:
-                webhook.taken.add(delivery_id(event))
+                webhook.delivered_ids.add(delivery_id(event))
                 return
             if refusal.final:
                 return
             await asyncio.sleep(max(backoff.next(), refusal.wait))
 
     async def _deliver(self, webhook: Webhook, event: AlarmEvent) -> None:
-        """Send `event` until it is taken or given up; how far that brings the webhook is durable soon."""
+        """Send `event` until it is accepted or given up; the webhook's new cursor is durable soon."""
         name, backoff, attempts = webhook.options.name, self._backoff(), 0
-        if webhook.taken and delivery_id(event) in webhook.taken:
-            webhook.taken.discard(delivery_id(event))
+        if webhook.delivered_ids and delivery_id(event) in webhook.delivered_ids:
+            webhook.delivered_ids.discard(delivery_id(event))
             self._committer.enqueue(Step(_cursor_step(name, event.cursor)))
             return
         while True:
             attempts += 1
             refusal = await webhook.sender.attempt(event)
-            self._note(webhook, refusal)
+            self._note_attempt(webhook, refusal)
             if refusal is None:
                 self._committer.enqueue(Step(_cursor_step(name, event.cursor)))
                 return
@@ -175,16 +181,16 @@ class Webhooks:
             await asyncio.sleep(max(backoff.next(), refusal.wait))
 
     async def _is_late(self, webhook: Webhook, event: AlarmEvent) -> bool:
-        """Whether `event` happened too long ago, or is kept no more; its own time is a label, which a step changes."""
+        """True if `event` is too old. Its age is taken from the timeline: its time is a label, and clocks are set."""
         since_ns = self._timeline.now_ns() - int(webhook.options.give_up * SECOND)
         try:
             return await self._store.read(lambda store: store.recorded_ns(event.cursor)) < since_ns
         except DamagedError:
             return event.time_ns < since_ns
         except StoreError:
-            return False  # nothing is forgotten for that
+            return False  # the event is not given up for that
 
-    def _note(self, webhook: Webhook, refusal: Refusal | None) -> None:
+    def _note_attempt(self, webhook: Webhook, refusal: Refusal | None) -> None:
         name = webhook.options.name
         if refusal is None:
             webhook.delivered += 1
@@ -213,35 +219,35 @@ class Webhooks:
         webhook.dead += 1
         webhook.given_up += 1
 
-    def _keep_position(self, webhook: Webhook) -> None:
-        """Have it go on from here next time: what it did not ask for is old by then, whatever it asks for."""
-        if webhook.kept != webhook.position:
-            webhook.kept = webhook.position
+    def _store_position(self, webhook: Webhook) -> None:
+        """Let it continue from here after a restart, even if its selection has changed by then."""
+        if webhook.stored_position != webhook.position:
+            webhook.stored_position = webhook.position
             self._committer.enqueue(Step(_cursor_step(webhook.options.name, webhook.position)))
 
     async def _tidy(self) -> None:
         while True:
             await asyncio.sleep(TIDY_SECONDS)
             for webhook in self.all():
-                self._keep_position(webhook)
+                self._store_position(webhook)
             if counted := {webhook: webhook.dead for webhook in self.all() if webhook.dead}:
                 with contextlib.suppress(StoreFailingError, StoreError):
                     await self._count_again(counted)
 
     async def _count_again(self, counted: Mapping[Webhook, int]) -> None:
-        """Notice which dead letters went with the history of their time."""
-        await self._committer.commit(lambda _: None)  # so that what was given up until now is stored
+        """Count dead letters again: retention may have deleted some."""
+        await self._committer.commit(lambda _: None)  # wait until all dead letters so far are stored
         stored = await self._store.read(Store.webhooks)
         for webhook, dead in counted.items():
             if webhook.dead == dead:
                 _, webhook.dead = stored.get(webhook.options.name, (0, 0))
 
-    # What people ask for
+    # Requests by people
 
     async def dead_letters(self, name: str, after: int, limit: int) -> list[DeadLetter]:
-        """Up to `limit` dead letters past cursor `after`, ascending; UnknownWebhookError, StoreError.
+        """Read up to `limit` dead letters past cursor `after`, ascending; UnknownWebhookError, StoreError.
 
-        When they died is told by the wall clock.
+        Their `died_ns` is by the wall clock.
         """
         self.find(name)
         limit, stepped_ns = min(limit or 100, MAX_LETTERS), self._timeline.stepped_ns()
@@ -249,9 +255,9 @@ class Webhooks:
         return [replace(letter, died_ns=letter.died_ns + stepped_ns) for letter in letters]
 
     async def resend(self, by: Principal, name: str, cursors: Sequence[int] = ()) -> int:
-        """Have dead letters sent again, all or those of `cursors`; returns how many that are.
+        """Send dead letters again, all or those of `cursors`; return their number.
 
-        UnknownWebhookError, StoreError, StoreFailingError. One that fails again stays a dead letter.
+        UnknownWebhookError, StoreError, StoreFailingError. A letter that fails again remains a dead letter.
         """
         webhook, wanted, after, named = self.find(name), list[int](), 0, frozenset(cursors)
         while page := await self.dead_letters(name, after, MAX_LETTERS):
@@ -259,22 +265,22 @@ class Webhooks:
             wanted += [letter.cursor for letter in page if not named or letter.cursor in named]
         subject = counted(len(wanted), "dead letter")
         await self._committer.commit(lambda draft: add_entry(draft, by, "resend", name, subject))
-        waiting = frozenset(webhook.again)
-        webhook.again.extend(cursor for cursor in wanted if cursor not in waiting)
-        webhook.asked.set()
+        waiting = frozenset(webhook.resend_queue)
+        webhook.resend_queue.extend(cursor for cursor in wanted if cursor not in waiting)
+        webhook.resend_requested.set()
         return len(wanted)
 
     async def _send_again(self, webhook: Webhook) -> None:
         while True:
-            await webhook.asked.wait()
-            webhook.asked.clear()
-            while webhook.again:
+            await webhook.resend_requested.wait()
+            webhook.resend_requested.clear()
+            while webhook.resend_queue:
                 try:
-                    await self._send_dead(webhook, webhook.again[0])
+                    await self._send_dead(webhook, webhook.resend_queue[0])
                 except StoreError:
                     await asyncio.sleep(STORE_SECONDS)
                     continue
-                webhook.again.popleft()
+                webhook.resend_queue.popleft()
 
     async def _send_dead(self, webhook: Webhook, cursor: int) -> None:
         name = webhook.options.name
@@ -283,7 +289,7 @@ class Webhooks:
             return
         letter = letters[0]
         refusal = await webhook.sender.attempt(letter.event)
-        self._note(webhook, refusal)
+        self._note_attempt(webhook, refusal)
 
         def step(draft: Draft) -> None:
             failed = refusal and DeadLetter(
@@ -295,7 +301,7 @@ class Webhooks:
         webhook.dead -= refusal is None
 
     async def test(self, by: Principal, name: str) -> str:
-        """Have the webhook told of a test that nobody need mind; why that failed, '' where it did not.
+        """Send a harmless test event by the webhook; return why it failed, '' if it succeeded.
 
         UnknownWebhookError, StoreFailingError.
         """
@@ -306,7 +312,7 @@ class Webhooks:
         )  # fmt: skip
         await self._committer.commit(lambda draft: add_entry(draft, by, "test webhook", name))
         refusal = await webhook.sender.attempt(event)
-        self._note(webhook, refusal)
+        self._note_attempt(webhook, refusal)
         return refusal.why if refusal else ""
 
 

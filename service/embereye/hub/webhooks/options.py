@@ -1,4 +1,4 @@
-"""Which webhooks there are: what their file says."""
+"""Reads the file that declares the webhooks."""
 
 import ipaddress
 import json
@@ -14,35 +14,35 @@ from embereye.hub.webhooks.formats import FORMATS
 from embereye.process.lifecycle import UserError
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-MOST = 64
+MAX_WEBHOOKS = 64
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class WrongError(ValueError):
-    """A file declares what is no webhook."""
+    """The file's declaration of webhooks is wrong."""
 
 
 @dataclass(frozen=True)
 class WebhookOptions:
-    """One webhook. What is secret is in files, which are read again for each delivery."""
+    """One webhook. Secrets are in files, which are read again for each delivery."""
 
     name: str
     url: str = ""
-    url_file: Path | None = None  # instead of `url`, where the address itself is a secret
+    url_file: Path | None = None  # instead of `url` if the address is a secret
     format: str = "generic"  # one of FORMATS
-    secret_file: Path | None = None  # that deliveries are signed with; None: they are not
-    token_file: Path | None = None  # shown as a bearer token; None: none
+    secret_file: Path | None = None  # key of the deliveries' signatures; None: not signed
+    token_file: Path | None = None  # bearer token; None: none
     selection: Selection = EVERYTHING
     timeout: float = 10.0  # seconds for one attempt
-    give_up: float = 3_600.0  # seconds after an event, when it becomes a dead letter
-    allow: tuple[Network, ...] = ()  # addresses that may be called although they are this machine's, for example
+    give_up: float = 3_600.0  # seconds after which an undelivered event becomes a dead letter
+    allow: tuple[Network, ...] = ()  # addresses that may be called although they are, say, this machine's
 
 
 def read_webhooks(path: Path) -> list[WebhookOptions]:
-    """What the JSON file at `path` declares, {"webhooks": [{"name", "url", ...}]}; UserError names what is wrong."""
+    """Read the JSON file at `path`, {"webhooks": [{"name", "url", ...}]}; UserError names what is wrong."""
     try:
-        return parse_webhooks(json.loads(path.read_bytes(), object_pairs_hook=_each_once))
+        return parse_webhooks(json.loads(path.read_bytes(), object_pairs_hook=_unique_keys))
     except OSError as error:
         raise UserError(f"--webhooks {path}: {error.strerror or error}") from error
     except WrongError as error:
@@ -51,109 +51,109 @@ def read_webhooks(path: Path) -> list[WebhookOptions]:
         raise UserError(f"--webhooks {path} is not JSON: {error}") from error
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
         twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
-        raise WrongError(f'the key "{twice[:80]}" is there twice')
-    return found
+        raise WrongError(f'the key "{twice[:80]}" occurs twice')
+    return values
 
 
 def parse_webhooks(document: object) -> list[WebhookOptions]:
-    """The webhooks of a file's content; WrongError."""
+    """Read the webhooks from a file's content; WrongError."""
     listed = document.get("webhooks") if isinstance(document, dict) and set(document) <= {"webhooks"} else None
     if not isinstance(listed, list):
         raise WrongError('it is not {"webhooks": [{"name": "...", "url": "..."}, ...]}')
-    if len(listed) > MOST:
-        raise WrongError(f"webhooks: {len(listed)} are more than {MOST}")
-    found: dict[str, WebhookOptions] = {}
-    for number, one in enumerate(listed):
+    if len(listed) > MAX_WEBHOOKS:
+        raise WrongError(f"webhooks: {len(listed)} are too many. Declare at most {MAX_WEBHOOKS}.")
+    webhooks: dict[str, WebhookOptions] = {}
+    for number, declared in enumerate(listed):
         where = f"webhooks[{number}]"
-        if not isinstance(one, dict):
-            raise WrongError(f"{where} is no object")
+        if not isinstance(declared, dict):
+            raise WrongError(f"{where} is not an object")
         try:
-            options = _parse(one)
+            options = _parse(declared)
         except ValueError as error:
             raise WrongError(f"{where}.{error}") from error
-        if options.name in found:
+        if options.name in webhooks:
             raise WrongError(f'{where}.name: "{options.name}" is declared twice')
-        found[options.name] = options
-    return list(found.values())
+        webhooks[options.name] = options
+    return list(webhooks.values())
 
 
 FIELDS = ("name", "url", "urlFile", "format", "secretFile", "tokenFile", "select", "timeoutSeconds",
           "giveUpAfterSeconds", "allow")  # fmt: skip
 
 
-def _parse(one: Mapping[str, Any]) -> WebhookOptions:
-    for field in one:
+def _parse(declared: Mapping[str, Any]) -> WebhookOptions:
+    for field in declared:
         if field not in FIELDS:
             raise WrongError(f"{str(field)[:80]} is not one of {', '.join(FIELDS)}")
-    name, url, form = _text(one, "name"), _text(one, "url"), _text(one, "format") or "generic"
+    name, url, form = _text(declared, "name"), _text(declared, "url"), _text(declared, "format") or "generic"
     if not NAME.fullmatch(name):
-        raise WrongError(f'name: "{name[:80]}" is not lower-case letters, digits and dashes, at most 63')
-    if bool(url) == ("urlFile" in one):
-        raise WrongError("url: say either url or urlFile")
+        raise WrongError(f'name: "{name[:80]}" is not a name. Use 1 to 63 lower-case letters, digits and dashes.')
+    if bool(url) == ("urlFile" in declared):
+        raise WrongError("url: set either url or urlFile")
     if url:
         check_url(url)
     if form not in FORMATS:
         raise WrongError(f'format: "{form[:80]}" is not one of {", ".join(FORMATS)}')
-    selected = one.get("select", {})
+    selected = declared.get("select", {})
     if not isinstance(selected, dict):
-        raise WrongError('select is no object such as {"levels": ["alarm"]}')
+        raise WrongError('select is not an object such as {"levels": ["alarm"]}')
     try:
         selection = read_selection(selected)
     except ValueError as error:
         raise WrongError(f"select.{error}") from error
     return WebhookOptions(
-        name=name, url=url, url_file=_file(one, "urlFile"), format=form, secret_file=_file(one, "secretFile"),
-        token_file=_file(one, "tokenFile"), selection=selection,
-        timeout=_seconds(one, "timeoutSeconds", 10.0, 60.0),
-        give_up=_seconds(one, "giveUpAfterSeconds", 3_600.0, 30 * 86_400.0), allow=_networks(one),
+        name=name, url=url, url_file=_file(declared, "urlFile"), format=form,
+        secret_file=_file(declared, "secretFile"), token_file=_file(declared, "tokenFile"), selection=selection,
+        timeout=_seconds(declared, "timeoutSeconds", 10.0, 60.0),
+        give_up=_seconds(declared, "giveUpAfterSeconds", 3_600.0, 30 * 86_400.0), allow=_networks(declared),
     )  # fmt: skip
 
 
 def check_url(url: str) -> None:
-    """ValueError where `url` is nothing that can be called."""
+    """Raise ValueError if `url` cannot be called."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise WrongError(f'url: "{_shown(url)}" is no address: {error}') from error
+        raise WrongError(f'url: "{_shown(url)}" is not an address: {error}') from error
     if parts.scheme not in {"http", "https"} or not host:
         raise WrongError(f'url: "{_shown(url)}" is not of the form https://HOST/PATH')
     if parts.username is not None:
-        raise WrongError("url: it has a user in it: a token belongs into tokenFile")
+        raise WrongError("url: it contains a user. Put a token into tokenFile instead.")
 
 
 def _shown(url: str) -> str:
-    """As much of an address as may be told: its path and query may be secrets."""
+    """The part of an address that may be logged: its path and query may be secrets."""
     return url.partition("?")[0][:40]
 
 
-def _text(one: Mapping[str, Any], field: str) -> str:
-    value = one.get(field, "")
+def _text(declared: Mapping[str, Any], field: str) -> str:
+    value = declared.get(field, "")
     if not isinstance(value, str):
         raise WrongError(f"{field}: {json.dumps(value)[:80]} is not a string")
     return value
 
 
-def _file(one: Mapping[str, Any], field: str) -> Path | None:
-    text = _text(one, field)
+def _file(declared: Mapping[str, Any], field: str) -> Path | None:
+    text = _text(declared, field)
     return Path(text) if text else None
 
 
-def _seconds(one: Mapping[str, Any], field: str, default: float, most: float) -> float:
-    value = one.get(field, default)
+def _seconds(declared: Mapping[str, Any], field: str, default: float, most: float) -> float:
+    value = declared.get(field, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
         raise WrongError(f"{field}: {json.dumps(value)[:80]} is not a number of seconds up to {most:.0f}")
     return float(value)
 
 
-def _networks(one: Mapping[str, Any]) -> tuple[Network, ...]:
-    listed = one.get("allow", [])
+def _networks(declared: Mapping[str, Any]) -> tuple[Network, ...]:
+    listed = declared.get("allow", [])
     if not isinstance(listed, list):
-        raise WrongError("allow is no list of networks such as 127.0.0.0/8")
+        raise WrongError("allow is not a list of networks such as 127.0.0.0/8")
     try:
         return tuple(ipaddress.ip_network(text) for text in listed)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the hub's database holds of webhooks: how far each has come, and what it could not deliver."""
+"""Webhooks in the hub's database: their cursors and dead letters."""
 
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS dead_letters (webhook TEXT NOT NULL, cursor INTEGER N
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An event that a webhook gave up."""
+    """An event that a webhook could not deliver."""
 
     webhook: str
     cursor: int
@@ -26,10 +26,10 @@ class DeadLetter:
 
 @dataclass
 class WebhookChanges:
-    """The part of a transaction that is about webhooks."""
+    """The webhook part of a transaction."""
 
     cursors: dict[str, int] = field(default_factory=dict)
-    dead: dict[tuple[str, int], DeadLetter | None] = field(default_factory=dict)  # None: delivered after all
+    dead: dict[tuple[str, int], DeadLetter | None] = field(default_factory=dict)  # None: delivered later
 
     def __bool__(self) -> bool:
         return bool(self.cursors or self.dead)
@@ -41,19 +41,19 @@ DEAD = """SELECT webhook, cursor, died_ns, attempts, why, event FROM dead_letter
 
 
 def read(row: tuple[str, int, int]) -> tuple[str, tuple[int, int]]:
-    """Of a row of QUERY, a webhook: the cursor that it has come to, and how many dead letters it has."""
+    """Read a row of QUERY: a webhook's name, its cursor, and its number of dead letters."""
     name, cursor, dead = row
     return name, (int(cursor), int(dead))
 
 
 def read_letter(row: tuple[str, int, int, int, str, bytes]) -> DeadLetter:
-    """What a row of DEAD says; DecodeError where that cannot be read."""
+    """Read a row of DEAD; DecodeError if it is damaged."""
     webhook, cursor, died_ns, attempts, why, event = row
     return DeadLetter(webhook, cursor, died_ns, attempts, why, AlarmEvent.FromString(event))
 
 
 def write(db: Database, changes: WebhookChanges) -> None:
-    """Write `changes` in the transaction that is open."""
+    """Write `changes` in the open transaction."""
     for name, cursor in changes.cursors.items():
         db.execute(
             "INSERT INTO webhooks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET cursor = excluded.cursor",
@@ -72,5 +72,5 @@ def write(db: Database, changes: WebhookChanges) -> None:
 
 
 def prune(db: Database, before_ns: int) -> int:
-    """Forget dead letters that died before `before_ns`, in the transaction that is open; returns how many."""
+    """Delete dead letters that died before `before_ns` in the open transaction; return their number."""
     return db.execute("DELETE FROM dead_letters WHERE died_ns < ?", (before_ns,))

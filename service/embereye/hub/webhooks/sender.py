@@ -1,4 +1,4 @@
-"""One attempt to deliver one event."""
+"""Attempts to deliver events to a webhook."""
 
 import ipaddress
 from collections.abc import Callable, Mapping
@@ -15,36 +15,36 @@ from embereye.hub.webhooks.signing import delivery_id, headers, key_of
 from embereye.process.tls.trust import trusting
 from embereye.v1.alarms_pb2 import AlarmEvent
 
-# Answers after which it may be tried again. What stands before a receiver has numbers of its own beyond 504.
+# Answers after which an attempt is repeated. Proxies use other numbers beyond 504.
 PASSING = frozenset({408, 425, 429, *range(500, 600)})
-MAX_WAIT_SECONDS = 300.0  # that a receiver may ask for
+MAX_WAIT_SECONDS = 300.0  # longest wait that a receiver can request
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why an attempt failed."""
+    """The failure of an attempt."""
 
     why: str  # one sentence
-    final: bool = False  # another attempt would fail alike
-    wait: float = 0.0  # seconds that the receiver asks for
+    final: bool = False  # another attempt would fail too
+    wait: float = 0.0  # seconds that the receiver requests
 
 
 class Sender:
-    """Sends what one webhook is to be told. `close` it."""
+    """Sends the events of one webhook. Call `close` at the end."""
 
     def __init__(self, options: WebhookOptions, clock: Callable[[], float]) -> None:
         self._options = options
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
 
-    def concerns(self, event: AlarmEvent) -> bool:
-        """Whether the webhook's format has a word for `event`, and nobody has silenced it."""
+    def is_relevant(self, event: AlarmEvent) -> bool:
+        """True if the webhook's format has a form for `event`, and no silence covers it."""
         if event.HasField("silence") and event.type != AlarmEvent.TYPE_SILENCE:
             return False
         return bool(body_of(self._options.format, self._options.name, event))
 
     async def attempt(self, event: AlarmEvent) -> Refusal | None:
-        """Send `event` once; None where it was taken."""
+        """Send `event` once; None if the receiver accepted it."""
         options = self._options
         body = body_of(options.format, options.name, event) or EMPTY[options.format]
         try:
@@ -55,13 +55,15 @@ class Sender:
         except RefusedAddressError as error:
             return Refusal(str(error), final=True)
         except (ValueError, OSError) as error:
-            return Refusal(str(error))  # somebody may mend it while we try
+            return Refusal(str(error))  # somebody may correct it while attempts continue
 
-    async def _post(self, url: str, body: bytes, told: Mapping[str, str]) -> Refusal | None:
-        """What came of it. RefusedAddressError."""
+    async def _post(self, url: str, body: bytes, all_headers: Mapping[str, str]) -> Refusal | None:
+        """Post `body`; return why that failed. RefusedAddressError."""
         try:
-            # No redirect is followed: it would lead where nobody has declared that we may go.
-            async with self._opened().post(url, data=body, headers=told, allow_redirects=False) as response:
+            # No redirect is followed: it could lead to an address that nobody has declared.
+            async with self._open_session().post(
+                url, data=body, headers=all_headers, allow_redirects=False
+            ) as response:
                 return _judge(response.status, response.headers.get("Retry-After", ""))
         except TimeoutError:
             return Refusal(f"no answer within {self._options.timeout:g} s")
@@ -75,12 +77,12 @@ class Sender:
     def _headers(self, event: AlarmEvent, body: bytes) -> dict[str, str]:
         options = self._options
         key = key_of(_secret(options.secret_file, "secretFile")) if options.secret_file else None
-        told = {"Content-Type": "application/json", "User-Agent": "EmberEye"}
+        all_headers = {"Content-Type": "application/json", "User-Agent": "EmberEye"}
         if options.token_file:
-            told["Authorization"] = f"Bearer {_secret(options.token_file, 'tokenFile')}"
-        return {**told, **headers(delivery_id(event), int(self._clock()), body, key)}
+            all_headers["Authorization"] = f"Bearer {_secret(options.token_file, 'tokenFile')}"
+        return {**all_headers, **headers(delivery_id(event), int(self._clock()), body, key)}
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(resolver=GuardedResolver(self._options.allow), limit=2, ssl=trusting()),
@@ -90,13 +92,13 @@ class Sender:
         return self._session
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""
         if self._session is not None:
             await self._session.close()
 
 
 def _check_literal(url: str, options: WebhookOptions) -> None:
-    """What no resolver is asked for is checked here, as it is dialled: "①②⑦.⓪.⓪.①" is 127.0.0.1."""
+    """Check an address that is not resolved, as it is dialled: "①②⑦.⓪.⓪.①" is 127.0.0.1."""
     host = urlsplit(url).hostname or ""
     try:
         host = host.encode("idna").decode()

@@ -119,7 +119,7 @@ async def test_a_day_that_could_not_be_asked_for_is_not_called_quiet(
     link.refuse()
     await browser.ask("evaluate", script="location.hash = 'day'")
     await browser.until("document.querySelector('#day-note').innerText.includes('cannot be shown')")
-    assert await browser.text("#day-quiet") == "What was then is not known."
+    assert await browser.text("#day-quiet") == "Nothing is known about this time."
     link.mend()
     await browser.until("document.querySelector('#day-quiet').hidden && document.querySelector('#day-states li')")
 

@@ -229,7 +229,7 @@ async def test_a_moment_of_a_day_of_which_not_all_is_known_is_not_called_quiet(
     monkeypatch.setattr(past, "MAX_TIMELINE_EVENTS", 0)
     await browser.ask("click", selector="#day-today")
     await browser.until("document.querySelector('#day-note').innerText.includes('Too many events')")
-    assert await browser.ask("evaluate", script=quiet) == "What was then is not known."
+    assert await browser.ask("evaluate", script=quiet) == "Nothing is known about this time."
 
 
 async def test_of_a_moment_an_alarm_is_told_before_what_was_dark(house: House, browser: Browser) -> None:

@@ -12,7 +12,7 @@ from embereye.hub.access.roles import Principal, Role
 from embereye.hub.control.actuators import Actuators
 from embereye.hub.hub import Hub
 from embereye.hub.services.access import AccessCheck
-from embereye.hub.services.control import ControlService, began, worst_state
+from embereye.hub.services.control import ControlService, handshake_recorder, worst_state
 from embereye.hub.storage.store import StoreThreads
 from embereye.process.grpc_server import GrpcServer, Service, channel
 from embereye.process.tasks import Tasks
@@ -53,7 +53,9 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await hub.open()
     hub.access.set_admin_token(TOKEN)
     actuators = Actuators(worst=worst_state(hub))
-    service = Service(add_ControlServicer_to_server, ControlService(actuators, began(hub)), "embereye.v1.Control")
+    service = Service(
+        add_ControlServicer_to_server, ControlService(actuators, handshake_recorder(hub)), "embereye.v1.Control"
+    )
     server = GrpcServer([service], interceptors=[AccessCheck(hub.access)])
     port = server.listen("127.0.0.1:0")
     await server.start()

@@ -177,7 +177,7 @@ async def test_nobody_is_answered_by_any_path_that_is_not_open(served: Served) -
 
 async def test_a_plain_request_for_the_websocket_is_told_what_it_is(served: Served) -> None:
     status, refusal = await served.get("/v1/alarms/ws")
-    assert (status, refusal["error"]) == (426, "this is a WebSocket: ask for the upgrade")
+    assert (status, refusal["error"]) == (426, "this is a WebSocket. Request the upgrade.")
 
 
 @pytest.mark.parametrize("body", [{"name": None, "role": "viewer"}, {"name": "ada", "role": {}}, {"name": ["a"]}])
@@ -201,7 +201,7 @@ async def test_what_is_no_http_fills_no_log(served: Served, caplog: pytest.LogCa
     [
         ("POST", "/v1/session", {"Content-Encoding": "gzip"}, (400, "Content-Encoding")),
         ("POST", "/v1/session", {"Content-Type": "application/json; charset=none"}, (415, "charset")),
-        ("POST", "/v1/zones/default/hall/test", {"Content-Encoding": "gzip"}, (401, "nobody is signed in")),
+        ("POST", "/v1/zones/default/hall/test", {"Content-Encoding": "gzip"}, (401, "not signed in")),
         ("PUT", "/v1/plans/hall", {"Content-Encoding": "gzip", "Content-Type": "image/png"}, (400, "Content-Encoding")),
     ],
 )

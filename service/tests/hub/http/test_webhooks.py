@@ -42,7 +42,7 @@ async def test_the_list_tells_how_webhooks_fare_and_no_address(declared: Served)
 
 async def test_a_test_tells_why_it_failed(declared: Served) -> None:
     status, body = await declared.post("/v1/webhooks/pager/test", {})
-    assert (status, "this machine's own" in str(body["failed"])) == (200, True)
+    assert (status, "this machine's address" in str(body["failed"])) == (200, True)
     _, body = await declared.get("/v1/audit?limit=1")
     assert (body["entries"][0]["action"], body["entries"][0]["subject"]) == ("test webhook", "pager")
 

@@ -240,7 +240,7 @@ async def test_an_alarm_in_a_zone_that_is_just_being_forgotten_is_told(
     async def burn_first(client: aiomqtt.Client, topic: str, payload: bytes, **more: Any) -> None:
         if not payload and not hub.inbox.counters.received:
             hub.inbox.admit(smoke(), lambda _: None)
-            await until(lambda: ZONE in publisher._told, "the broker has the alarm")
+            await until(lambda: ZONE in publisher._acknowledged, "the broker has the alarm")
         await publish(client, topic, payload, **more)
 
     monkeypatch.setattr(aiomqtt.Client, "publish", burn_first)

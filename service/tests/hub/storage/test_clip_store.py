@@ -377,7 +377,7 @@ async def test_what_a_browser_cannot_be_shown_is_refused_in_a_sentence(running: 
             assert (await answer.json())["error"] == (
                 "the clip's file is gone from the hub's disk"
                 if data == gone
-                else "the clip holds no frame that is shown here: download it"
+                else "the clip has no frame that browsers can show. Download it."
             )
 
 
@@ -445,7 +445,7 @@ async def test_a_clip_that_nobody_reads_any_more_makes_room(running: Running, mo
     monkeypatch.setattr(replay_module, "STALL_SECONDS", 0.3)
     monkeypatch.setattr(replay_module, "_pauses", lambda stills: [0.0] * len(stills))
     monkeypatch.setattr(replay_module, "ROUNDS", 100_000)
-    monkeypatch.setattr(replay_module, "OF_ONE_ADDRESS", 1)
+    monkeypatch.setattr(replay_module, "REPLAYS_PER_ADDRESS", 1)
     data = content()
     clip = described(data)
     await running.deliver(data, clip)

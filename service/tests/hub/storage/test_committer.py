@@ -105,7 +105,7 @@ async def test_a_shard_that_waits_for_room_is_read_on_when_nothing_can_be_writte
     await service.admit_report(stream, seen, 0)
     async with asyncio.timeout(60):
         await service.admit_report(stream, report(hub, 2, 1), 0)  # the disk has not been found to be full yet
-    assert stream.owed, "it is to be sent again"
+    assert stream.resend_due, "it is to be sent again"
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(60)
 
@@ -130,7 +130,7 @@ async def test_an_alarm_is_told_where_pictures_of_others_take_all_room_while_not
                 await service.admit_report(stream, report(hub, 2, number), 0)
                 await asyncio.sleep(0.02)
             assert hub.committer.open_reports == 2
-    assert stream.owed, "it is to be sent again"
+    assert stream.resend_due, "it is to be sent again"
     await hub._store.write(lambda opened: opened._db.execute("PRAGMA max_page_count = 1000000"))
     assert await hub.committer.flush(20)
     await service.admit_report(stream, again, 0)

@@ -1,1 +1,1 @@
-"""Who may ask: signing in with tokens and an identity provider, and what is checked before every request."""
+"""Access over HTTP: signing in with tokens and an identity provider, and the check in front of every request."""

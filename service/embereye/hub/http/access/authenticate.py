@@ -1,4 +1,4 @@
-"""Who asks over HTTP: a token in the Authorization header, or the cookie of a browser that has signed in."""
+"""Authenticates requests: by a token in the Authorization header, or by the cookie of a signed-in browser."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
@@ -15,25 +15,24 @@ from embereye.hub.http.refused import Refused
 T = TypeVar("T")
 PRINCIPAL: web.RequestKey[Principal] = web.RequestKey("principal", Principal)
 COOKIE = "embereye"
-OPEN_FOLDERS = ("/static/", "/runbooks/")  # the same for everybody
+OPEN_FOLDERS = ("/static/", "/runbooks/")  # with the same content for everybody
 REMEDY = "sign in at /login, or send the header Authorization: Bearer TOKEN"
 
 
 def needed_role(method: str, path: str, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Role | None:
-    """The role that `method` on `path` takes; None: it is open to all. Arguments as of `authenticate`."""
+    """Return the role needed for `method` on `path`; None: none. The tables are those of `authenticate`."""
     if path in open_paths or path.startswith(OPEN_FOLDERS):
         return None
     default = Role.VIEWER if method in SAFE_METHODS else Role.OPERATOR
-    asked = (path, f"{method} {path}")
-    return next((role for start, role in roles.items() if any(one.startswith(start) for one in asked)), default)
+    keys = (path, f"{method} {path}")
+    return next((role for start, role in roles.items() if any(key.startswith(start) for key in keys)), default)
 
 
 def authenticate(access: Access, open_paths: frozenset[str], roles: Mapping[str, Role]) -> Middleware:
-    """A middleware that lets pass who has proved to have the role that a path needs.
+    """Make a middleware that admits requests with the role that their path needs.
 
-    `open_paths` need none, `roles` says which others need by how they begin, or by "METHOD PATH"; the
-    rest is for viewers, or for operators
-    where something is changed.
+    `open_paths` need none. `roles` has the roles of paths by their start, or by the start of "METHOD PATH". Other
+    paths are for viewers or, if the method changes something, for operators.
     """
 
     @web.middleware
@@ -62,16 +61,16 @@ def _identify(access: Access, request: web.Request) -> Principal:
         return proved(lambda: access.identify(token.strip(), address))
     cookie = request.cookies.get(cookie_name(request), "")
     if not cookie:
-        raise denied("nobody is signed in")
+        raise denied("not signed in")
     principal = proved(lambda: access.resume(cookie, address))
-    # A cookie is sent by itself, whoever asks: what changes something has to come from a page of ours, which says so.
+    # Browsers attach cookies to requests from any page. A change must therefore come from our page, as Origin shows.
     if request.method not in SAFE_METHODS and "Origin" not in request.headers:
-        raise Refused(403, "a request with a cookie has to say the Origin of its page; programs send a token instead")
+        raise Refused(403, "a request with a cookie must have the Origin of its page. Programs send a token instead.")
     return principal
 
 
 def proved(prove: Callable[[], T]) -> T:
-    """What `prove` returns; Refused in the words of HTTP where it proves nobody, or asks for too much."""
+    """Return the result of `prove`; turn its errors into Refused."""
     try:
         return prove()
     except DeniedError as error:
@@ -81,18 +80,18 @@ def proved(prove: Callable[[], T]) -> T:
 
 
 def denied(sentence: str) -> Refused:
-    """401, with what to do about it."""
+    """Make a 401 with its remedy."""
     return Refused(401, f"{sentence}; {REMEDY}", {"WWW-Authenticate": 'Bearer realm="EmberEye"'})
 
 
 def is_secure(request: web.Request) -> bool:
-    """Whether the browser's connection is encrypted, as far as this can be known."""
-    # Of several proxies the first one tells of the browser.
+    """True if the browser's connection is encrypted, as far as the hub can know."""
+    # With several proxies, the first entry is about the browser.
     return request.secure or request.headers.get("X-Forwarded-Proto", "").partition(",")[0].strip().lower() == "https"
 
 
 def cookie_name(request: web.Request) -> str:
-    """Of a session's cookie. Browsers send a cookie to every port of a host: each has its own."""
+    """The name of the session's cookie. Browsers send cookies to all ports of a host, so each port has another name."""
     port = request.host.rpartition(":")[2]
     name = f"{COOKIE}_{port}" if port.isascii() and port.isdecimal() else COOKIE
     return f"__Host-{name}" if is_secure(request) else name

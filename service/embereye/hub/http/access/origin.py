@@ -1,7 +1,7 @@
-"""Which names the hub answers to, and which pages may act on it.
+"""The names that the hub answers to, and the pages that are allowed to act on it.
 
-A page of another site can have its own name resolve to the hub's address ("DNS rebinding"): its browser then takes the
-hub for a part of that site. What it cannot do is send another name than its own in `Host`.
+A page of another site can let its name resolve to the hub's address ("DNS rebinding"). The browser then treats the hub
+as a part of that site. But it still sends that site's name in `Host`, and so the hub can refuse it.
 """
 
 import ipaddress
@@ -16,16 +16,16 @@ from embereye.hub.http.refused import Refused
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::\d{1,5})?", re.ASCII)
 NAME = re.compile(r"(?:\*\.)?[a-z0-9]([a-z0-9._-]*[a-z0-9])?", re.ASCII)
-UNGUARDED = {"/healthz"}  # asked by load balancers in names of their own; tells nothing
+UNGUARDED = {"/healthz"}  # load balancers call it by other names; it reveals nothing
 SAFE_METHODS = {"GET", "HEAD", "OPTIONS"}
-PORTS = {"http": ":80", "https": ":443"}  # that a browser leaves out, in Host and Origin; some proxies add it to Host
+PORTS = {"http": ":80", "https": ":443"}  # browsers leave it out in Host and Origin; some proxies add it to Host
 
 
 class AllowedHosts:
-    """The names that a request may call the hub by: addresses, loopback's names, and `names` ("*.example.com" too).
+    """The allowed names of the hub: addresses, loopback's names, and `names` ("*.example.com" too).
 
-    An address is always allowed: whoever could be led here by a name does not send one. ValueError names what is no
-    name in `names`.
+    An address is always allowed: a browser that was misled by a name sends that name. ValueError for an invalid name
+    in `names`.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -41,11 +41,11 @@ class AllowedHosts:
                 self._names.add(plain)
 
     def permit(self, host: str) -> bool:
-        """Whether `host`, the value of a Host header, is one of them; its port does not matter."""
-        found = HOST.fullmatch(host.lower())
-        if not found:
+        """True if `host`, the value of a Host header, is allowed; its port does not matter."""
+        match = HOST.fullmatch(host.lower())
+        if not match:
             return False
-        name = found[1].strip("[]").rstrip(".")
+        name = match[1].strip("[]").rstrip(".")
         if name == "localhost" or name in self._names or name.endswith(self._suffixes):
             return True
         try:
@@ -56,20 +56,22 @@ class AllowedHosts:
 
 
 def is_own_name(host: str) -> bool:
-    """Whether `host`, the value of a Host header, is one by which every machine calls itself."""
+    """True if `host`, the value of a Host header, is a name by which every machine calls itself."""
     name = host.lower().partition(":")[0]
     return name == "localhost" or name.endswith(".localhost")
 
 
 def guard(allowed: AllowedHosts) -> Middleware:
-    """A middleware that refuses other names (421), and other sites' pages wherever something is changed (403)."""
+    """Make a middleware that refuses unknown names (421), and changes by other sites' pages (403)."""
 
     @web.middleware
     async def refuse_strangers(request: web.Request, handler: Handler) -> web.StreamResponse:
         hosts = request.headers.getall("Host", [])
         if request.path not in UNGUARDED and (len(hosts) != 1 or not allowed.permit(hosts[0])):
             name = hosts[0][:100] if hosts else ""
-            raise Refused(421, f'the hub is not called "{name}": if it is to be, start it with --allowed-host NAME')
+            raise Refused(
+                421, f'"{name}" is not a name of this hub. To allow it, start the hub with --allowed-host NAME.'
+            )
         if request.method not in SAFE_METHODS:
             check_origin(request)
         return await handler(request)
@@ -78,7 +80,7 @@ def guard(allowed: AllowedHosts) -> Middleware:
 
 
 def check_origin(request: web.Request) -> None:
-    """Raise Refused where a page of another site asks. Programs send no Origin; browsers always do with a POST."""
+    """Raise Refused for a page of another site. Programs send no Origin; browsers always do with a POST."""
     origin = request.headers.get("Origin")
     if origin is None:
         return
@@ -86,7 +88,7 @@ def check_origin(request: web.Request) -> None:
         parts = urlsplit(origin)
     except ValueError:
         parts = urlsplit("")
-    # Not the scheme: in front of the hub, what ends TLS leaves the Host header as it is.
-    own = request.host.lower()
-    if parts.scheme not in PORTS or parts.netloc.lower() not in {own, own.removesuffix(PORTS[parts.scheme])}:
-        raise Refused(403, f'"{origin[:200]}" is another site: only pages of {request.host} may do this')
+    # Without the scheme: a proxy that ends TLS in front of the hub does not change the Host header.
+    host = request.host.lower()
+    if parts.scheme not in PORTS or parts.netloc.lower() not in {host, host.removesuffix(PORTS[parts.scheme])}:
+        raise Refused(403, f'"{origin[:200]}" is another site. Only pages of {request.host} may do this.')

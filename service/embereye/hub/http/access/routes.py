@@ -1,4 +1,4 @@
-"""The login page, sessions, tokens and the audit trail over HTTP."""
+"""Routes of the login page, sessions, tokens and the audit trail."""
 
 from collections.abc import Awaitable, Callable
 
@@ -12,7 +12,7 @@ from embereye.hub.http.refused import Refused
 from embereye.hub.hub import Hub
 from embereye.hub.storage.committer import StoreFailingError
 
-SignOutThere = Callable[[web.Request], Awaitable[str]]
+ProviderSignOut = Callable[[web.Request], Awaitable[str]]
 
 OPEN_PATHS = frozenset({"/healthz", "/login", "/login/oidc", "/login/oidc/callback", "/runbooks", "/v1/session"})
 ROLES = {
@@ -21,21 +21,21 @@ ROLES = {
     "/v1/access/links": Role.VIEWER,
     "/v1/access/": Role.ADMIN,
     "/v1/audit": Role.ADMIN,
-    "PUT /v1/plans/": Role.ADMIN,  # a wrong one sends people to the wrong place
+    "PUT /v1/plans/": Role.ADMIN,  # a wrong plan sends people to the wrong place
     "DELETE /v1/plans/": Role.ADMIN,
 }
 
 
 class AccessRoutes:
-    """Routes of people's access: `routes()`."""
+    """Serves sessions, tokens, links and the audit trail: `routes()`."""
 
-    def __init__(self, hub: Hub, sign_out_there: SignOutThere) -> None:
-        """`sign_out_there` says where somebody signs out of the identity provider as well; '': nowhere."""
+    def __init__(self, hub: Hub, provider_sign_out: ProviderSignOut) -> None:
+        """`provider_sign_out` returns the address for signing out of the identity provider; '': none."""
         self._hub = hub
-        self._sign_out_there = sign_out_there
+        self._provider_sign_out = provider_sign_out
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them but the login page's files."""
+        """List all routes except those of the login page's files."""
         return [
             web.post("/v1/session", self._sign_in),
             web.post("/v1/access/logout", self._sign_out),
@@ -64,8 +64,8 @@ class AccessRoutes:
     async def _sign_out(self, request: web.Request) -> web.Response:
         principal = request[PRINCIPAL]
         self._hub.access.sign_out(principal)
-        there = await self._sign_out_there(request) if principal.session and not principal.token else ""
-        response = web.json_response({"next": there or "/login"})
+        address = await self._provider_sign_out(request) if principal.session and not principal.token else ""
+        response = web.json_response({"next": address or "/login"})
         response.del_cookie(cookie_name(request), path="/", secure=is_secure(request), httponly=True, samesite="Strict")
         return response
 
@@ -74,8 +74,8 @@ class AccessRoutes:
 
     async def _tokens(self, _: web.Request) -> web.Response:
         tokens = [
-            {"name": one.name, "role": one.role.word, "madeNs": str(one.made_ns), "madeBy": one.made_by}
-            for one in self._hub.access.tokens()
+            {"name": token.name, "role": token.role.word, "madeNs": str(token.made_ns), "madeBy": token.made_by}
+            for token in self._hub.access.tokens()
         ]
         return web.json_response({"tokens": tokens})
 
@@ -95,10 +95,10 @@ class AccessRoutes:
     async def _revoke_token(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         try:
-            found = await self._hub.access.revoke(request[PRINCIPAL], name)
+            revoked = await self._hub.access.revoke(request[PRINCIPAL], name)
         except StoreFailingError as error:
-            raise Refused(503, f"revoked, but not if the hub restarts before this is stored: {error}") from error
-        if not found:
+            raise Refused(503, f"revoked, but a restart of the hub undoes that until it is stored: {error}") from error
+        if not revoked:
             raise Refused(404, f'there is no token "{name[:80]}"')
         return web.json_response({})
 
@@ -106,7 +106,7 @@ class AccessRoutes:
         body, caller = await read_json(request), request[PRINCIPAL]
         name = text_of(body, "name") or caller.name
         if name != caller.name and caller.role < Role.ADMIN:
-            raise Refused(403, f"{caller.name} is {caller.role.word}: only an admin makes links for others")
+            raise Refused(403, f"{caller.name} is {caller.role.word}: only an admin creates links for others")
         try:
             role = role_named(wanted) if (wanted := text_of(body, "role")) else caller.role
             code = proved(lambda: self._hub.access.create_link(caller, name, role))
@@ -118,16 +118,16 @@ class AccessRoutes:
         before, limit = number_of(request, "before", 0), number_of(request, "limit", 0)
         entries = [
             {
-                "number": str(one.number), "timeNs": str(one.time_ns), "who": one.who, "role": one.role.word,
-                "address": one.address, "action": one.action, "subject": one.subject, "detail": one.detail,
+                "number": str(entry.number), "timeNs": str(entry.time_ns), "who": entry.who, "role": entry.role.word,
+                "address": entry.address, "action": entry.action, "subject": entry.subject, "detail": entry.detail,
             }
-            for one in await self._hub.history.audit(before, limit)
+            for entry in await self._hub.history.audit(before, limit)
         ]  # fmt: skip
         return web.json_response({"entries": entries})
 
 
 def set_cookie(request: web.Request, response: web.StreamResponse, session: str) -> None:
-    """Have the browser keep `session` until it is closed; no script and no other site's page gets at it."""
+    """Store `session` in the browser until it is closed, hidden from scripts and other sites' pages."""
     response.set_cookie(
         cookie_name(request), session, path="/", secure=is_secure(request), httponly=True, samesite="Strict"
     )

@@ -1,4 +1,4 @@
-"""What of the feed somebody asks for over HTTP, and selections stored under a name."""
+"""Selections in the query of a request, and routes of selections stored under a name."""
 
 from aiohttp import web
 
@@ -16,12 +16,12 @@ FIELDS = {"zone": "zones", "level": "levels", "kind": "kinds", "device": "device
 
 
 def selection_of(request: web.Request, subscriptions: Subscriptions) -> Selection:
-    """What the query asks for, by `zone`, `level`, `kind`, `device` and `type`, or by the name of a `subscription`."""
-    asked = {field: request.query.getall(name, []) for name, field in FIELDS.items()}
-    for field in ("zones", "devices"):  # an input of a page that nobody filled in
-        asked[field] = [one for one in asked[field] if one]
+    """Read the query's `zone`, `level`, `kind`, `device` and `type`, or the name of a stored `subscription`."""
+    fields = {field: request.query.getall(name, []) for name, field in FIELDS.items()}
+    for field in ("zones", "devices"):  # empty inputs of a page's form
+        fields[field] = [value for value in fields[field] if value]
     try:
-        selection = read_selection(asked)
+        selection = read_selection(fields)
     except ValueError as error:
         raise Refused(400, str(error)) from error
     name = request.query.get("subscription", "")
@@ -31,25 +31,25 @@ def selection_of(request: web.Request, subscriptions: Subscriptions) -> Selectio
         stored = subscriptions.find(name).selection
     except UnknownSubscriptionError as error:
         raise Refused(404, str(error)) from error
-    if any(asked.values()):
-        raise Refused(400, f"subscription: it says what is wanted already; leave out {', '.join(FIELDS)}")
+    if any(fields.values()):
+        raise Refused(400, f"subscription: it already has a selection. Leave out {', '.join(FIELDS)}.")
     return stored
 
 
-def _told(stored: StoredSubscription) -> Json:
+def _listed(stored: StoredSubscription) -> Json:
     return {
         "name": stored.name, "select": stored.selection.words, "madeNs": str(stored.made_ns), "madeBy": stored.made_by,
     }  # fmt: skip
 
 
 class SubscriptionRoutes:
-    """Routes of stored subscriptions: `routes()`."""
+    """Serves stored subscriptions: `routes()`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them."""
+        """List all routes of stored subscriptions."""
         return [
             web.get("/v1/subscriptions", self._list),
             web.put("/v1/subscriptions/{name}", self._store),
@@ -57,7 +57,8 @@ class SubscriptionRoutes:
         ]
 
     async def _list(self, _: web.Request) -> web.Response:
-        return web.json_response({"subscriptions": [_told(one) for one in self._hub.subscriptions.all()]})
+        stored = self._hub.subscriptions.all()
+        return web.json_response({"subscriptions": [_listed(subscription) for subscription in stored]})
 
     async def _store(self, request: web.Request) -> web.Response:
         try:
@@ -67,7 +68,7 @@ class SubscriptionRoutes:
             raise Refused(400, str(error)) from error
         except StoreFailingError as error:
             raise Refused(503, str(error)) from error
-        return web.json_response(_told(stored))
+        return web.json_response(_listed(stored))
 
     async def _remove(self, request: web.Request) -> web.Response:
         try:

@@ -1,4 +1,4 @@
-"""Webhooks over HTTP: how each fares, its dead letters, and a test."""
+"""Routes of webhooks: their state, their dead letters, and a test."""
 
 from aiohttp import web
 from google.protobuf import json_format
@@ -16,13 +16,13 @@ MAX_CURSORS = 10_000  # in one request
 
 
 class WebhookRoutes:
-    """Routes of webhooks: `routes()`."""
+    """Serves webhooks: `routes()`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them."""
+        """List all routes of webhooks."""
         return [
             web.get("/v1/webhooks", self._list),
             web.get("/v1/webhooks/{name}/dead-letters", self._dead_letters),
@@ -32,7 +32,7 @@ class WebhookRoutes:
 
     async def _list(self, _: web.Request) -> web.Response:
         latest = self._hub.feed.latest
-        return web.json_response({"webhooks": [_fields(one, latest) for one in self._hub.webhooks.all()]})
+        return web.json_response({"webhooks": [_fields(webhook, latest) for webhook in self._hub.webhooks.all()]})
 
     async def _dead_letters(self, request: web.Request) -> web.Response:
         after, limit = number_of(request, "after", 0), number_of(request, "limit", 0)
@@ -83,7 +83,7 @@ def _cursors(body: dict[str, object]) -> list[int]:
     listed = body.get("cursors", [])
     texts = listed if isinstance(listed, list) and len(listed) <= MAX_CURSORS else None
     if texts is None or not all(
-        isinstance(one, str) and one.isascii() and one.isdecimal() and len(one) < 20 for one in texts
+        isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 20 for text in texts
     ):
         raise Refused(400, f'cursors: not a list of at most {MAX_CURSORS} cursors such as ["17"]')
-    return [int(one) for one in texts]
+    return [int(text) for text in texts]

@@ -1,4 +1,4 @@
-"""The feed over a WebSocket: events as JSON or protobuf, and a selection that the client may change as it goes."""
+"""The feed over a WebSocket: events as JSON or protobuf, with a selection that the client can change."""
 
 import asyncio
 import contextlib
@@ -30,22 +30,22 @@ from embereye.hub.hub import Hub
 from embereye.process.tasks import beside
 
 HEARTBEAT_SECONDS = 10.0
-CLOSE_SECONDS = 1.0  # for a client to take what it is told at the end
-MAX_MESSAGE = 256 * 1024  # bytes of what a client sends: a selection
-MAX_REASON = 120  # bytes of why it is closed: a frame that closes has room for 123
-WAITING_BYTES = 64 * 1024  # that may wait for a client before it has to ask for what follows
+CLOSE_SECONDS = 1.0  # for a client to read the last messages
+MAX_MESSAGE = 256 * 1024  # bytes of a client's message: a selection
+MAX_REASON = 120  # bytes of the reason for closing: a close frame has room for 123
+WAITING_BYTES = 64 * 1024  # unread data of a client that has events pushed; beyond it, the client fetches them
 FORMATS: dict[str, Form] = {"json": "text_frame", "binary": "binary_frame"}
 OPCODES: dict[Form, WSMsgType] = {"text_frame": WSMsgType.TEXT, "binary_frame": WSMsgType.BINARY}
 
 
 class FeedSocket:
-    """`await FeedSocket(hub).serve(request)`, for each who asks."""
+    """Serves WebSockets: `await FeedSocket(hub).serve(request)` for each client."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Serve one client until it goes."""
+        """Serve one client until it leaves."""
         check_origin(request)
         feed = self._hub.feed
         after = number_of(request, "cursor", feed.latest)
@@ -57,12 +57,12 @@ class FeedSocket:
         except ValueError as error:
             raise Refused(400, str(error)) from error
         selection = selection_of(request, self._hub.subscriptions)
-        # A limit of 0 has every write wait for the client while too much waits for it.
+        # With a limit of 0, every write waits while the client has unread data.
         socket = web.WebSocketResponse(
             heartbeat=HEARTBEAT_SECONDS, compress=False, max_msg_size=MAX_MESSAGE, timeout=0.5, writer_limit=0
         )
         if not socket.can_prepare(request):
-            raise Refused(426, "this is a WebSocket: ask for the upgrade", {"Upgrade": "websocket"})
+            raise Refused(426, "this is a WebSocket. Request the upgrade.", {"Upgrade": "websocket"})
         try:
             with feed.subscribe(after, selection, request.remote or "", coalescing=slow == "coalesce",
                                 unstored=unstored) as subscription:  # fmt: skip
@@ -85,30 +85,30 @@ class FeedSocket:
         async with (
             beside(sending, name="websocket-send") as sends,
             beside(reading, name="websocket-read") as reads,
-            beside(self._say_alive(socket, subscription, form, alive), name="websocket-alive"),
+            beside(self._send_alive(socket, subscription, form, alive), name="websocket-alive"),
         ):
-            # A client that reads nothing is not heard to go either.
+            # If a client reads nothing, the reading task does not see that it has left.
             await asyncio.wait((sends, reads), return_when=asyncio.FIRST_COMPLETED)
             for ended in (sends, reads):
                 if ended.done():
                     ended.result()
 
-    async def _say_alive(
-        self, socket: web.WebSocketResponse, subscription: Subscription, form: Form, every: float
+    async def _send_alive(
+        self, socket: web.WebSocketResponse, subscription: Subscription, form: Form, period: float
     ) -> None:
-        with contextlib.suppress(ConnectionError):  # whoever sends notices as well
-            while every:
+        with contextlib.suppress(ConnectionError):  # the sending task notices too
+            while period:
                 entry = self._hub.sign_of_life(subscription.position)
                 await socket.send_frame(entry.payload(form), OPCODES[form])
-                await asyncio.sleep(every)
+                await asyncio.sleep(period)
 
     async def _read_all(self, socket: web.WebSocketResponse, subscription: Subscription) -> None:
-        async for message in socket:  # which answers pings and sees the end, too
+        async for message in socket:  # this also answers pings and notices the end
             if message.type is WSMsgType.TEXT:
                 await socket.send_json(self._change(message.data, subscription))
 
     def _change(self, text: str, subscription: Subscription) -> Json:
-        """Do what a client says, {"select": {...}} or {"subscription": NAME}; the answer."""
+        """Handle a client's {"select": {...}} or {"subscription": NAME}; return the answer."""
         try:
             selection = self._read(text)
         except (ValueError, LookupError, RecursionError) as error:
@@ -118,18 +118,18 @@ class FeedSocket:
 
     def _read(self, text: str) -> Selection:
         try:
-            told = json.loads(text)
+            message = json.loads(text)
         except ValueError as error:
             raise ValueError(f"the message is not JSON: {error}") from error
-        if isinstance(told, dict) and set(told) == {"select"} and isinstance(told["select"], dict):
-            return read_selection(told["select"])
-        if isinstance(told, dict) and set(told) == {"subscription"} and isinstance(told["subscription"], str):
-            return self._hub.subscriptions.find(told["subscription"]).selection
+        if isinstance(message, dict) and set(message) == {"select"} and isinstance(message["select"], dict):
+            return read_selection(message["select"])
+        if isinstance(message, dict) and set(message) == {"subscription"} and isinstance(message["subscription"], str):
+            return self._hub.subscriptions.find(message["subscription"]).selection
         raise ValueError('the message is not {"select": {"zones": [...], ...}} or {"subscription": "NAME"}')
 
 
 def _writer(request: web.Request) -> Callable[[bytes], bool]:
-    """What writes whole frames to a client as long as not too much waits for it."""
+    """Make a function that writes whole frames to a client; it returns False if too much data is unread."""
     transport = request.transport
     assert transport is not None
     waiting, closing, write = transport.get_write_buffer_size, transport.is_closing, transport.write
@@ -137,11 +137,11 @@ def _writer(request: web.Request) -> Callable[[bytes], bool]:
     def push(data: bytes) -> bool:
         try:
             if closing():
-                return True  # whoever reads notices
+                return True  # the reading task notices
             if waiting() > WAITING_BYTES:
                 return False
             write(data)
-        except (OSError, RuntimeError):  # uvloop's, of one that ended just now
+        except (OSError, RuntimeError):  # uvloop raises the latter for a connection that has just ended
             return True
         return True
 
@@ -149,7 +149,7 @@ def _writer(request: web.Request) -> Callable[[bytes], bool]:
 
 
 async def _close(request: web.Request, socket: web.WebSocketResponse, code: WSCloseCode, why: Exception) -> None:
-    """Close `socket` and say why; a client that reads nothing is left without."""
+    """Close `socket` with a reason; a client that reads nothing is disconnected without."""
     transport = request.transport
     text = str(why).encode()[:MAX_REASON].decode(errors="ignore")
     try:

@@ -1,1 +1,1 @@
-"""Fleets, their devices, actuators and heartbeats, as lists that many browsers ask for every second."""
+"""Fleets, devices, actuators and heartbeats, as lists that many browsers request every second."""

@@ -1,4 +1,4 @@
-"""Actuators as the API tells them."""
+"""Actuators in the API's form."""
 
 import math
 
@@ -8,41 +8,41 @@ from embereye.v1.control_pb2 import Output
 
 
 def describe_actuators(actuators: Actuators) -> list[dict[str, object]]:
-    """All that are connected, by name."""
+    """Describe all connected actuators, by name."""
     now = actuators.steady()
-    return [_described(one, now) for one in actuators.all]
+    return [_described(actuator, now) for actuator in actuators.all]
 
 
-def _described(one: ConnectedActuator, now: int) -> dict[str, object]:
-    values, state, controller = one.values(now), one.latest.state, one.controller
-    measured = list(state.measured) or [math.nan] * len(one.outputs)
-    sensors = list(state.sensors) or [math.nan] * len(one.sensors)
+def _described(actuator: ConnectedActuator, now: int) -> dict[str, object]:
+    values, state, controller = actuator.values(now), actuator.latest.state, actuator.controller
+    measured = list(state.measured) or [math.nan] * len(actuator.outputs)
+    sensors = list(state.sensors) or [math.nan] * len(actuator.sensors)
     return {
-        "name": one.name,
-        "by": one.who.name,
-        "silent": one.is_silent(now),
-        "heardSeconds": round((now - one.heard) / SECOND, 3),
+        "name": actuator.name,
+        "by": actuator.who.name,
+        "silent": actuator.is_silent(now),
+        "heardSeconds": round((now - actuator.heard) / SECOND, 3),
         "controller": controller.name if controller else "",
         "controlledBy": controller.who.name if controller else "",
         "synchronised": bool(controller and controller.synchronised),
         "missed": controller.missed if controller else 0,
-        "safe": one.is_safe(now),
+        "safe": actuator.is_safe(now),
         "outputs": [
-            {"name": output.name, "kind": kind_word(output.kind), "value": value, "measured": _known(seen)}
-            for output, value, seen in zip(one.outputs, values, measured, strict=True)
+            {"name": output.name, "kind": kind_word(output.kind), "value": value, "measured": _finite(reading)}
+            for output, value, reading in zip(actuator.outputs, values, measured, strict=True)
         ],
         "sensors": [
-            {"name": sensor.name, "unit": sensor.unit, "value": _known(value)}
-            for sensor, value in zip(one.sensors, sensors, strict=True)
+            {"name": sensor.name, "unit": sensor.unit, "value": _finite(value)}
+            for sensor, value in zip(actuator.sensors, sensors, strict=True)
         ],
     }
 
 
 def kind_word(kind: Output.Kind.ValueType) -> str:
-    """A kind's name for people and programs."""
+    """The name of a kind for people and programs."""
     return Output.Kind.Name(kind).removeprefix("KIND_").lower()
 
 
-def _known(value: float) -> float | None:
-    """JSON has no other numbers."""
+def _finite(value: float) -> float | None:
+    """Return `value`, or None if JSON cannot write it."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The heartbeat of every shard: when its latest canary was an alarm, and whether one is missed."""
+"""The heartbeat of every shard: the time of its latest canary's alarm, and whether one is overdue."""
 
 from embereye.hub.canaries import Heartbeat
 from embereye.hub.hub import Hub
@@ -6,11 +6,11 @@ from embereye.units import SECOND
 
 
 def heartbeats(hub: Hub) -> dict[str, object]:
-    """What /v1/canaries answers; seconds, and seconds since the Unix epoch."""
-    return {"canaries": [_told(beat) for beat in hub.canaries.heartbeats(hub.timeline.stepped_ns())]}
+    """Answer /v1/canaries; times in seconds, and in seconds since the Unix epoch."""
+    return {"canaries": [_listed(beat) for beat in hub.canaries.heartbeats(hub.timeline.stepped_ns())]}
 
 
-def _told(beat: Heartbeat) -> dict[str, object]:
+def _listed(beat: Heartbeat) -> dict[str, object]:
     namespace, kind, fleet = [*beat.key.fleet.split("/"), "", ""][:3]
     return {
         "namespace": namespace,

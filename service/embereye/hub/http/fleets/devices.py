@@ -1,4 +1,4 @@
-"""What is told of every device: what it is, whether it is watched, what it measured last, and its ledger."""
+"""The entry of every device: its declaration, its coverage, its latest measurements and its ledger."""
 
 import logging
 import math
@@ -24,7 +24,7 @@ class DeviceEntries:
         self._hub = hub
 
     def entries(self) -> Iterator[Source]:
-        """The source of each device's entry: declared ones first."""
+        """Yield the source of each device's entry, declared ones first."""
         book = self._hub.coverage.book
         states = self._hub.zones.states()
         for fleet, watched in book.devices():
@@ -35,7 +35,7 @@ class DeviceEntries:
     def _source(
         self, fleet: Fleet, watched: Watched, states: Mapping[tuple[str, str], ZoneState], *, declared: bool
     ) -> Source:
-        """Dark devices are the most urgent, then those in zones in alarm; undeclared ones come last."""
+        """Make a source. Dark devices are the most urgent, then those in zones in alarm; undeclared ones come last."""
         device = watched.device
         reason = self._hub.coverage.darkness(fleet, watched) if declared else "not declared"
         state = states.get((fleet.namespace, device.zone), ZoneState.NORMAL)
@@ -48,19 +48,19 @@ class DeviceEntries:
 
     @staticmethod
     def fields() -> Json:
-        """What stands beside the list."""
+        """The fields in addition to the list."""
         return {"timeNs": str(time.time_ns())}
 
     def label(self, time_ns: int) -> str:
-        """A time on the hub's timeline as the wall clock has it; 0: never."""
+        """Convert a time on the hub's timeline to the wall clock; 0: never."""
         return str(time_ns + self._hub.timeline.stepped_ns() if time_ns else 0)
 
     def _safely(self, fleet: Fleet, watched: Watched, *, declared: bool) -> Json:
         try:
             return self._entry(fleet, watched, declared=declared)
-        except Exception:  # what one shard told of one device must not hide the others
-            logger.exception("device %s of %s cannot be told", watched.device.id, fleet.name)
-            reason = "what its shard told of it cannot be understood"
+        except Exception:  # an odd report about one device must not hide the others
+            logger.exception("device %s of %s: its entry cannot be made", watched.device.id, fleet.name)
+            reason = "its shard's report cannot be understood"
             return {"declared": declared, "fleet": fleet.name, "id": watched.device.id, "zone": watched.device.zone,
                     "namespace": fleet.namespace, "location": "", "covered": False, "reason": reason, "shards": [],
                     "pictureNs": "0", "thermalNs": "0"}  # fmt: skip
@@ -113,7 +113,7 @@ class DeviceEntries:
         }
 
 
-# As `json_format.MessageToDict` writes them, which takes ten times as long.
+# These functions write the same as `json_format.MessageToDict`, which takes ten times as long.
 
 
 def _term(term: Term) -> Json:

@@ -1,4 +1,4 @@
-"""Long lists as JSON: made in pieces between which the hub goes on, once for all who ask, and compressed once."""
+"""Long lists as JSON: made in slices between other work, once for all requests, and compressed once."""
 
 import asyncio
 import gzip
@@ -16,26 +16,26 @@ from embereye.hub.http.parameters import number_of
 from embereye.hub.http.refused import Refused
 from embereye.process.tasks import start_task
 
-SLICE_SECONDS = 0.005  # of work on a list, after which everything else has its turn
-REST = 4.0  # times as long as a list took to make is it given out before it is made anew
-SHORT = 2_048  # bytes that are not worth compressing
-LEVEL = 1  # of gzip: the next one saves a twentieth and costs half as much again
+SLICE_SECONDS = 0.005  # of work on a list before other work has its turn
+REST = 4.0  # a list is reused for this many times its making time
+SHORT = 2_048  # bytes from which on a list is compressed
+LEVEL = 1  # of gzip: level 2 saves 5 % and costs half as much again
 
 Json = dict[str, object]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """By what an entry is found among the others."""
+    """An entry's facts for searching and sorting."""
 
-    urgency: int = 0  # greater for what is to be seen first
-    text: str = ""  # in lower case, which a search looks through
-    picture: bool = False  # whether there is anything to look at
+    urgency: int = 0  # greater: listed earlier
+    text: str = ""  # searched text, in lower case
+    picture: bool = False  # True if it has a picture
 
 
 @dataclass(frozen=True)
 class Source:
-    """An entry before it is made: the key that a page ends with, and what makes its JSON."""
+    """An entry before it is made: its key for paging, and the function that makes its JSON."""
 
     key: str
     make: Callable[[], Json]
@@ -44,7 +44,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the list, made."""
+    """One finished entry of the list."""
 
     key: str
     json: str
@@ -52,11 +52,11 @@ class Entry:
 
 
 class SharedList:
-    """Serves {NAME: [entries…], other fields}. `entries` gives sources of entries; `fields` what stands beside.
+    """Serves {NAME: [entries…], other fields}. `entries` yields the entries' sources; `fields` makes the other fields.
 
-    `?limit=N&after=KEY` asks for a page: at most N entries in order of their keys, behind one that may be gone by now,
-    and `next`, the key to go on with, where there are more. `?order=urgent`, `?text=` and `?pictures=1` ask for entries
-    by their facts: `total` of them there are, and `?offset=` says how many of these are left out.
+    `?limit=N&after=KEY` requests a page: at most N entries in the order of their keys, after KEY, which need not exist
+    any more. `next` is the key of the following page, if there is one. `?order=urgent`, `?text=` and `?pictures=1`
+    select entries by their facts; `total` is their number, and `?offset=` skips that many of them.
     """
 
     def __init__(
@@ -67,29 +67,29 @@ class SharedList:
         *,
         period: float = 0.0,
     ) -> None:
-        """It is made anew for whoever asks more than `period` seconds after it was made."""
+        """The list is made again for requests more than `period` seconds after it was made."""
         self._name = name
         self._entries = entries
         self._fields = fields
         self._period = period
         self._made = -1e9  # monotonic seconds
-        self._took = 0.0  # seconds
+        self._making_seconds = 0.0  # seconds
         self._making: asyncio.Task[None] | None = None
         self._list: Sequence[Entry] = ()
         self._ordered: Sequence[Entry] = ()  # the most urgent first
-        self._keyed: Sequence[Entry] = ()  # by their keys: what happens between two pages moves none
-        self._beside: Json = {}
+        self._keyed: Sequence[Entry] = ()  # by their keys, which do not move between two pages
+        self._other_fields: Json = {}
         self._whole = b""
         self._packed = b""
 
     async def answer(self, request: web.Request) -> web.Response:
-        """The list, or what the query of `request` asks for of it; Refused where that is nothing."""
+        """Answer with the list or with the part that the query requests; Refused if the query is wrong."""
         limit, after = number_of(request, "limit", 0), request.query.get("after", "")
         wanted = _wanted(request)
-        if time.monotonic() - self._made > max(self._period, REST * self._took):
+        if time.monotonic() - self._made > max(self._period, REST * self._making_seconds):
             if self._making is None:
                 self._making = start_task(self._make(), name=f"list-{self._name}")
-            # Whoever goes away meanwhile takes nothing from the others.
+            # A client that leaves in the meantime does not cancel the work for the others.
             await asyncio.shield(self._making)
         if wanted:
             return self._selected(wanted, limit)
@@ -108,22 +108,22 @@ class SharedList:
         try:
             worked, until = 0.0, time.monotonic() + SLICE_SECONDS
             made: list[Entry] = []
-            sources, beside = list(self._entries()), self._fields()  # of one moment: what comes next is behind both
+            sources, other_fields = list(self._entries()), self._fields()  # of one moment: later events are behind both
             for source in sources:
                 made.append(Entry(source.key, json.dumps(source.make()), source.facts))
                 if (now := time.monotonic()) > until:
                     worked += SLICE_SECONDS + now - until
                     await asyncio.sleep(0)
                     until = time.monotonic() + SLICE_SECONDS
-            self._beside = beside
+            self._other_fields = other_fields
             self._list = made
             self._ordered = sorted(made, key=lambda entry: -entry.facts.urgency)
             self._keyed = sorted(made, key=attrgetter("key"))
-            self._whole = self._body(made, self._beside)
+            self._whole = self._body(made, self._other_fields)
             self._packed = b""
             if len(self._whole) > SHORT:
                 self._packed = await asyncio.to_thread(gzip.compress, self._whole, LEVEL)
-            self._made, self._took = time.monotonic(), worked
+            self._made, self._making_seconds = time.monotonic(), worked
         finally:
             self._making = None
 
@@ -131,24 +131,24 @@ class SharedList:
         start = bisect_right(self._keyed, after, key=attrgetter("key"))
         page = self._keyed[start : start + limit]
         more = {"next": page[-1].key} if page and start + limit < len(self._keyed) else {}
-        return web.Response(body=self._body(page, {**self._beside, **more}), content_type="application/json")
+        return web.Response(body=self._body(page, {**self._other_fields, **more}), content_type="application/json")
 
     def _selected(self, wanted: "_Wanted", limit: int) -> web.Response:
         entries = self._ordered if wanted.urgent else self._list
         if wanted.words or wanted.pictures:
-            entries = [entry for entry in entries if wanted.matches(entry.facts)]
+            entries = [entry for entry in entries if wanted.is_match(entry.facts)]
         page = entries[wanted.offset : wanted.offset + limit if limit else None]
-        beside = {**self._beside, "total": len(entries)}
-        return web.Response(body=self._body(page, beside), content_type="application/json")
+        other_fields = {**self._other_fields, "total": len(entries)}
+        return web.Response(body=self._body(page, other_fields), content_type="application/json")
 
     def _body(self, entries: Iterable[Entry], fields: Json) -> bytes:
         return _document(self._name, (entry.json for entry in entries), fields)
 
 
 async def written(name: str, entries: Iterable[Json], fields: Json) -> web.Response:
-    """{NAME: [entries…], other fields}, where each entry takes long, as an event that lists hundreds of signs.
+    """Answer {NAME: [entries…], other fields} with entries that take long, such as events with hundreds of signs.
 
-    They are made in a thread, and each written out by itself: all at once would hold everything else up.
+    A thread makes and writes them one after the other, because all at once would block the event loop.
     """
     texts = (json.dumps(entry) for entry in entries)
     return web.Response(body=await asyncio.to_thread(_document, name, texts, fields), content_type="application/json")
@@ -162,14 +162,14 @@ def _document(name: str, texts: Iterable[str], fields: Mapping[str, Any]) -> byt
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which entries a query asks for by their facts."""
+    """The entries that a query requests by their facts."""
 
     urgent: bool
     offset: int
-    words: tuple[str, ...]  # each of which has to be found
+    words: tuple[str, ...]  # an entry must have all of them
     pictures: bool
 
-    def matches(self, facts: Facts) -> bool:
+    def is_match(self, facts: Facts) -> bool:
         return (facts.picture or not self.pictures) and all(word in facts.text for word in self.words)
 
 

@@ -1,4 +1,4 @@
-"""Fleets over HTTP: what is watched, how busy their shards are, how many they need and why."""
+"""Routes of fleets: their coverage, the load of their shards, and the number of shards they need."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,33 +19,33 @@ from embereye.v1.shard_pb2 import Load
 
 @dataclass(frozen=True)
 class _Counted:
-    """What a fleet's devices come to."""
+    """Counts of a fleet's devices."""
 
     covered: int
-    shards: Mapping[str, Sequence[int]]  # of each that reports: devices, and those of them that it covers
+    shards: Mapping[str, Sequence[int]]  # per reporting shard: its devices, and those of them that it covers
 
 
 class FleetRoutes:
-    """Routes of fleets: `routes()`."""
+    """Serves fleets: `routes()`."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._list = SharedList("fleets", self._sources, dict)
 
     def routes(self) -> list[web.RouteDef]:
-        """All of them."""
+        """List all routes of fleets."""
         return [web.get("/v1/fleets", self._list.answer)]
 
     def _sources(self) -> Iterator[Source]:
-        """The source of each fleet's entry; the most urgent have dark devices, then come shards that are not ready."""
+        """Yield the source of each fleet's entry. Dark devices are the most urgent, then unready shards."""
         for name, fleet in sorted(self._hub.coverage.book.fleets.items()):
-            told, counted = self._hub.scaling.find(name), self._count(fleet)
-            members = {one.shard: one for one in told.scaling.members} if told else dict[str, ShardLoad]()
+            report, counted = self._hub.scaling.find(name), self._count(fleet)
+            members = {load.shard: load for load in report.scaling.members} if report else dict[str, ShardLoad]()
             dark = len(fleet.devices) - counted.covered
-            waiting = [one.why_not_ready for one in members.values() if one.why_not_ready]
-            words = (name, told.scaling.reason if told else "", *waiting, "dark" * bool(dark))
+            waiting = [load.why_not_ready for load in members.values() if load.why_not_ready]
+            words = (name, report.scaling.reason if report else "", *waiting, "dark" * bool(dark))
             facts = Facts(10 * bool(dark) + bool(waiting), " ".join(words).lower())
-            yield Source(name, partial(_listed, fleet, counted, told, members), facts)
+            yield Source(name, partial(_listed, fleet, counted, report, members), facts)
 
     def _count(self, fleet: Fleet) -> _Counted:
         shards, covered = dict[str, list[int]](), 0
@@ -58,7 +58,7 @@ class FleetRoutes:
         return _Counted(covered, shards)
 
 
-def _listed(fleet: Fleet, counted: _Counted, told: ReportedScaling | None, members: Mapping[str, ShardLoad]) -> Json:
+def _listed(fleet: Fleet, counted: _Counted, report: ReportedScaling | None, members: Mapping[str, ShardLoad]) -> Json:
     entry: Json = {
         "fleet": fleet.name,
         "declared": len(fleet.devices),
@@ -74,17 +74,17 @@ def _listed(fleet: Fleet, counted: _Counted, told: ReportedScaling | None, membe
             for shard in sorted({*counted.shards, *members})
         ],
     }
-    return {**entry, "scaling": _scaling(told)} if told else entry
+    return {**entry, "scaling": _scaling(report)} if report else entry
 
 
 def _loads(member: ShardLoad | None) -> Json:
     return {"load": _load(member.load)} if member is not None and member.HasField("load") else {}
 
 
-def _scaling(told: ReportedScaling) -> Json:
-    scaling = told.scaling
+def _scaling(report: ReportedScaling) -> Json:
+    scaling = report.scaling
     entry: Json = {
-        "timeNs": str(told.time_ns),
+        "timeNs": str(report.time_ns),
         "mode": scaling.mode,
         "minShards": scaling.min_shards,
         "maxShards": scaling.max_shards,

@@ -1,6 +1,6 @@
-"""The description of everything that the hub serves over HTTP, as OpenAPI 3.1: what /v1/openapi.json answers.
+"""Describes everything that the hub serves over HTTP as OpenAPI 3.1, for /v1/openapi.json.
 
-Roles come from the table that is enforced; a test compares the paths with the router's.
+Roles come from the table that is enforced. A test compares the paths with the router's.
 """
 
 import re
@@ -17,20 +17,20 @@ from embereye.hub.plans.keeper import NAME as PLAN_NAME
 
 REASONS = {
     400: "The request is malformed; `error` says how.",
-    401: "Nobody has proved who they are.",
-    403: "The role does not allow it, or a page of another site asks.",
+    401: "The caller has not proved who they are.",
+    403: "The role does not allow it, or the request comes from a page of another site.",
     404: "There is no such thing.",
     408: "The body did not arrive in time.",
     409: "The present state does not allow it.",
     413: "The body is larger than 1 MB, the image than 16 MiB, or the clip than can be shown.",
     415: "The body is not application/json, or not an image that can be a plan.",
-    421: "The Host is not a name of this hub.",
+    421: "The Host header is not a name of this hub.",
     426: "This is a WebSocket.",
-    429: "Too many attempts from this address failed, or sign-ins of one person; Retry-After says how long to wait.",
-    503: "Not now: the database cannot be written, or not be read, or too many ask at once.",
+    429: "Too many failed attempts from this address, or too many sign-ins of one person. Retry-After has the wait.",
+    503: "Try again later: the database cannot be written or read, or there are too many requests at once.",
 }
 
-# Parts of paths that are not just any text, by name; and where a name means something else.
+# Parts of paths with a certain form, by name; below those that mean something else in some paths.
 PARTS: dict[str, Json] = {
     "action": {"type": "string", "enum": ["acknowledge", "reset", "test"]},
     "form": {"type": "string", "enum": ["mkv", "jpg", "mp4", "jsonl"]},
@@ -51,7 +51,7 @@ NAME: Json = {"type": "string", "minLength": 1}
 
 
 def describe(role_of: Callable[[str, str], Role | None]) -> Json:
-    """The document; `role_of(method, path)` says who may: a Role, or None for everybody."""
+    """Make the document; `role_of(method, path)` returns the needed role, or None for everybody."""
     described = paths()
     for path, operations in described.items():
         for method, operation in operations.items():
@@ -61,20 +61,20 @@ def describe(role_of: Callable[[str, str], Role | None]) -> Json:
         "info": {
             "title": "EmberEye hub",
             "version": version("embereye"),
-            "description": "Alarms, coverage, history and access. What answers GET answers HEAD as well, but for "
-            "/v1/clips/{name}.mjpg. 64-bit numbers are strings, as in protobuf's JSON; a field that is missing has its "
+            "description": "Alarms, coverage, history and access. Every GET answers HEAD as well, except "
+            "/v1/clips/{name}.mjpg. 64-bit numbers are strings, as in protobuf's JSON; a missing field has its "
             "type's zero value.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": described,
         "components": {
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "`embereye access create` makes tokens"},
+                "token": {"type": "http", "scheme": "bearer", "description": "`embereye access create` creates tokens"},
                 "session": {
                     "type": "apiKey",
                     "in": "cookie",
                     "name": "embereye",
-                    "description": "of a browser that has signed in; its name ends with the hub's port",
+                    "description": "of a signed-in browser; its name ends with the hub's port",
                 },
             },
             "responses": {str(code): answer(sentence, reference("Error")) for code, sentence in REASONS.items()},
@@ -84,7 +84,7 @@ def describe(role_of: Callable[[str, str], Role | None]) -> Json:
 
 
 def _complete(operation: Json, path: str, role: Role | None) -> None:
-    """Add what follows from the path, and from who may."""
+    """Add what follows from the path and the role."""
     parameters, responses = operation["parameters"], operation["responses"]
     assert isinstance(parameters, list)
     assert isinstance(responses, dict)

@@ -1,4 +1,4 @@
-"""What descriptions of operations and values are made of."""
+"""Parts of descriptions of operations and values."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,41 +14,41 @@ NUMBER: Json = {"type": ["number", "string"], "description": 'a number, or "NaN"
 WORD: Json = {"type": "string"}
 ROLE: Json = {"type": "string", "enum": [role.word for role in Role]}
 CURSOR: Json = {"type": "string", "pattern": "^[0-9]+$"}
-NEXT: Json = {"type": "string", "description": "where there are more: the `after` of the next page"}
+NEXT: Json = {"type": "string", "description": "if there are more: the `after` of the next page"}
 
 
 def reference(name: str) -> Json:
-    """The schema that is described under `name`."""
+    """Refer to the schema called `name`."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def record(required: Mapping[str, Json], **optional: Json) -> Json:
-    """An object with these fields."""
+    """Describe an object with these fields."""
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
 def list_of(items: Json) -> Json:
-    """An array."""
+    """Describe an array."""
     return {"type": "array", "items": items}
 
 
 def whole(most: int = 2**63 - 1) -> Json:
-    """A whole number from 0 to `most`."""
+    """Describe a whole number from 0 to `most`."""
     return {"type": "integer", "minimum": 0, "maximum": most}
 
 
 def query(name: str, schema: Json, description: str) -> Json:
-    """A parameter behind the path's question mark."""
+    """Describe a parameter of the query."""
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
 
 
 def answer(description: str, schema: Json | None = None) -> Json:
-    """An answer in JSON, or without a body that matters."""
+    """Describe a JSON answer, or one without a relevant body."""
     return {"description": description, "content": {"application/json": {"schema": schema}} if schema else {}}
 
 
 def file_of(description: str, *media: str) -> Json:
-    """An answer that is a file of one of these media types."""
+    """Describe an answer that is a file of one of these media types."""
     return {"description": description, "content": {name: {} for name in media}}
 
 
@@ -60,8 +60,8 @@ def operation(
     takes: Iterable[Json] = (),
     body: Json | None = None,
 ) -> Json:
-    """One operation without what all have in common; `fails` are the refusals that it may answer besides."""
-    responses: dict[str, Json] = {str(code): one for code, one in answers.items()}
+    """Describe one operation without what all have in common; `fails` are its additional refusals."""
+    responses: dict[str, Json] = {str(code): content for code, content in answers.items()}
     responses |= {str(code): {"$ref": f"#/components/responses/{code}"} for code in fails}
     described: Json = {"summary": summary, "responses": responses, "parameters": list(takes)}
     if body is not None:

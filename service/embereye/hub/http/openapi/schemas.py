@@ -1,4 +1,4 @@
-"""The values that answers are made of; messages are described from their protobuf descriptors."""
+"""Schemas of the values in answers; those of messages are made from their protobuf descriptors."""
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -20,22 +20,22 @@ from embereye.v1 import alarms_pb2, clips_pb2, evidence_pb2, types_pb2
 
 
 def selection() -> Json:
-    """What of the feed somebody wants: what is missing asks for all."""
+    """Describe a selection of the feed; a missing field selects everything."""
     names: Json = {
         "type": "array", "maxItems": MAX_VALUES, "items": {"type": "string", "minLength": 1, "maxLength": MAX_VALUE}
     }  # fmt: skip
     words: dict[str, list[str]] = {"levels": list(LEVELS), "kinds": list(KINDS), "types": list(TYPES)}
-    told = record(
+    fields = record(
         {},
         zones=names,
         devices=names,
         **{name: list_of({"type": "string", "enum": known}) for name, known in words.items()},
     )
-    return {**told, "additionalProperties": False}
+    return {**fields, "additionalProperties": False}
 
 
 def schemas() -> dict[str, Json]:
-    """All of them, by name."""
+    """Describe all values, by name."""
     described: dict[str, Json] = {
         "Error": record({"error": {"type": "string", "description": "one sentence for people"}}),
         "Identity": record({"name": WORD, "role": ROLE}),
@@ -49,12 +49,12 @@ def schemas() -> dict[str, Json]:
         "Zones": record(
             {
                 "zones": list_of(reference("Zone")),
-                "cursor": {"type": "string", "description": "of the newest event: where a feed goes on"},
+                "cursor": {"type": "string", "description": "of the newest event: a feed continues from it"},
                 "timeNs": NANOSECONDS,
                 "declared": whole(), "covered": whole(),
                 "failing": {"type": "string", "description": "why nothing can be written; empty: it can"},
-                "clipsFailing": {"type": "string", "description": "why clips cannot be kept; empty: they can"},
-                "busFailing": {"type": "string", "description": "why NATS takes no reports; empty: it does"},
+                "clipsFailing": {"type": "string", "description": "why clips cannot be stored; empty: they can"},
+                "busFailing": {"type": "string", "description": "why NATS accepts no reports; empty: it does"},
                 "openFleets": list_of(WORD),
             },
             next=NEXT,
@@ -82,7 +82,7 @@ def schemas() -> dict[str, Json]:
         "Thermal": record(
             {
                 "celsius": list_of({"type": ["number", "null"]}),
-                "relative": {"type": "boolean", "description": "not °C: raw words less their own baseline"},
+                "relative": {"type": "boolean", "description": "not °C: raw words minus their baseline"},
                 "timeNs": NANOSECONDS,
             }
         ),
@@ -120,11 +120,11 @@ def _actuator() -> Json:
     kinds: Json = {"type": "string", "enum": ["angle", "velocity", "torque", "switch", "opening"]}
     return record(
         {
-            "name": WORD, "by": {"type": "string", "description": "whose token it showed"},
+            "name": WORD, "by": {"type": "string", "description": "the name of its token"},
             "silent": {"type": "boolean"}, "heardSeconds": NUMBER,
-            "controller": {"type": "string", "description": "what steers it; empty: nothing does"},
+            "controller": {"type": "string", "description": "the name of its controller; empty: none"},
             "controlledBy": WORD, "synchronised": {"type": "boolean"}, "missed": whole(),
-            "safe": {"type": "boolean", "description": "whether its safe values are in force"},
+            "safe": {"type": "boolean", "description": "true while its safe values are in force"},
             "outputs": list_of(record({"name": WORD, "kind": kinds, "value": NUMBER, "measured": number})),
             "sensors": list_of(record({"name": WORD, "unit": WORD, "value": number})),
         }
@@ -155,7 +155,7 @@ def _past() -> dict[str, Json]:
                 **span,
                 "zones": list_of(lane),
                 "clips": list_of(reference("TimelineClip")),
-                "truncated": {"type": "boolean", "description": "more happened than fits: its end is missing"},
+                "truncated": {"type": "boolean", "description": "too many events: the last part is missing"},
             }
         ),
     }
@@ -177,7 +177,7 @@ def _fleets() -> dict[str, Json]:
     load = record(
         {
             "arrivalRate": {"type": "number", "description": "items a second"},
-            "utilization": {"type": "number", "description": "of one core; of a fleet the mean of its shards"},
+            "utilization": {"type": "number", "description": "of one core; for a fleet the mean of its shards"},
             "queueDepth": whole(), "oldestAge": {**number, "description": "seconds"},
         }
     )  # fmt: skip
@@ -193,7 +193,7 @@ def _fleets() -> dict[str, Json]:
     shard = record({"name": WORD, "state": WORD, "devices": whole(), "covered": whole()}, load=load)
     fleet = record(
         {"fleet": WORD, "declared": whole(), "covered": whole(), "shards": list_of(shard)},
-        scaling={**scaling, "description": "what the operator told last; missing: nothing"},
+        scaling={**scaling, "description": "the operator's latest report; missing: none"},
     )
     return {"Fleet": fleet}
 
@@ -202,7 +202,7 @@ def _plans() -> dict[str, Json]:
     share: Json = {"type": "number", "minimum": 0, "maximum": 1}
     plan: dict[str, Json] = {
         "name": WORD, "width": whole(), "height": whole(),
-        "image": {"type": "string", "description": "where its picture is"}, "madeNs": NANOSECONDS, "madeBy": WORD,
+        "image": {"type": "string", "description": "the picture's address"}, "madeNs": NANOSECONDS, "madeBy": WORD,
     }  # fmt: skip
     placed = record(
         {
@@ -220,7 +220,7 @@ def _device() -> Json:
         "fleet": {"type": "string", "description": "NAMESPACE/KIND/NAME"},
         "id": WORD, "zone": WORD, "namespace": WORD, "location": WORD,
         "covered": {"type": "boolean"},
-        "reason": {"type": "string", "description": "one sentence where it is not covered"},
+        "reason": {"type": "string", "description": "why it is not covered; empty: it is"},
         "shards": list_of(WORD), "pictureNs": NANOSECONDS, "thermalNs": NANOSECONDS,
     }  # fmt: skip
     owner = record(
@@ -237,15 +237,15 @@ def _device() -> Json:
 
 
 def _describe_message(message: Descriptor, schemas: dict[str, Json]) -> None:
-    """Add the schema of `message` in protobuf's JSON to `schemas`, and those of what it is made of."""
+    """Add the schema of `message` in protobuf's JSON, and those of its parts, to `schemas`."""
     if message.name in schemas:
         return
     properties: Json = {}
     schemas[message.name] = {"type": "object", "properties": properties}
     for field in message.fields:
-        kept = field.message_type
-        if kept is not None and kept.GetOptions().map_entry:
-            value = _describe_field(kept.fields_by_name["value"], schemas)
+        nested = field.message_type
+        if nested is not None and nested.GetOptions().map_entry:
+            value = _describe_field(nested.fields_by_name["value"], schemas)
             properties[field.json_name] = {"type": "object", "additionalProperties": value}
         else:
             schema = _describe_field(field, schemas)
