@@ -4,7 +4,7 @@ ARG BASE=python:3.11-slim
 
 FROM ${BASE} AS packages
 COPY pip packages share_ffmpeg.py /wheels/
-# Compiled here, since the root file system may be read-only later, and trusted without a look at the source's time.
+# Compiled here, since the root file system may be read-only later, and not compared with the sources' times.
 RUN python3 -m venv --without-pip /opt/packages \
  && pip="$(echo /wheels/pip-*.whl)" && mv "$pip" /pip.whl \
  && /opt/packages/bin/python /pip.whl/pip install --no-cache-dir --no-index --no-deps --no-compile /wheels/*.whl \
@@ -21,10 +21,10 @@ RUN /opt/packages/bin/python /pip.whl/pip install --no-cache-dir --no-index --no
  && /opt/packages/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/embereye
 
 FROM ${BASE}
-# A name for the user, whom some clusters give another number: kopf signs with it.
+# A name for the user, which some clusters run under another number: kopf signs with it.
 RUN echo 'embereye:x:65532:65532:EmberEye:/tmp:/usr/sbin/nologin' >>/etc/passwd && echo 'embereye:x:65532:' >>/etc/group \
  && install --directory --owner=65532 --group=65532 --mode=0700 /var/lib/embereye
-# In two layers, so that a change of the project alone is a small one.
+# Two layers, so that a change of the project alone is small.
 COPY --from=packages /opt/packages /opt/packages
 COPY --from=own /opt/embereye /opt/embereye
 ENV PATH=/opt/embereye/bin:/opt/packages/bin:$PATH HOME=/tmp USER=embereye PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

@@ -1,4 +1,4 @@
-# Everything a developer runs. What `make up` and `make test` need is in README.md; `make fresh` proves it.
+# All commands for developers. README.md lists the requirements of `make up` and `make test`; `make fresh` proves them.
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -6,30 +6,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard protos/embereye/v1/*.proto)
-# As the chart runs it; IMAGE=registry.example/embereye:1.2.3 for another name.
+# The chart's image; IMAGE=registry.example/embereye:1.2.3 for another name.
 IMAGE := embereye:$(shell sed -n 's/^appVersion: *//p' charts/embereye/Chart.yaml)
 EXAMPLES := charts/embereye/examples/sensorfleet.yaml charts/embereye/examples/camerafleet.yaml
 
-# Programs of other makers that tests send from and compare with; without them those tests are skipped.
+# Other programs that tests use as peers and references; without them those tests are skipped.
 PEERS := ffmpeg gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly \
   gstreamer1.0-rtsp gir1.2-gst-rtsp-server-1.0 python3-gi prometheus prometheus-alertmanager postgresql mosquitto chromium
 
-# The same, built from Go modules into .cache where Go is: an ONVIF camera, a server of RTSP, and NATS.
+# The same, built from Go modules into .cache if Go is installed: an ONVIF camera, an RTSP server, and NATS.
 BUILT_PEERS := go2rtc mediamtx nats-server
 
-# What `make model` learns from, and where it works; a run that was interrupted goes on where it was.
+# Training pictures and the working folder of `make model`; an interrupted run resumes.
 DATA := ../shared/data
 TRAINING := .cache/training
 
-# What Grafana says that a dashboard is, and what checks that; where there is npm.
+# Grafana's types of dashboards and the compiler that checks them, an identity provider, and a browser driver; these need npm.
 GRAFANA_TYPES := @grafana/schema@12.4.11 typescript@5.9.3
 OIDC_PROVIDER := oidc-provider@9.13.3
 BROWSER_DRIVER := playwright-core@1.65.1 axe-core@4.14.1
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.17.2
 
-# What tests run of Kubernetes' own; built from Go modules into .cache, once. Beside it, what the end-to-end tests run.
+# Programs for end-to-end tests, built from Go modules into .cache once; PROGRAMS below are for all tests.
 E2E_PROGRAMS := prometheus prometheus-operator prometheus-config-reloader
-# Minutes of building each, for slow tests alone.
+# Each takes minutes to build and is for slow tests only.
 E2E_PROGRAMS += $(if $(findstring -m slow,$(ARGS)),metallb-controller metallb-speaker prometheus-adapter keda-operator keda-adapter)
 NODE_PROGRAMS := kind kube-scheduler kube-proxy kubelet kubeadm coredns
 PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api keda-crds glua embereye-valve
@@ -39,7 +39,7 @@ PROGRAMS := etcd kube-apiserver kube-controller-manager kubectl helm gateway-api
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{ printf "%-20s  %s\n", $$1, $$2 }'
 
-install: $(VENV)/.installed ## Install into .venv (done by the others when needed)
+install: $(VENV)/.installed ## Install into .venv (other targets do this when needed)
 
 $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject.toml e2e/pyproject.toml $(PROTOS)
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or later is needed: install python3 and python3-venv" >&2; exit 2; }
@@ -50,7 +50,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml setup.py bench/pyproject
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable . --editable bench --editable e2e
 	@touch $@
 
-peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, NATS, camera servers and an identity provider, which tests talk to where they are (root, Debian)
+peers: ## Install optional peers of the tests: FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, NATS, camera servers, an identity provider (root, Debian)
 	@dpkg -s $(PEERS) >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive e2e/cluster/packages --without-services $(PEERS) >/dev/null
 	@e2e/cluster/binaries --optional $(BUILT_PEERS) >/dev/null
 	@if command -v npm >/dev/null && [ ! -x .cache/grafana/node_modules/.bin/tsc ]; then \
@@ -66,23 +66,23 @@ peers: ## Install FFmpeg, GStreamer, Prometheus, PostgreSQL, Mosquitto, NATS, ca
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
 	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
 
-programs: install ## Build what tests run of Kubernetes, and our own client in Go (done by test; minutes the first time, resumed where it was interrupted)
+programs: install ## Build Kubernetes programs and the Go client for the tests (test does this; takes minutes the first time, resumes if interrupted)
 	@e2e/cluster/binaries --optional $(PROGRAMS) >/dev/null
 
-observe: install ## The same with a real Prometheus, our alert rules and Alertmanager, from Debian's packages
+observe: install ## Run `make up` with a real Prometheus, the alert rules and Alertmanager, from Debian's packages
 	$(BIN)/python e2e/observe $(ARGS) $(EXAMPLES)
 
-# Tests wait more than they work. The tests of a file share their fixtures and follow each other. What ends a test that
-# hangs ends nothing that hangs in its fixtures afterwards: then the process ends, and says where it was.
+# Tests mostly wait. The tests of a file share fixtures and run one after the other. The timeout of a hanging test does not
+# end fixtures that hang afterwards; the fault handler then ends the process and prints its stacks.
 STUCK := --override-ini faulthandler_timeout=600 --override-ini faulthandler_exit_on_timeout=true
-test: install programs ## Run all fast tests, the operator against a real kube-apiserver among them; ARGS go to pytest, "-n0" has them run one by one
+test: install programs ## Run all fast tests, including those against a real kube-apiserver; ARGS go to pytest, "-n0" runs them one by one
 	$(BIN)/pytest --numprocesses auto --dist loadfile $(STUCK) $(ARGS)
 
 MINUTES := 10
-fuzz: install ## Feed every parser that faces the network garbage for MINUTES=10 each
+fuzz: install ## Feed garbage to every parser of network data, for MINUTES=10 each
 	FUZZ_MINUTES=$(MINUTES) $(BIN)/pytest service/tests/hostile/test_fuzz.py $(ARGS)
 
-fresh: ## Prove `make up` and `make test` in a bare Debian of their own (root; most of an hour, without root just `make test`); ARGS="--debian trixie"
+fresh: ## Prove `make up` and `make test` in a separate, bare Debian (root, most of an hour; without root only `make test`); ARGS="--debian trixie"
 	e2e/fresh $(ARGS)
 
 lint: install ## Check style, types and layers
@@ -92,7 +92,7 @@ lint: install ## Check style, types and layers
 	$(BIN)/lint-imports
 	$$(e2e/cluster/binaries helm)/helm lint --strict charts/embereye
 
-bench: install ## Measure sensors, cameras, hub and operator against baselines, and detection on clips where they are
+bench: install ## Measure sensors, cameras, hub and operator against baselines, and detection if there are clips
 	$(BIN)/embereye bench sensors --quick
 	$(BIN)/embereye bench cameras --quick
 	$(BIN)/embereye bench hub --quick
@@ -100,71 +100,71 @@ bench: install ## Measure sensors, cameras, hub and operator against baselines, 
 	$(BIN)/embereye bench heat --quick
 	$(BIN)/embereye bench detection --quick || true
 
-bench-gate: install ## Measure against the newest record of a machine like this one; fails where a row got worse by 5 % beyond noise
+bench-gate: install ## Measure against the newest record of a similar machine; fails if a row is worse by 5 % beyond noise
 	$(BIN)/embereye bench gate $(ARGS)
 
-model: install ## Train the appearance network anew from labelled pictures in DATA (three minutes), as docs/evidence/appearance.md says
+model: install ## Train the appearance network from labelled pictures in DATA (three minutes): docs/evidence/appearance.md
 	@for set in video video2 images; do test -f "$(DATA)/$$set/labels.json" || { echo "$(DATA)/$$set/labels.json is missing: make model DATA=FOLDER" >&2; exit 2; }; done
 	@test -x $(TRAINING)/venv/bin/python || $(PYTHON) -m venv $(TRAINING)/venv
 	@$(TRAINING)/venv/bin/pip install --quiet --disable-pip-version-check --editable . --editable bench --editable training
 	nice -n 19 $(TRAINING)/venv/bin/python -m embereye_training $(DATA) $(TRAINING)$(if $(QUICK),/quick --quick)
 	$(if $(QUICK),,cp $(TRAINING)/appearance.onnx service/embereye/detect/vision/networks/)
 
-image: install ## Build the image that every component runs, tagged as the chart wants it
+image: install ## Build the image of every component, with the chart's tag
 	e2e/cluster/build-image $(IMAGE)
 
-release: install ## Put all that a release consists of into dist/VERSION, for you to upload; ARGS="--without-image"
+release: install ## Build all files of a release in dist/VERSION, for you to upload; ARGS="--without-image"
 	@$(BIN)/python deploy/release.py $(ARGS)
 
-e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which stays up; ARGS="-m slow" for the long ones
+e2e: e2e-up ## Run the end-to-end tests in a real three-node cluster, which remains up; ARGS="-m slow" for the long ones
 	$(BIN)/pytest $(wildcard e2e/test_*.py) $(ARGS)
 
-e2e-programs: ## Build what the cluster runs and end-to-end tests run beside it (done by e2e, also without any of it)
+e2e-programs: ## Build programs of the cluster and of end-to-end tests (e2e does this, and works without)
 	@e2e/cluster/binaries --optional $(NODE_PROGRAMS) $(E2E_PROGRAMS) $(PROGRAMS) >/dev/null
 
-faults: install ## Make faults on the real processes of this machine, alone and in pairs; ARGS="--page" writes docs/evidence/reliability.md
+faults: install ## Test faults of real processes on this machine, alone and in pairs; ARGS="--page" writes docs/evidence/reliability.md
 	$(BIN)/python e2e/faults $(ARGS)
 
 HOURS := 1
-soak: install ## Let a steady load, fires and faults run for HOURS=1 on this machine; what leaks, what is lost; ARGS="--seed N" again
+soak: install ## Run steady load, fires and faults for HOURS=1 on this machine, and report leaks and losses; ARGS="--seed N" repeats a run
 	$(BIN)/python e2e/soak --hours $(HOURS) $(ARGS)
 
-e2e-up: install ## Bring the cluster up where it is not, with the image as it is now
+e2e-up: install ## Start the cluster if needed, and load the present image
 	e2e/cluster/up >/dev/null
 	e2e/cluster/binaries helm $(E2E_PROGRAMS) >/dev/null
 	e2e/cluster/build-image $(IMAGE) >/dev/null
 	e2e/cluster/load $(IMAGE)
 
-e2e-down: ## Delete the cluster and everything that was made for it; caches stay
+e2e-down: ## Delete the cluster and everything made for it, except caches
 	e2e/cluster/down
 
 docs: install ## Build the documentation as a site with search in site/; strict about links and anchors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-format: install ## Put the code into the house style
+format: install ## Format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-crds: install ## Write the CRDs and docs/reference/reference.md anew from the Python model
+crds: install ## Generate the CRDs and docs/reference/reference.md from the Python model
 	$(BIN)/python -m embereye_operator.api.crds charts/embereye/files/crds
 	$(BIN)/python -m embereye_operator.api.reference docs/reference/reference.md
 
-monitoring: install ## Write docs/reference/metrics.md, alert rules and dashboards anew from their Python source
+monitoring: install ## Generate docs/reference/metrics.md, alert rules and dashboards from their Python source
 	$(BIN)/python -m embereye_operator.monitoring.files
 
-pictures: install ## Draw the dashboards of docs/how-to/grafana.md anew, from what a real Prometheus answers (make peers installs one)
+pictures: install ## Draw the dashboards of docs/how-to/grafana.md with data of a real Prometheus (make peers installs it)
 	cd operator && ../$(BIN)/python -m tests.monitoring.draw ../docs/how-to/grafana --only fleet-overview --only sensor-shard
 
 screenshots: install ## Take the pictures of the console in docs/images from a real run with a simulated fire (make peers installs Chromium and its driver)
 	$(BIN)/python e2e/pictures docs/images
 
-golden: install programs ## Write what the chart makes of its main values, for charts/tests, and its README anew
+golden: install programs ## Generate the chart's manifests for charts/tests, and its README
 	$(BIN)/python charts/tests/golden.py
 	$(BIN)/python charts/tests/readme.py
 
-requirements: install ## Compile the pinned requirements anew from pyproject.toml
+requirements: install ## Compile the pinned requirements from pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --extra mqtt --extra nats --extra otel --extra parquet --extra postgres --output-file requirements.txt pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --allow-unsafe --all-build-deps --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 
-clean: ## Remove what was built here (.cache stays)
+clean: ## Remove everything that was built here, except .cache
 	rm -rf $(VENV) build dist *.egg-info service/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

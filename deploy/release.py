@@ -1,7 +1,7 @@
-"""Everything that a release consists of, in one folder: `make release` puts it into dist/VERSION.
+"""Builds all files of a release into one folder: `make release` uses dist/VERSION.
 
-A wheel and the source, the image, the chart, what is in the image, the plugin for kubectl as Krew installs it, notes,
-and checksums of all of them. Nothing is uploaded: the last line says what is left to do.
+A wheel and the source, the image, its bill of materials, the chart, the kubectl plugin for Krew, notes, and
+checksums of all of them. Nothing is uploaded: the last line says what is left to do.
 """
 
 import argparse
@@ -17,32 +17,32 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[1]
-HOME = "https://github.com/embereye/embereye"  # where releases are downloaded from, unless --home says otherwise
+HOME = "https://github.com/embereye/embereye"  # releases are downloaded from here, unless --home says otherwise
 PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"))
-# The plugin is Python: the first time it is called it installs itself, and what it needs, beside the archive.
+# The plugin is Python: at its first call it installs itself and its dependencies.
 LAUNCHER = """#!/bin/sh
-# kubectl embereye {version}. Installs itself, once, for Python 3.11 or later: python3, or what EMBEREYE_PYTHON names.
+# kubectl embereye {version}. Installs itself, once, for Python 3.11 or later: python3, or the one in EMBEREYE_PYTHON.
 here=$(cd "$(dirname "$(readlink -f "$0")")" && pwd)
 home=${{XDG_DATA_HOME:-$HOME/.local/share}}/embereye/plugin-{version}
 if [ ! -x "$home/bin/kubectl-embereye" ]; then
   python=${{EMBEREYE_PYTHON:-python3}}
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-    {{ echo "kubectl embereye: $python is not Python 3.11 or later: name one in EMBEREYE_PYTHON" >&2; exit 2; }}
-  echo "kubectl embereye: installing into $home (once, a minute)" >&2
+    {{ echo "kubectl embereye: $python is not Python 3.11 or later. Name one in EMBEREYE_PYTHON." >&2; exit 2; }}
+  echo "kubectl embereye: installing into $home (once, takes a minute)" >&2
   rm -rf "$home" && "$python" -m venv "$home" &&
     "$home/bin/pip" install --quiet --disable-pip-version-check "$here"/*.whl >&2 ||
-    {{ rm -rf "$home"; echo "kubectl embereye: it could not be installed; what pip said is above" >&2; exit 2; }}
+    {{ rm -rf "$home"; echo "kubectl embereye: the installation failed; see pip's output above" >&2; exit 2; }}
 fi
 exec "$home/bin/kubectl-embereye" "$@"
 """
 
 
 class ReleaseError(Exception):
-    """What stands in the way of a release, and what to do about it."""
+    """The obstacle to a release, and its remedy."""
 
 
 def run(*command: str | Path) -> str:
-    """The output of a command; ReleaseError where it fails."""
+    """Run a command and return its output; ReleaseError if it fails."""
     result = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True, check=False)
     if result.returncode:
         raise ReleaseError(f"{' '.join(map(str, command))}: {result.stderr.strip() or result.stdout.strip()}")
@@ -50,30 +50,30 @@ def run(*command: str | Path) -> str:
 
 
 def versions() -> str:
-    """The version that pyproject.toml, the chart and its image share; ReleaseError where they do not."""
+    """Return the version in pyproject.toml, the chart and its image; ReleaseError if they differ."""
     project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     chart = yaml.safe_load((ROOT / "charts/embereye/Chart.yaml").read_text())
-    found = {
+    places = {
         "pyproject.toml": project[1] if project else "",
         "Chart.yaml's version": chart["version"],
         "Chart.yaml's appVersion": chart["appVersion"],
     }
-    if len(set(found.values())) != 1:
-        told = ", ".join(f"{place} says {version}" for place, version in found.items())
-        raise ReleaseError(f"{told}: make them the same")
-    return str(found["pyproject.toml"])
+    if len(set(places.values())) != 1:
+        listed = ", ".join(f"{place} says {version}" for place, version in places.items())
+        raise ReleaseError(f"{listed}. Make them the same.")
+    return str(places["pyproject.toml"])
 
 
 def build_notes(version: str, changelog: str, commits: Sequence[str]) -> str:
-    """What CHANGELOG.md says of `version`, otherwise of what is unreleased, and `commits`' subjects."""
+    """Join CHANGELOG.md's section of `version`, or else the unreleased one, and the subjects of `commits`."""
     sections = dict(re.findall(r"^## (\S+).*?\n(.*?)(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL))
-    told = sections.get(version) or sections.get("Unreleased") or ""
+    section = sections.get(version) or sections.get("Unreleased") or ""
     listed = "".join(f"- {subject}\n" for subject in commits)
-    return f"# EmberEye {version}\n\n{told.strip()}\n\n## Commits\n{listed}"
+    return f"# EmberEye {version}\n\n{section.strip()}\n\n## Commits\n{listed}"
 
 
 def build_krew(version: str, digest: str, url: str) -> str:
-    """The manifest that Krew installs the plugin by, from the archive at `url`."""
+    """Make Krew's manifest of the plugin in the archive at `url`."""
     platforms = [
         {
             "selector": {"matchLabels": {"os": system, "arch": machine}},
@@ -90,10 +90,10 @@ def build_krew(version: str, digest: str, url: str) -> str:
         "spec": {
             "version": f"v{version}",
             "homepage": HOME,
-            "shortDescription": "Fleets of fire sensors and cameras: is it well, who watches what",
-            "description": "Tells how fleets of sensors and cameras are: what is watched and what is dark,\n"
-            "why there are so many shards, how far a roll-out has got. Drains shards and collects reports.\n",
-            "caveats": "It needs Python 3.11 or later, and installs itself when it is called for the first time.\n",
+            "shortDescription": "Fleets of fire sensors and cameras: their state and coverage",
+            "description": "Shows the state of fleets of sensors and cameras: which devices are watched or dark,\n"
+            "why a fleet has its number of shards, the progress of a roll-out. Drains shards and collects reports.\n",
+            "caveats": "It needs Python 3.11 or later, and installs itself at its first call.\n",
             "platforms": platforms,
         },
     }
@@ -101,7 +101,7 @@ def build_krew(version: str, digest: str, url: str) -> str:
 
 
 def build_plugin(version: str, wheel: Path, licence: Path) -> bytes:
-    """The archive that Krew unpacks; the same for the same wheel."""
+    """Make the archive that Krew unpacks; the same for the same wheel."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=9) as archive:
         members = (
@@ -117,19 +117,19 @@ def build_plugin(version: str, wheel: Path, licence: Path) -> bytes:
 
 
 def checksums(folder: Path) -> str:
-    """What `sha256sum --check` reads, of every file in `folder`."""
+    """Make the input of `sha256sum --check` for every file in `folder`."""
     files = sorted(path for path in folder.iterdir() if path.name != "SHA256SUMS")
     return "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
 
 
 def release(folder: Path, home: str, *, image: bool) -> str:
-    """Make everything, in `folder`; returns the version."""
+    """Build everything in `folder`; return the version."""
     version = versions()
     if dirty := run("git", "status", "--porcelain", "--untracked-files=no"):
-        raise ReleaseError(f"{len(dirty.splitlines())} files are changed and not committed: commit or restore them")
+        raise ReleaseError(f"{len(dirty.splitlines())} files have uncommitted changes. Commit or restore them.")
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise ReleaseError(f"{folder} is not empty: delete it, or name another folder with --to")
+        raise ReleaseError(f"{folder} is not empty. Delete it, or name another folder with --to.")
     python = [sys.executable, "-W", "ignore", "-c"]
     for kind in ("wheel", "sdist"):
         run(*python, f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})")
@@ -150,16 +150,16 @@ def release(folder: Path, home: str, *, image: bool) -> str:
 
 
 def commits() -> list[str]:
-    """Subjects since the last tag, newest first, without merges; all where there is none."""
+    """Return the subjects since the last tag, newest first, without merges; all if there is no tag."""
     tags = run("git", "tag", "--merged", "HEAD", "--sort=-creatordate", "--list", "v*").splitlines()
     return run("git", "log", "--no-merges", "--format=%s", *([f"{tags[0]}..HEAD"] if tags else [])).splitlines()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make a release; 1 where something stands in its way."""
+    """Build a release; 1 if there is an obstacle."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--to", type=Path, help="an empty folder; default: dist/VERSION")
-    parser.add_argument("--home", default=HOME, metavar="URL", help="that releases are downloaded from (%(default)s)")
+    parser.add_argument("--home", default=HOME, metavar="URL", help="download address of releases (%(default)s)")
     parser.add_argument("--without-image", action="store_true", help="leave out the image and its bill of materials")
     chosen = parser.parse_args(arguments)
     try:

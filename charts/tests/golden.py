@@ -1,6 +1,6 @@
-"""What the chart makes of the main values, as committed files: a change of a template shows as a change of these.
+"""Renders the chart with its main values into committed files: changes of a template show as changes of these.
 
-`make golden` writes them anew.
+`make golden` writes them.
 """
 
 from pathlib import Path
@@ -59,7 +59,7 @@ VALUES = {
 
 
 def golden(values: tuple[str, ...]) -> str:
-    """The manifests without what is made elsewhere, schemas, rules and dashboards, and without what is random."""
+    """Render manifests without schemas, rules and dashboards, which are made elsewhere, and without random values."""
     return yaml.safe_dump_all([_shortened(manifest) for manifest in render(*values)], sort_keys=True, width=120)
 
 

@@ -1,4 +1,4 @@
-"""The chart's README: every value with its default and what values.yaml says of it. `make golden` writes it anew."""
+"""Writes the chart's README: every value with its default and its comment in values.yaml. `make golden` runs it."""
 
 from collections.abc import Iterator
 
@@ -17,16 +17,16 @@ It needs Kubernetes {kubeVersion}.
 helm install embereye charts/embereye --namespace embereye --create-namespace
 helm test embereye --namespace embereye --logs
 ```
-`helm test` declares a sensor, sets it on fire, hears the alarm and removes it again.
-CustomResourceDefinitions are installed and upgraded with the release, and kept when it is uninstalled. A second
-release in the same cluster takes `--set crds.enabled=false`, and namespaces of its own (`operator.namespaces`).
+`helm test` declares a sensor, simulates a fire, waits for the alarm and removes the sensor again.
+The release installs and upgrades the CustomResourceDefinitions; uninstalling it leaves them. A second release in the
+same cluster needs `--set crds.enabled=false` and separate namespaces (`operator.namespaces`).
 
 ```
 helm upgrade embereye charts/embereye --namespace embereye --reset-then-reuse-values
 ```
-keeps what was set before and takes the new chart's values for all else; it takes Helm 3.14 or later, and an older one
-every value again (`--values`, `--set`). `--reuse-values` takes the old chart's values instead, which lack what is new:
-it is refused then, with the names of what is missing.
+This retains your settings and uses the new chart's defaults for the rest. It needs Helm 3.14 or later; with an older
+Helm, repeat all your values (`--values`, `--set`). With `--reuse-values` the old chart's defaults lack new values. The
+upgrade is then refused, with the names of the missing values.
 
 ## Values
 | value | default | |
@@ -35,7 +35,7 @@ it is refused then, with the names of what is missing.
 
 
 def render() -> str:
-    """The whole page."""
+    """Render the whole page."""
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     about["kubeVersion"] = about["kubeVersion"].removesuffix("-0").replace(">=", "").removesuffix(".0") + " or later"
     rows = "".join(
@@ -46,27 +46,27 @@ def render() -> str:
 
 
 def values() -> Iterator[tuple[str, str, str]]:
-    """Path, default and comment of every value, and of every group of values that has a comment."""
+    """Yield path, default and comment of every value, and of every group of values with a comment."""
     text = (CHART / "values.yaml").read_text()
     root = yaml.compose(text, yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
-    yield from _of_mapping(root, "", text.splitlines())
+    yield from _mapping_rows(root, "", text.splitlines())
 
 
-def _of_mapping(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[tuple[str, str, str]]:
+def _mapping_rows(node: yaml.MappingNode, prefix: str, lines: list[str]) -> Iterator[tuple[str, str, str]]:
     for key, value in node.value:
         path, comment = f"{prefix}{key.value}", _comment(lines, key.start_mark.line).replace("|", "\\|")
         if isinstance(value, yaml.MappingNode) and not value.flow_style:
             if comment:
                 yield path, "", comment
-            yield from _of_mapping(value, f"{path}.", lines)
+            yield from _mapping_rows(value, f"{path}.", lines)
         else:
             start, end = value.start_mark, value.end_mark
             yield path, lines[start.line][start.column : end.column].replace("|", "\\|"), comment
 
 
 def _comment(lines: list[str], number: int) -> str:
-    """What stands above a line, or behind what it says."""
+    """The comment above a line, or else behind its value."""
     above = []
     while number and lines[number - 1].lstrip().startswith("#"):
         number -= 1

@@ -1,4 +1,4 @@
-"""What the chart asks cert-manager for, judged by cert-manager's own schema on a real API server."""
+"""The chart's Certificate, checked by cert-manager's schema on a real API server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,14 +13,14 @@ ISSUER = ("--set", "identity.issuerRef.name=internal", "--set", "identity.issuer
 
 
 def certificate(*values: str) -> dict[str, Any]:
-    (found,) = [manifest for manifest in render(*ISSUER, *values) if manifest["kind"] == "Certificate"]
-    return found
+    (manifest,) = [manifest for manifest in render(*ISSUER, *values) if manifest["kind"] == "Certificate"]
+    return manifest
 
 
 @pytest.fixture(scope="module")
 def certificates(cluster: ApiServer) -> Iterator[ApiServer]:
     """An API server that knows cert-manager's Certificates."""
-    # What Helm would fill in is labels, and whether it is wanted.
+    # Helm would fill in labels and a condition only.
     text = "\n".join(line for line in CERTIFICATES.read_text().splitlines() if "{{" not in line)
     kind = yaml.load(text, yaml.CSafeLoader)
     cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", kind)
@@ -31,7 +31,7 @@ def certificates(cluster: ApiServer) -> Iterator[ApiServer]:
 
 @pytest.mark.apiserver
 @pytest.mark.needs(CERT_MANAGER)
-def test_cert_managers_own_schema_takes_the_certificate(certificates: ApiServer, namespace: str) -> None:
+def test_cert_managers_schema_accepts_the_certificate(certificates: ApiServer, namespace: str) -> None:
     manifest = certificate()
     manifest["metadata"]["namespace"] = namespace
     strictly = "?dryRun=All&fieldManager=helm&fieldValidation=Strict"
@@ -42,7 +42,7 @@ def test_cert_managers_own_schema_takes_the_certificate(certificates: ApiServer,
         certificates.request("PATCH", path_of(manifest) + strictly, manifest, "application/apply-patch+yaml")
 
 
-def test_the_authority_is_asked_of_the_issuer_of_the_values_and_read_by_the_operator_alone() -> None:
+def test_the_issuer_of_the_values_issues_the_authority_for_the_operator_only() -> None:
     spec = certificate("--set", "identity.duration=720h", "--set", "identity.renewBefore=240h")["spec"]
     assert spec["issuerRef"] == {"name": "internal", "kind": "ClusterIssuer", "group": "cert-manager.io"}
     assert (spec["isCA"], spec["duration"], spec["renewBefore"]) == (True, "720h", "240h")
@@ -62,6 +62,6 @@ def test_the_authority_is_asked_of_the_issuer_of_the_values_and_read_by_the_oper
     assert rules == [(NAMESPACE, ["get"])]
 
 
-def test_without_an_issuer_nothing_of_cert_managers_is_needed() -> None:
+def test_without_an_issuer_cert_manager_is_not_needed() -> None:
     assert "cert-manager" not in str([m for m in render() if m["kind"] != "CustomResourceDefinition"])
     assert "issued-ca" not in str(render())

@@ -1,4 +1,4 @@
-"""The chart, judged by helm and by a real API server."""
+"""The chart as helm and a real API server see it."""
 
 import base64
 import copy
@@ -47,12 +47,12 @@ TOLERATIONS = tuple(
 VALUE_SETS = {
     "defaults": (),
     "cluster-wide": ("--set", "operator.clusterWide=true"),
-    "without a right to see nodes": ("--set", "operator.nodes=false"),
+    "without rights to nodes": ("--set", "operator.nodes=false"),
     "two namespaces and a selector": (
         "--set", "operator.namespaces={north,south}", "--set-string", r"operator.fleetSelector=site=a\,stage!=test",
     ),
     "without persistence": ("--set", "hub.persistence.enabled=false"),
-    "a database and a volume of one's own": (
+    "an existing database and volume": (
         "--set", "hub.database.dsnSecret.name=hub-database", "--set", "hub.persistence.existingClaim=history",
     ),
     "two hubs": (
@@ -62,7 +62,7 @@ VALUE_SETS = {
     "node ports": ("--set", "hub.service.type=NodePort", "--set", "hub.service.httpPort=80"),
     "labels and tolerations": (*LABELS, *TOLERATIONS),
     "labels of the same names": (*SAME_LABELS, "--set", "monitoring.scrape=annotations"),
-    "an own class and image": (
+    "another storage class and image": (
         "--set", "hub.persistence.storageClass=fast", "--set", "hub.persistence.size=500Mi",
         "--set", "image.repository=registry.example/fire/embereye", "--set", "image.tag=1.2.3",
         "--set", "imagePullSecrets[0].name=pull", "--set", "image.pullPolicy=Always",
@@ -74,15 +74,15 @@ VALUE_SETS = {
         '{"nodeSelectorTerms": [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}}',
         "--set", "operator.rollout.maxFleets=20", "--set", "operator.rollout.haltOn={Ready}",
     ),
-    "nothing is kept": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
+    "nothing survives the release": ("--set", "crds.keep=false", "--set", "hub.persistence.keep=false"),
     "without CRDs": ("--set", "crds.enabled=false"),
     "arguments and variables": (
         "--set", "operator.extraArgs[0]=--namespace=site", "--set", "hub.extraEnv[0].name=EMBEREYE_LOG_LEVEL",
         "--set", "hub.extraEnv[0].value=DEBUG", "--set", "operator.scalingTrace.enabled=true",
         "--set", "operator.prometheus=http://prometheus:9090", "--set", "hub.extraArgs[0]=--retention=7d",
     ),
-    "whom the cluster says": ("--set", "runAs=none"),
-    "an own user": ("--set", "runAs=1001"),
+    "the cluster's user": ("--set", "runAs=none"),
+    "another user": ("--set", "runAs=1001"),
     "an identity provider": (
         "--set", "hub.oidc.issuer=https://accounts.example", "--set", "hub.oidc.clientId=embereye",
         "--set", "hub.oidc.roles.operator={fire wardens}", "--set", "hub.oidc.clientSecret.existingSecret=oidc",
@@ -112,7 +112,7 @@ every_value_set = pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VAL
 
 
 def dry_run(cluster: ApiServer, manifest: Any) -> Any:
-    """What the API server would store; nothing is stored."""
+    """Return the object that the API server would store; nothing is stored."""
     path = f"{path_of(manifest)}?dryRun=All&fieldManager=helm&force=true&fieldValidation=Strict"
     return cluster.request("PATCH", path, manifest, "application/apply-patch+yaml")
 
@@ -130,26 +130,26 @@ def test_helm_lint_finds_nothing(values: tuple[str, ...]) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def said_twice(node: yaml.Node) -> Iterator[str]:
-    """Keys that a map has more than once: helm takes the last, and Kustomize, by which Flux goes, refuses them."""
+def duplicate_keys(node: yaml.Node) -> Iterator[str]:
+    """Yield keys that a map has more than once: helm uses the last, but Kustomize, which Flux uses, refuses them."""
     if isinstance(node, yaml.MappingNode):
         keys = [key.value for key, _ in node.value]
         yield from (f"{key}, line {node.start_mark.line}" for key, times in Counter(keys).items() if times > 1)
     for inner in node.value if isinstance(node, yaml.CollectionNode) else ():
         for part in inner if isinstance(inner, tuple) else (inner,):
-            yield from said_twice(part)
+            yield from duplicate_keys(part)
 
 
 @every_value_set
-def test_nothing_is_said_twice(values: tuple[str, ...]) -> None:
+def test_no_manifest_has_a_key_twice(values: tuple[str, ...]) -> None:
     rendered = yaml.compose_all(template(*values).stdout, yaml.CSafeLoader)
-    assert [key for manifest in rendered if manifest for key in said_twice(manifest)] == []
+    assert [key for manifest in rendered if manifest for key in duplicate_keys(manifest)] == []
 
 
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("_home")
 @every_value_set
-def test_the_api_server_takes_every_manifest(cluster: ApiServer, values: tuple[str, ...]) -> None:
+def test_the_api_server_accepts_every_manifest(cluster: ApiServer, values: tuple[str, ...]) -> None:
     manifests = render(*values)
     assert manifests
     for manifest in manifests:
@@ -160,7 +160,7 @@ def test_the_api_server_takes_every_manifest(cluster: ApiServer, values: tuple[s
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("_home")
 @every_value_set
-def test_every_pod_is_admitted_where_only_restricted_ones_are(cluster: ApiServer, values: tuple[str, ...]) -> None:
+def test_every_pod_is_admitted_in_a_restricted_namespace(cluster: ApiServer, values: tuple[str, ...]) -> None:
     for manifest in render(*values):
         if manifest["kind"] == "Deployment":
             dry_run(cluster, pod_of(manifest))
@@ -182,7 +182,7 @@ def test_every_pod_is_admitted_where_only_restricted_ones_are(cluster: ApiServer
         ),
     ],
 )
-def test_every_shard_is_admitted_where_only_restricted_pods_are(cluster: ApiServer, kind: str, spec: Any) -> None:
+def test_every_shard_is_admitted_in_a_restricted_namespace(cluster: ApiServer, kind: str, spec: Any) -> None:
     metadata = {"name": "hall", "namespace": NAMESPACE, "uid": "0f"}
     fleet = parse_fleet({"apiVersion": "embereye.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec})
     deployment = build_deployment(fleet, "hall-0", Settings(image="embereye:1", hub="hub:50052"), ["password.c-1"])
@@ -191,11 +191,16 @@ def test_every_shard_is_admitted_where_only_restricted_pods_are(cluster: ApiServ
 
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("_home")
-def test_the_restricted_namespace_does_refuse_what_is_not_restricted(cluster: ApiServer) -> None:
+def test_the_restricted_namespace_refuses_an_unrestricted_pod(cluster: ApiServer) -> None:
     pod = pod_of(next(manifest for manifest in render() if manifest["kind"] == "Deployment"))
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(ApiError, match="violates PodSecurity"):
         dry_run(cluster, pod)
+
+
+def by_name(manifests: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
+    """Index manifests by kind and name."""
+    return {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in manifests}
 
 
 def pod_of(deployment: Any) -> Any:
@@ -273,38 +278,40 @@ def test_a_wrong_value_is_refused_by_name(value: str, named: str) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ((), "hub.replicas: 2 hubs share one history in PostgreSQL only: name the Secret"),
-        (("--set", "hub.database.dsnSecret.name=hub-database"), "hub.replicas: 2 hubs cannot mount the volume that"),
+        ((), "hub.replicas: 2 hubs can share a history in PostgreSQL only. Name the Secret"),
+        (("--set", "hub.database.dsnSecret.name=hub-database"), "hub.replicas: 2 hubs cannot mount the chart's volume"),
     ],
 )
-def test_a_second_hub_is_refused_in_words_where_it_could_not_take_over(values: tuple[str, ...], sentence: str) -> None:
+def test_a_second_hub_that_could_not_take_over_is_refused_with_a_reason(values: tuple[str, ...], sentence: str) -> None:
     result = template("--set", "hub.replicas=2", *values)
     assert result.returncode != 0
     assert sentence in result.stderr
 
 
 @pytest.mark.parametrize("hub", ["hub", "hubs.north.hub"])
-def test_a_name_of_our_own_processes_is_refused_in_words_where_our_authority_would_issue_for_it(hub: str) -> None:
+def test_a_certificate_name_of_embereyes_processes_is_refused_with_a_reason(hub: str) -> None:
     wanted = ("--set", f"{hub}.tls.enabled=true", "--set", f"{hub}.tls.names={{fire.embereye.internal}}")
     result = template(*wanted)
     assert result.returncode != 0
-    assert "tls.names: fire.embereye.internal ends as names of our own processes do" in result.stderr
+    assert "tls.names: fire.embereye.internal ends like the names of EmberEye's processes" in result.stderr
     assert render(*wanted, "--set", f"{hub}.tls.existingSecret=fire-tls")
 
 
-def test_several_hubs_know_where_each_is_and_are_rolled_one_after_the_other() -> None:
+def test_several_hubs_know_their_addresses_and_are_replaced_one_by_one() -> None:
     manifests = render(*VALUE_SETS["two hubs"])
     hub = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
     assert hub["spec"]["replicas"] == 2
     assert hub["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
     (container,) = hub["spec"]["template"]["spec"]["containers"]
     assert "--advertise=$(POD_IP)" in container["args"]
-    fields = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one}
+    fields = {
+        entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"] if "valueFrom" in entry
+    }
     assert fields == {"POD_IP": "status.podIP"}
     assert container["livenessProbe"]["httpGet"]["port"] == "metrics"
 
 
-def test_a_volume_of_ones_own_is_mounted_and_none_made() -> None:
+def test_an_existing_volume_is_mounted_and_none_is_created() -> None:
     manifests = render("--set", "hub.persistence.existingClaim=history")
     assert not [manifest for manifest in manifests if manifest["kind"] == "PersistentVolumeClaim"]
     hub = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
@@ -312,7 +319,7 @@ def test_a_volume_of_ones_own_is_mounted_and_none_made() -> None:
     assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "history"}
 
 
-def test_labels_of_the_users_are_on_every_object_and_pod() -> None:
+def test_additional_labels_are_on_every_object_and_pod() -> None:
     for manifest in render(*LABELS):
         assert manifest["metadata"]["labels"]["release"] == "monitoring", manifest["metadata"]["name"]
         if manifest["kind"] == "Deployment":
@@ -320,8 +327,8 @@ def test_labels_of_the_users_are_on_every_object_and_pod() -> None:
             assert "team" not in manifest["spec"]["selector"]["matchLabels"]
 
 
-def test_labels_by_which_something_of_ours_is_found_are_the_charts() -> None:
-    manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*SAME_LABELS)}
+def test_additional_labels_do_not_replace_labels_of_the_charts_selectors() -> None:
+    manifests = by_name(render(*SAME_LABELS))
     labels = manifests["Deployment", "embereye-operator"]["spec"]["template"]["metadata"]["labels"]
     assert labels["team"] == "safety"
     ingress = manifests["NetworkPolicy", "embereye-hub"]["spec"]["ingress"]
@@ -330,18 +337,18 @@ def test_labels_by_which_something_of_ours_is_found_are_the_charts() -> None:
     assert admitted.items() <= labels.items(), "the hub does not let its operator in"
 
 
-def test_labels_by_which_others_find_something_count_more_than_those_of_everything() -> None:
-    manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*SAME_LABELS)}
-    for kind, name, label, said in (
+def test_labels_for_other_programs_take_precedence_over_additional_labels() -> None:
+    manifests = by_name(render(*SAME_LABELS))
+    for kind, name, label, expected in (
         ("PodMonitor", "embereye-hub", "team", "platform"),
         ("PrometheusRule", "embereye", "team", "platform"),
         ("ConfigMap", "embereye-grafana-alerts", "team", "grafana"),
         ("ConfigMap", "embereye-dashboard-capacity", "grafana_dashboard", "1"),
     ):
-        assert manifests[kind, name]["metadata"]["labels"][label] == said
+        assert manifests[kind, name]["metadata"]["labels"][label] == expected
 
 
-def test_a_release_asks_for_rights_in_its_namespace_alone_and_to_see_nodes() -> None:
+def test_a_release_has_rights_in_its_namespace_only_and_to_see_nodes() -> None:
     manifests = operators_rights("--set", "operator.nodes=false")
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
     assert {manifest["metadata"]["namespace"] for manifest in manifests} == {NAMESPACE}
@@ -353,13 +360,13 @@ def test_a_release_asks_for_rights_in_its_namespace_alone_and_to_see_nodes() -> 
     assert added.keys() == {"embereye-operator", "embereye-operator-nodes", "embereye-operator-heartbeats"}
 
 
-def test_all_namespaces_and_some_of_them_are_not_asked_for_at_once() -> None:
+def test_all_namespaces_and_some_namespaces_exclude_each_other() -> None:
     result = template("--set", "operator.clusterWide=true", "--set", "operator.namespaces={north}")
     assert result.returncode != 0
-    assert "say one of them" in result.stderr
+    assert "set only one of them" in result.stderr
 
 
-def test_a_release_for_some_namespaces_has_a_role_in_each_and_no_right_outside_of_them() -> None:
+def test_a_release_for_some_namespaces_has_a_role_in_each_and_no_other_rights() -> None:
     values = VALUE_SETS["two namespaces and a selector"]
     manifests = operators_rights(*values, "--set", "operator.nodes=false")
     assert {manifest["kind"] for manifest in manifests} == {"Role", "RoleBinding"}
@@ -380,22 +387,22 @@ def test_a_release_for_some_namespaces_has_a_role_in_each_and_no_right_outside_o
     assert "--all-namespaces" not in arguments
 
 
-def test_what_is_to_outlive_the_release_says_so() -> None:
-    def kept(*values: str) -> set[str]:
+def test_objects_that_outlive_the_release_have_the_resource_policy() -> None:
+    def surviving(*values: str) -> set[str]:
         policy = "helm.sh/resource-policy"
         return {m["kind"] for m in render(*values) if (m["metadata"].get("annotations") or {}).get(policy) == "keep"}
 
-    assert kept() == {"CustomResourceDefinition", "PersistentVolumeClaim"}
-    assert kept(*VALUE_SETS["nothing is kept"]) == set()
+    assert surviving() == {"CustomResourceDefinition", "PersistentVolumeClaim"}
+    assert surviving(*VALUE_SETS["nothing survives the release"]) == set()
 
 
-def test_shards_are_pulled_as_the_values_say() -> None:
+def test_shards_use_the_pull_policy_of_the_values() -> None:
     manifests = render("--set", "image.pullPolicy=Always")
     operator = next(m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator"))
     assert "--image-pull-policy=Always" in operator["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
-def test_the_hub_and_by_the_operator_the_shards_learn_where_traces_go() -> None:
+def test_the_hub_and_the_operator_get_the_address_for_traces() -> None:
     endpoint = {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4317"}
     for manifest in render("--set", "tracing.endpoint=http://collector:4317"):
         if manifest["kind"] == "Deployment":
@@ -403,7 +410,7 @@ def test_the_hub_and_by_the_operator_the_shards_learn_where_traces_go() -> None:
             assert endpoint in container["env"]
 
 
-def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
+def test_operator_and_hub_log_json_if_requested() -> None:
     for manifest in render("--set", "logFormat=json"):
         if manifest["kind"] == "Deployment":
             (container,) = manifest["spec"]["template"]["spec"]["containers"]
@@ -414,7 +421,7 @@ def test_logs_are_json_of_operator_and_hub_where_asked_for() -> None:
             assert "EMBEREYE_LOG_FORMAT" not in [entry["name"] for entry in container.get("env", [])]
 
 
-def test_the_admins_token_is_in_a_secret_of_the_charts_or_of_ones_own() -> None:
+def test_the_admins_token_is_in_the_charts_secret_or_an_existing_one() -> None:
     def secret_of(manifests: list[dict[str, Any]], kind: str, end: str) -> str:
         (spec,) = [m["spec"] for m in manifests if m["kind"] == kind and m["metadata"]["name"].endswith(end)]
         spec = spec["template"]["spec"] if kind == "Deployment" else spec
@@ -437,7 +444,7 @@ def test_the_admins_token_is_in_a_secret_of_the_charts_or_of_ones_own() -> None:
     assert "--allowed-host=*.a.example" in arguments
 
 
-def test_the_hub_answers_to_every_name_of_its_service_that_its_certificate_says() -> None:
+def test_the_hub_answers_to_every_service_name_in_its_certificate() -> None:
     (arguments,) = [
         m["spec"]["template"]["spec"]["containers"][0]["args"]
         for m in render()
@@ -454,13 +461,13 @@ def test_the_hub_answers_to_every_name_of_its_service_that_its_certificate_says(
     assert [name for name in names.split(",") if ":" not in name and not allowed.permit(name)] == []
 
 
-def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret() -> None:
+def test_the_hub_gets_the_identity_provider_and_starts_without_its_secret() -> None:
     (hub,) = [
         m["spec"]["template"]["spec"]
         for m in render(*VALUE_SETS["an identity provider"])
         if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub")
     ]
-    arguments = [one for one in hub["containers"][0]["args"] if one.startswith("--oidc")]
+    arguments = [word for word in hub["containers"][0]["args"] if word.startswith("--oidc")]
     assert arguments == [
         "--oidc-issuer=https://accounts.example", "--oidc-client-id=embereye", "--oidc-scopes=openid profile email",
         "--oidc-claim=groups", "--oidc-role=operator=fire wardens",
@@ -471,15 +478,15 @@ def test_the_hub_learns_of_the_identity_provider_and_starts_without_its_secret()
     assert "oidc" not in str(render())
 
 
-def test_the_hub_is_told_of_its_broker_and_reads_its_secrets_as_files() -> None:
+def test_the_hub_gets_its_broker_and_reads_its_secrets_as_files() -> None:
     manifests = render(*VALUE_SETS["an MQTT broker"])
     (hub,) = (m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
     pod = hub["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    told = [argument for argument in container["args"] if argument.startswith("--mqtt-")]
+    words = [argument for argument in container["args"] if argument.startswith("--mqtt-")]
     parser = ArgumentParser()
     add_hub_arguments(parser)
-    options = broker_options(parser.parse_args(told))
+    options = broker_options(parser.parse_args(words))
     assert options is not None
     assert (options.host, options.port, options.tls, options.prefix) == ("broker.example", 8884, True, "site/north")
     mounts = {mount["name"]: Path(mount["mountPath"]) for mount in container["volumeMounts"]}
@@ -492,15 +499,15 @@ def test_the_hub_is_told_of_its_broker_and_reads_its_secrets_as_files() -> None:
     assert "mqtt" not in str([m for m in render() if m["kind"] == "Deployment"])
 
 
-def test_the_hub_is_told_of_its_nats_and_a_replica_that_takes_evidence_alone_is_ready() -> None:
+def test_the_hub_gets_its_nats_and_a_standby_that_accepts_evidence_is_ready() -> None:
     manifests = render(*VALUE_SETS["evidence by NATS"])
     (hub,) = (m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
     pod = hub["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     parser = ArgumentParser()
     add_hub_arguments(parser)
-    told = [argument for argument in container["args"] if argument.startswith("--nats")]
-    options = bus_options(parser.parse_args(told))
+    words = [argument for argument in container["args"] if argument.startswith("--nats")]
+    options = bus_options(parser.parse_args(words))
     assert options is not None
     assert list(options.servers) == ["tls://nats-0.example:5000", "tls://nats-1.example:4222"]
     assert (options.stream, options.copies) == (f"{NAMESPACE}_embereye-hub", 3)
@@ -515,12 +522,12 @@ def test_the_hub_is_told_of_its_nats_and_a_replica_that_takes_evidence_alone_is_
     assert "nats" not in str([m for m in render() if m["kind"] == "Deployment"])
 
 
-def test_the_hub_gets_its_webhooks_and_their_secrets_as_files_and_is_rolled_when_they_change() -> None:
+def test_the_hub_reads_webhooks_from_files_and_is_replaced_if_they_change() -> None:
     def parts(*values: str) -> tuple[dict[str, Any], dict[str, Any]]:
         manifests = render(*values)
         (hub,) = (m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-hub"))
-        (found,) = (m for m in manifests if m["kind"] == "ConfigMap" and "-hub-webhooks-" in m["metadata"]["name"])
-        return hub["spec"]["template"]["spec"], found
+        (webhooks,) = (m for m in manifests if m["kind"] == "ConfigMap" and "-hub-webhooks-" in m["metadata"]["name"])
+        return hub["spec"]["template"]["spec"], webhooks
 
     pod, declared = parts(*VALUE_SETS["webhooks"])
     assert "--webhooks=/etc/embereye/webhooks/webhooks.json" in pod["containers"][0]["args"]
@@ -532,23 +539,23 @@ def test_the_hub_gets_its_webhooks_and_their_secrets_as_files_and_is_rolled_when
         WebhookOptions("am", url_file=Path("/etc/embereye/webhooks/am.url")),
     ]  # fmt: skip
     (volume,) = [volume["projected"]["sources"] for volume in pod["volumes"] if volume["name"] == "webhooks"]
-    assert [one["secret"]["items"] for one in volume[1:]] == [
+    assert [source["secret"]["items"] for source in volume[1:]] == [
         [{"key": "token", "path": "pager.token"}], [{"key": "address", "path": "am.url"}],
     ]  # fmt: skip
-    _, other = parts("--set-json", 'hub.webhooks=[{"name": "pager", "url": "https://pager.example/y"}]')
-    assert other["metadata"]["name"] != declared["metadata"]["name"]
+    _, changed = parts("--set-json", 'hub.webhooks=[{"name": "pager", "url": "https://pager.example/y"}]')
+    assert changed["metadata"]["name"] != declared["metadata"]["name"]
     assert "webhooks" not in str([m for m in render() if m["kind"] in {"Deployment", "ConfigMap"} and "data" not in m])
 
 
-def test_an_image_by_its_digest_is_what_everything_runs() -> None:
+def test_every_process_runs_the_image_of_the_digest() -> None:
     manifests = render("--set", f"image.digest={DIGEST}")
     (operator,) = [m for m in manifests if m["kind"] == "Deployment" and m["metadata"]["name"].endswith("-operator")]
     (container,) = operator["spec"]["template"]["spec"]["containers"]
     assert container["image"].endswith(f"@{DIGEST}")
-    assert f"--image={container['image']}" in container["args"], "shards, too"
+    assert f"--image={container['image']}" in container["args"], "shards too"
 
 
-def test_one_operator_alone_has_no_disruption_budget() -> None:
+def test_a_single_operator_has_no_disruption_budget() -> None:
     def budgets(*values: str) -> list[str]:
         return [m["metadata"]["name"] for m in render(*values) if m["kind"] == "PodDisruptionBudget"]
 
@@ -559,9 +566,9 @@ def test_one_operator_alone_has_no_disruption_budget() -> None:
 def test_shards_are_pulled_with_the_releases_secrets() -> None:
     def arguments(*values: str) -> list[str]:
         deployments = [manifest for manifest in render(*values) if manifest["kind"] == "Deployment"]
-        (operator,) = [one for one in deployments if one["metadata"]["name"] == "embereye-operator"]
-        found: list[str] = operator["spec"]["template"]["spec"]["containers"][0]["args"]
-        return [argument for argument in found if "pull-secrets" in argument]
+        (operator,) = [m for m in deployments if m["metadata"]["name"] == "embereye-operator"]
+        words: list[str] = operator["spec"]["template"]["spec"]["containers"][0]["args"]
+        return [argument for argument in words if "pull-secrets" in argument]
 
     names = ("--set", "imagePullSecrets[0].name=pull", "--set", "imagePullSecrets[1].name=mirror")
     assert arguments(*names) == ["--image-pull-secrets=pull,mirror"]
@@ -573,12 +580,12 @@ def test_shards_are_pulled_with_the_releases_secrets() -> None:
     [
         ((), 65532),
         (OPENSHIFT, None),
-        (VALUE_SETS["whom the cluster says"], None),
+        (VALUE_SETS["the cluster's user"], None),
         ((*OPENSHIFT, "--set", "runAs=1001"), 1001),
         (("--set", "runAs=2000000000"), 2_000_000_000),
     ],
 )
-def test_every_pod_runs_as_who_is_named_or_as_nobody_in_particular(values: tuple[str, ...], user: int | None) -> None:
+def test_every_pod_runs_as_the_named_user_or_names_none(values: tuple[str, ...], user: int | None) -> None:
     pods = {
         manifest["metadata"]["name"]: manifest["spec"]
         if manifest["kind"] == "Pod"
@@ -592,11 +599,11 @@ def test_every_pod_runs_as_who_is_named_or_as_nobody_in_particular(values: tuple
         assert {**named, "runAsNonRoot": True}.items() <= pod["securityContext"].items()
         assert user is not None or not re.search('runAs(User|Group)|fsGroup"', json.dumps(pod))
     (operator,) = pods["embereye-operator"]["containers"]
-    told = [argument for argument in operator["args"] if "shard-user" in argument]
-    assert told == {65532: [], None: ["--shard-user=none"]}.get(user, [f"--shard-user={user}"])
+    words = [argument for argument in operator["args"] if "shard-user" in argument]
+    assert words == {65532: [], None: ["--shard-user=none"]}.get(user, [f"--shard-user={user}"])
 
 
-def test_the_self_test_goes_where_the_operator_may_and_its_shard_says_what_is_asked_for() -> None:
+def test_the_self_test_runs_on_the_operators_nodes_with_the_requested_template() -> None:
     template = {"resources": {"limits": {"cpu": "1"}}, "tolerations": [{"key": "edge", "operator": "Exists"}]}
 
     def pod(*values: str) -> Any:
@@ -619,10 +626,10 @@ def test_the_self_test_goes_where_the_operator_may_and_its_shard_says_what_is_as
 
 
 @pytest.mark.parametrize("tenant", [False, True])
-def test_the_self_test_reaches_the_hub_however_few_people_may(tenant: bool) -> None:
+def test_the_self_test_reaches_the_hub_even_if_few_people_can(tenant: bool) -> None:
     people = ("--set-json", 'networkPolicy.people=[{"namespaceSelector": {"matchLabels": {"name": "ingress"}}}]')
     hubs = ("--set", f"hubs.north.namespaces={{{NAMESPACE}}}") if tenant else ()
-    manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*people, *hubs)}
+    manifests = by_name(render(*people, *hubs))
     labels = manifests["Pod", "embereye-self-test"]["metadata"]["labels"]
     policy = manifests["NetworkPolicy", f"embereye-{'north-' if tenant else ''}hub"]["spec"]["ingress"]
     admitted = [
@@ -635,7 +642,7 @@ def test_the_self_test_reaches_the_hub_however_few_people_may(tenant: bool) -> N
     assert any(admitted)
 
 
-def test_the_operator_knows_how_large_the_volume_of_its_traces_is() -> None:
+def test_the_operator_knows_the_size_of_its_trace_volume() -> None:
     wanted = ("--set", "operator.scalingTrace.enabled=true", "--set", "operator.scalingTrace.size=300Mi")
     (pod,) = [
         m["spec"]["template"]["spec"]
@@ -644,26 +651,26 @@ def test_the_operator_knows_how_large_the_volume_of_its_traces_is() -> None:
     ]
     parser = ArgumentParser()
     add_operator_arguments(parser)
-    told = parser.parse_args(pod["containers"][0]["args"][1:])
+    options = parser.parse_args(pod["containers"][0]["args"][1:])
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "scaling-trace"]
-    assert told.scaling_trace_size == quantity(volume["emptyDir"]["sizeLimit"]) == 300 * 1024**2
+    assert options.scaling_trace_size == quantity(volume["emptyDir"]["sizeLimit"]) == 300 * 1024**2
 
 
 def test_only_several_hubs_have_a_disruption_budget() -> None:
     def budgets(*values: str) -> set[str]:
-        found = [manifest for manifest in render(*values) if manifest["kind"] == "PodDisruptionBudget"]
-        return {manifest["metadata"]["name"] for manifest in found}
+        budgets = [manifest for manifest in render(*values) if manifest["kind"] == "PodDisruptionBudget"]
+        return {manifest["metadata"]["name"] for manifest in budgets}
 
     assert budgets() == {"embereye-operator"}
     assert budgets(*VALUE_SETS["two hubs"]) == {"embereye-operator", "embereye-hub"}
 
 
-def test_a_release_for_each_tenant_shares_no_object_with_another() -> None:
+def test_releases_of_two_tenants_share_no_object() -> None:
     def objects(tenant: str, *values: str) -> set[tuple[str, str, str]]:
         result = helm("template", tenant, str(CHART), "--namespace", tenant, "--kube-version", KUBERNETES, *values)
         assert result.returncode == 0, result.stderr
-        found = [document for document in yaml.safe_load_all(result.stdout) if document]
-        return {(one["kind"], one["metadata"].get("namespace", ""), one["metadata"]["name"]) for one in found}
+        manifests = [manifest for manifest in yaml.safe_load_all(result.stdout) if manifest]
+        return {(m["kind"], m["metadata"].get("namespace", ""), m["metadata"]["name"]) for m in manifests}
 
     north = objects("north", "--set", "operator.fleetSelector=tenant=north")
     south = objects("south", "--set", "crds.enabled=false", "--set", "operator.fleetSelector=tenant=south")
@@ -671,9 +678,9 @@ def test_a_release_for_each_tenant_shares_no_object_with_another() -> None:
     assert not north & south
 
 
-def test_associations_have_a_port_where_they_are_wanted_and_nowhere_else() -> None:
+def test_associations_have_a_port_only_if_they_are_enabled() -> None:
     def ports(*values: str) -> list[object]:
-        manifests = {(one["kind"], one["metadata"]["name"]): one for one in render(*values)}
+        manifests = by_name(render(*values))
         pod = manifests["Deployment", "embereye-hub"]["spec"]["template"]["spec"]["containers"][0]
         policy = manifests["NetworkPolicy", "embereye-hub"]["spec"]["ingress"]
         return [

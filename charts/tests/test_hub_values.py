@@ -1,4 +1,4 @@
-"""A hub is rolled by ending the one before: what it would not start with, the chart must not take."""
+"""The chart refuses values that a hub would not start with: an upgrade ends the old hub first."""
 
 import json
 from argparse import ArgumentParser
@@ -27,15 +27,15 @@ TWICE = [{"name": "pager", "url": f"https://pager.example/{number}"} for number 
 
 
 def start(manifests: list[dict[str, Any]]) -> None:
-    """What hubs make of what they are told when they start; whatever is raised would end one."""
+    """Parse the arguments of all hubs as they do at their start; an exception would end a hub."""
     parser = ArgumentParser(exit_on_error=False)
     add_arguments(parser)
     for manifest in manifests:
         if manifest["kind"] == "Deployment" and manifest["metadata"]["name"].endswith("-hub"):
-            told = parser.parse_args(manifest["spec"]["template"]["spec"]["containers"][0]["args"][1:])
+            options = parser.parse_args(manifest["spec"]["template"]["spec"]["containers"][0]["args"][1:])
             for read in (broker_options, bus_options, provider_options):
-                read(told)
-            AllowedHosts(told.allowed_host)
+                read(options)
+            AllowedHosts(options.allowed_host)
         if manifest["kind"] == "ConfigMap" and "webhooks.json" in manifest["data"]:
             parse_webhooks(json.loads(manifest["data"]["webhooks.json"]))
 
@@ -63,7 +63,7 @@ def start(manifests: list[dict[str, Any]]) -> None:
     ],
     ids=" ".join,
 )
-def test_what_would_end_a_hub_is_refused(odd: tuple[str, ...]) -> None:
+def test_values_that_would_end_a_hub_are_refused(odd: tuple[str, ...]) -> None:
     result = template(*odd)
     if result.returncode == 0:
         start([manifest for manifest in yaml.load_all(result.stdout, yaml.CSafeLoader) if manifest])
@@ -82,5 +82,5 @@ def test_what_would_end_a_hub_is_refused(odd: tuple[str, ...]) -> None:
     ],
     ids=" ".join,
 )
-def test_what_is_usual_is_taken(usual: tuple[str, ...]) -> None:
+def test_usual_values_are_accepted(usual: tuple[str, ...]) -> None:
     start(render(*usual))

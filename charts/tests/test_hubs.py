@@ -1,4 +1,4 @@
-"""Hubs of tenants: what the chart gives each, and what none has from another."""
+"""Hubs of tenants: the objects of each, and the settings that none inherits from another."""
 
 import json
 from typing import Any
@@ -15,8 +15,8 @@ TENANTS = (
     "--set", "hubs.north.namespaces={north,annex}", "--set", "hubs.north.hub.retention=30d",
     "--set", "hubs.north.hub.persistence.enabled=false", "--set-json", "hubs.shared={}",
 )  # fmt: skip
-# What the release's own hub has, and no other is to have.
-OWN = (
+# Settings of the release's hub that no other hub inherits.
+UNSHARED = (
     "--set", "hub.adminToken.existingSecret=the-admins", "--set", "hub.database.dsnSecret.name=the-database",
     "--set", "hub.persistence.existingClaim=the-volume", "--set", "hub.allowedHosts={the-name.example}",
     "--set", "hub.tls.enabled=true", "--set", "hub.tls.existingSecret=the-certificate",
@@ -29,77 +29,77 @@ OWN = (
 
 
 def objects(*values: str) -> dict[tuple[str, str], Any]:
-    return {(one["kind"], one["metadata"]["name"]): one for one in render(*values)}
+    return {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in render(*values)}
 
 
-def arguments(found: dict[tuple[str, str], Any], name: str) -> list[str]:
-    given: list[str] = found["Deployment", name]["spec"]["template"]["spec"]["containers"][0]["args"]
-    return given
+def arguments(manifests: dict[tuple[str, str], Any], name: str) -> list[str]:
+    words: list[str] = manifests["Deployment", name]["spec"]["template"]["spec"]["containers"][0]["args"]
+    return words
 
 
-def declared(found: dict[tuple[str, str], Any]) -> tuple[NamedHub, ...]:
-    """What the operator is told."""
-    (text,) = [word for word in arguments(found, "embereye-operator") if word.startswith("--hubs=")]
+def declared(manifests: dict[tuple[str, str], Any]) -> tuple[NamedHub, ...]:
+    """The hubs in the operator's arguments."""
+    (text,) = [word for word in arguments(manifests, "embereye-operator") if word.startswith("--hubs=")]
     return parse_hubs(text.removeprefix("--hubs="))
 
 
-def test_each_has_all_that_a_hub_has_and_the_operator_is_told_of_it() -> None:
-    found = objects(*TENANTS)
+def test_each_hub_has_all_objects_of_a_hub_and_the_operator_knows_it() -> None:
+    manifests = objects(*TENANTS)
     address = f"embereye-{{}}-hub-control.{NAMESPACE}.svc:50053"
-    assert declared(found) == (
+    assert declared(manifests) == (
         NamedHub("north", address.format("north"), "embereye-north-hub", ("north", "annex")),
         NamedHub("shared", address.format("shared"), "embereye-shared-hub"),
     )
-    kinds = {kind for kind, name in found if name == "embereye-hub"}
-    assert {kind for kind, name in found if name == "embereye-shared-hub"} == kinds
-    assert {kind for kind, name in found if name == "embereye-north-hub"} == kinds - {"PersistentVolumeClaim"}
+    kinds = {kind for kind, name in manifests if name == "embereye-hub"}
+    assert {kind for kind, name in manifests if name == "embereye-shared-hub"} == kinds
+    assert {kind for kind, name in manifests if name == "embereye-north-hub"} == kinds - {"PersistentVolumeClaim"}
     for name in ("north", "shared"):
-        assert ("Secret", f"embereye-{name}-hub-admin") in found
-    assert "--retention=30d" in arguments(found, "embereye-north-hub")
-    assert "--retention=90d" in arguments(found, "embereye-shared-hub")
-    assert "--namespace=north,annex" in arguments(found, "embereye-north-hub")
-    assert not any(word.startswith("--namespace") for word in arguments(found, "embereye-shared-hub"))
+        assert ("Secret", f"embereye-{name}-hub-admin") in manifests
+    assert "--retention=30d" in arguments(manifests, "embereye-north-hub")
+    assert "--retention=90d" in arguments(manifests, "embereye-shared-hub")
+    assert "--namespace=north,annex" in arguments(manifests, "embereye-north-hub")
+    assert not any(word.startswith("--namespace") for word in arguments(manifests, "embereye-shared-hub"))
 
 
-def test_the_operator_may_write_the_certificate_of_each() -> None:
+def test_the_operator_can_write_the_certificate_of_each_hub() -> None:
     rules = objects(*TENANTS)["Role", "embereye-operator-release"]["rules"]
     named = {name for rule in rules for name in rule.get("resourceNames", ())}
     assert named >= {"embereye-hub-identity", "embereye-north-hub-identity", "embereye-shared-hub-identity"}
 
 
-def test_no_services_pods_are_another_hubs() -> None:
-    found = objects(*TENANTS, "--set", "monitoring.enabled=true")
+def test_no_selector_matches_pods_of_another_hub() -> None:
+    manifests = objects(*TENANTS, "--set", "monitoring.enabled=true")
     pods = {
-        name: one["spec"]["template"]["metadata"]["labels"]
-        for (kind, name), one in found.items()
+        name: manifest["spec"]["template"]["metadata"]["labels"]
+        for (kind, name), manifest in manifests.items()
         if kind == "Deployment"
     }
-    for (kind, name), one in found.items():
+    for (kind, name), manifest in manifests.items():
         if kind == "Service":
-            selector = one["spec"]["selector"]
+            selector = manifest["spec"]["selector"]
         elif kind in {"NetworkPolicy", "PodMonitor"} and not name.endswith("shards"):
-            selector = (one["spec"].get("podSelector") or one["spec"].get("selector"))["matchLabels"]
+            selector = (manifest["spec"].get("podSelector") or manifest["spec"].get("selector"))["matchLabels"]
         else:
             continue
         chosen = [pod for pod, labels in pods.items() if selector.items() <= labels.items()]
         assert chosen == [name.removesuffix("-control")]
 
 
-def test_what_tenants_must_not_share_is_the_own_hubs_alone() -> None:
-    found = objects(*OWN, *TENANTS)
+def test_settings_that_tenants_must_not_share_belong_to_the_releases_hub_only() -> None:
+    manifests = objects(*UNSHARED, *TENANTS)
     for name in ("embereye-north-hub", "embereye-shared-hub"):
-        text = json.dumps([one for (_, called), one in found.items() if called.startswith(name)])
+        text = json.dumps([manifest for (_, key), manifest in manifests.items() if key.startswith(name)])
         assert "the-" not in text
         assert "--log-format" not in text
-    assert "the-database" in json.dumps(found["Deployment", "embereye-hub"])
-    # TLS itself is like the own hub's, by a certificate of the operator's.
-    north, shared = declared(found)
+    assert "the-database" in json.dumps(manifests["Deployment", "embereye-hub"])
+    # TLS is enabled as for the release's hub, with a certificate by the operator.
+    north, shared = declared(manifests)
     assert "embereye-north-hub.embereye.svc" in north.names
     assert not set(north.names) & set(shared.names) - {"localhost", "127.0.0.1", "::1"}
 
 
 @pytest.mark.parametrize(
-    "own",
+    "settings",
     [
         (
             "hub.nats.servers={tls://the-nats.example}", "hub.nats.credentials.existingSecret=the-login",
@@ -119,24 +119,24 @@ def test_what_tenants_must_not_share_is_the_own_hubs_alone() -> None:
     ],
     ids=["NATS", "an identity provider", "a broker"],
 )  # fmt: skip
-def test_a_tenants_own_takes_nothing_from_that_of_the_release(own: tuple[str, ...]) -> None:
-    found = objects(*(argument for value in own for argument in ("--set", value)), *TENANTS)
-    text = json.dumps([one for (_, called), one in found.items() if called.startswith("embereye-north-hub")])
+def test_a_tenants_setting_inherits_nothing_from_that_of_the_release(settings: tuple[str, ...]) -> None:
+    manifests = objects(*(argument for value in settings for argument in ("--set", value)), *TENANTS)
+    text = json.dumps([manifest for (_, name), manifest in manifests.items() if name.startswith("embereye-north-hub")])
     assert "the-" not in text
-    assert "the-" in json.dumps(found["Deployment", "embereye-hub"])
+    assert "the-" in json.dumps(manifests["Deployment", "embereye-hub"])
 
 
-def test_hubs_at_one_broker_have_topics_and_a_clients_id_of_their_own() -> None:
+def test_hubs_at_the_same_broker_have_separate_topics_and_client_ids() -> None:
     broker = "mqtt://broker.example"
-    found = objects("--set", f"hub.mqtt.broker={broker}", "--set", f"hubs.north.hub.mqtt.broker={broker}", *TENANTS)
+    manifests = objects("--set", f"hub.mqtt.broker={broker}", "--set", f"hubs.north.hub.mqtt.broker={broker}", *TENANTS)
     prefixes = []
     for name in ("embereye-hub", "embereye-north-hub"):
-        told = arguments(found, name)
-        assert f"--mqtt-broker={broker}" in told
-        prefixes += [word.removeprefix("--mqtt-prefix=") for word in told if word.startswith("--mqtt-prefix=")]
-    own, north = (read_broker(broker, prefix=prefix) for prefix in prefixes)
-    assert own.client != north.client, "the broker would end the connection of one whenever the other dials"
-    assert not set(Topics(own).filters) & set(Topics(north).filters), "each clears of what is retained all of its own"
+        words = arguments(manifests, name)
+        assert f"--mqtt-broker={broker}" in words
+        prefixes += [word.removeprefix("--mqtt-prefix=") for word in words if word.startswith("--mqtt-prefix=")]
+    release, north = (read_broker(broker, prefix=prefix) for prefix in prefixes)
+    assert release.client != north.client, "each would end the connection of the other"
+    assert not set(Topics(release).filters) & set(Topics(north).filters), "each removes outdated topics of its prefix"
 
 
 @pytest.mark.parametrize(
@@ -147,33 +147,33 @@ def test_hubs_at_one_broker_have_topics_and_a_clients_id_of_their_own() -> None:
         ("operator.clusterWide=true", NAMESPACE, "embereye"),
     ],
 )
-def test_the_self_test_hears_the_hub_that_its_fleet_reports_to(watched: str, place: str, hub: str) -> None:
+def test_the_self_test_calls_the_hub_that_its_fleet_reports_to(watched: str, place: str, hub: str) -> None:
     tls = ("--set", "hubs.north.hub.tls.existingSecret=north-tls", "--set", "hubs.north.hub.tls.names={north.example}")
     values = (*TENANTS, "--set", watched, "--set", "hub.tls.enabled=true", *tls)
-    found = objects(*values)
-    pod = found["Pod", "embereye-self-test"]["spec"]
-    told = pod["containers"][0]["args"]
-    assert f"--namespace={place}" in told
-    assert f"--hub={hub}-hub.{NAMESPACE}.svc:50052" in told
-    assert ("--server-name=north.example" in told) == (hub != "embereye")
-    assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == [
+    manifests = objects(*values)
+    pod = manifests["Pod", "embereye-self-test"]["spec"]
+    words = pod["containers"][0]["args"]
+    assert f"--namespace={place}" in words
+    assert f"--hub={hub}-hub.{NAMESPACE}.svc:50052" in words
+    assert ("--server-name=north.example" in words) == (hub != "embereye")
+    assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == [
         f"{hub}-hub-admin", "embereye-hub-identity" if hub == "embereye" else "north-tls",
     ]  # fmt: skip
     for kind in ("Role", "RoleBinding"):
-        assert found[kind, "embereye-self-test"]["metadata"]["namespace"] == place
+        assert manifests[kind, "embereye-self-test"]["metadata"]["namespace"] == place
     fleet = {"metadata": {"name": "embereye-self-test", "namespace": place}, "spec": {}}
     parsed = parse_fleet({"apiVersion": "embereye.dev/v1alpha1", "kind": "SensorFleet", **fleet})
-    assert choose_hub(parsed, NamedHub("", "", "embereye-hub"), declared(found)).process == f"{hub}-hub"
+    assert choose_hub(parsed, NamedHub("", "", "embereye-hub"), declared(manifests)).process == f"{hub}-hub"
 
 
-def test_without_any_nothing_is_said_of_them() -> None:
+def test_without_further_hubs_the_operator_gets_no_such_argument() -> None:
     assert not any(word.startswith("--hubs") for word in arguments(objects(), "embereye-operator"))
 
 
-def test_a_name_that_is_too_long_with_the_releases_is_refused() -> None:
+def test_a_name_too_long_together_with_the_releases_is_refused() -> None:
     release = "embereye-of-the-western-site"
     refused = helm(
         "template", release, str(CHART), "--kube-version", KUBERNETES, "--set-json", "hubs.a-very-long-name={}"
     )
     assert refused.returncode
-    assert "choose a shorter name" in refused.stderr
+    assert "Choose a shorter name" in refused.stderr

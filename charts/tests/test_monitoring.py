@@ -1,4 +1,4 @@
-"""What monitoring.enabled renders."""
+"""The objects that monitoring.enabled renders."""
 
 import importlib.util
 import json
@@ -32,22 +32,22 @@ def of_kind(kind: str, *values: str) -> dict[str, Any]:
     return {m["metadata"]["name"]: m for m in render(*golden.MONITORING, *values) if m["kind"] == kind}
 
 
-def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+def is_selected(selector: dict[str, Any], labels: dict[str, str]) -> bool:
     exists = [entry["key"] for entry in selector.get("matchExpressions", ())]
     return selector.get("matchLabels", {}).items() <= labels.items() and all(key in labels for key in exists)
 
 
 @pytest.mark.parametrize("name", golden.VALUES)
-def test_manifests_are_as_committed(name: str) -> None:
+def test_manifests_match_the_committed_files(name: str) -> None:
     expected = (golden.FOLDER / f"{name}.yaml").read_text()
-    assert golden.golden(golden.VALUES[name]) == expected, "make golden writes them anew"
+    assert golden.golden(golden.VALUES[name]) == expected, "run `make golden`"
 
 
-def test_nothing_of_it_is_there_by_default() -> None:
+def test_monitoring_is_off_by_default() -> None:
     assert not {m["kind"] for m in render()} & {"PodMonitor", "PrometheusRule", "ConfigMap"}
 
 
-def test_each_monitor_selects_its_own_pods_and_a_port_that_they_have() -> None:
+def test_each_monitor_selects_its_pods_and_an_existing_port() -> None:
     pods = {
         m["metadata"]["name"]: m["spec"]["template"] for m in render(*golden.MONITORING) if m["kind"] == "Deployment"
     }
@@ -58,11 +58,14 @@ def test_each_monitor_selects_its_own_pods_and_a_port_that_they_have() -> None:
     pods["shard"] = build_deployment(fleet, "hall-sensors-0", Settings(image="i", hub="h:1"))["spec"]["template"]
     selected = {}
     for name, monitor in of_kind("PodMonitor").items():
-        found = [pod for pod, has in pods.items() if selects(monitor["spec"]["selector"], has["metadata"]["labels"])]
-        selected[name] = found
+        selected[name] = [
+            pod
+            for pod, template in pods.items()
+            if is_selected(monitor["spec"]["selector"], template["metadata"]["labels"])
+        ]
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
         assert endpoint["honorLabels"] is True
-        for pod in found:
+        for pod in selected[name]:
             ports = {port["name"] for port in pods[pod]["spec"]["containers"][0]["ports"]}
             assert endpoint["port"] in ports
     assert selected == {
@@ -70,20 +73,20 @@ def test_each_monitor_selects_its_own_pods_and_a_port_that_they_have() -> None:
     }  # fmt: skip
 
 
-def test_monitors_and_rules_carry_the_labels_that_prometheus_selects_by() -> None:
+def test_monitors_and_rules_have_the_labels_that_prometheus_selects_by() -> None:
     for kind in ("PodMonitor", "PrometheusRule"):
         for manifest in of_kind(kind).values():
             assert manifest["metadata"]["labels"].items() >= LABELS.items()
 
 
-def test_monitors_say_what_their_definition_adds_in_lists_so_that_gitops_sees_no_drift() -> None:
-    """Argo CD compares entries of a custom resource's list as they are, with the default `action` that was added."""
+def test_monitors_have_all_defaults_in_lists_so_that_gitops_sees_no_drift() -> None:
+    """Argo CD compares list entries of custom resources literally, including the added default `action`."""
     for monitor in of_kind("PodMonitor").values():
         for endpoint in monitor["spec"]["podMetricsEndpoints"]:
             assert [rule["action"] for rule in endpoint["relabelings"]] == ["replace"] * len(endpoint["relabelings"])
 
 
-def test_shards_are_looked_for_where_their_fleets_are() -> None:
+def test_shards_are_searched_in_the_namespaces_of_their_fleets() -> None:
     def selector(*values: str) -> Any:
         return of_kind("PodMonitor", *values)["embereye-shards"]["spec"]["namespaceSelector"]
 
@@ -93,8 +96,9 @@ def test_shards_are_looked_for_where_their_fleets_are() -> None:
 
 
 def rules(*values: str) -> dict[str, Any]:
-    (found,) = of_kind("PrometheusRule", *values).values()
-    return {rule.get("alert", rule.get("record")): rule for group in found["spec"]["groups"] for rule in group["rules"]}
+    (manifest,) = of_kind("PrometheusRule", *values).values()
+    groups = manifest["spec"]["groups"]
+    return {rule.get("alert", rule.get("record")): rule for group in groups for rule in group["rules"]}
 
 
 def test_the_rules_are_those_of_the_source() -> None:
@@ -110,13 +114,13 @@ def test_the_rules_are_those_of_the_source() -> None:
 
 
 @pytest.mark.needs(PROMETHEUS)
-def test_a_hub_that_is_down_or_gone_is_told_though_others_of_the_release_answer(tmp_path: Path) -> None:
+def test_a_hub_that_is_down_or_gone_fires_although_others_of_the_release_answer(tmp_path: Path) -> None:
     values = ("--set-json", 'hubs={"north": {}, "south": {}}')
     (rule,) = of_kind("PrometheusRule", *values).values()
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
     ours = f'job="embereye-hub",namespace="{NAMESPACE}"'
-    told = f'up{{{ours},app_kubernetes_io_instance="%s",instance="10.0.0.%d:9100"}}'
-    world = {told % ("embereye", 1): "1x10", told % ("embereye-north", 2): "0x10"}
+    up = f'up{{{ours},app_kubernetes_io_instance="%s",instance="10.0.0.%d:9100"}}'
+    world = {up % ("embereye", 1): "1x10", up % ("embereye-north", 2): "0x10"}
     firing = (f'ALERTS{{alertname="EmberEyeHubDown",alertstate="firing",{ours},severity="critical",'
               f'app_kubernetes_io_instance="embereye-%s"}}')  # fmt: skip
     test = {
@@ -142,22 +146,22 @@ def test_a_hub_that_is_down_or_gone_is_told_though_others_of_the_release_answer(
     ]  # fmt: skip
 
 
-def test_without_monitors_a_label_is_asked_for_only_where_hubs_have_to_be_told_apart() -> None:
+def test_without_monitors_rules_use_the_instance_label_only_with_several_hubs() -> None:
     def expression(*values: str) -> str:
-        (found,) = [
+        (manifest,) = [
             m for m in render(*golden.VALUES["annotations"], *values) if m["metadata"]["name"] == "embereye-rules"
         ]
-        groups = yaml.safe_load(found["data"]["embereye.yaml"])["groups"]
-        (told,) = [
+        groups = yaml.safe_load(manifest["data"]["embereye.yaml"])["groups"]
+        (expr,) = [
             rule["expr"] for group in groups for rule in group["rules"] if rule.get("alert") == "EmberEyeHubDown"
         ]
-        return str(told)
+        return str(expr)
 
     assert f'absent(up{{job="embereye-hub",namespace="{NAMESPACE}"}})' in expression()
     assert 'app_kubernetes_io_instance="embereye-north"' in expression("--set-json", 'hubs={"north": {}}')
 
 
-def test_alerts_take_labels_and_another_place_of_runbooks() -> None:
+def test_alerts_get_additional_labels_and_another_runbook_address() -> None:
     changed = rules(
         "--set", "monitoring.rules.labels.team=safety", "--set", "monitoring.rules.runbookUrl=https://w.example/x/"
     )
@@ -167,7 +171,7 @@ def test_alerts_take_labels_and_another_place_of_runbooks() -> None:
     assert rules()["EmberEyeHubDown"]["annotations"]["runbook_url"] == f"{RUNBOOKS}/EmberEyeHubDown"
 
 
-def test_runbooks_are_the_hubs_own_pages_under_the_name_that_browsers_know() -> None:
+def test_runbooks_are_the_hubs_pages_under_its_name_for_browsers() -> None:
     hosts = "hub.allowedHosts={*.example.com,fire.example.com}"
     assert rules("--set", hosts)["EmberEyeHubDown"]["annotations"]["runbook_url"] == (
         "https://fire.example.com/runbooks/EmberEyeHubDown"
@@ -178,16 +182,16 @@ def test_runbooks_are_the_hubs_own_pages_under_the_name_that_browsers_know() -> 
     assert not [text for text in texts if "127.0.0.1" in text]
 
 
-def test_an_alert_that_is_not_wanted_is_left_out() -> None:
-    left = rules("--set", "monitoring.rules.disabled={EmberEyeCompacting,EmberEyeClockSkew}")
-    assert set(BY_NAME) - set(left) == {"EmberEyeCompacting", "EmberEyeClockSkew"}
+def test_a_disabled_alert_is_left_out() -> None:
+    remaining = rules("--set", "monitoring.rules.disabled={EmberEyeCompacting,EmberEyeClockSkew}")
+    assert set(BY_NAME) - set(remaining) == {"EmberEyeCompacting", "EmberEyeClockSkew"}
 
 
-def test_every_alert_can_be_left_out() -> None:
+def test_every_alert_can_be_disabled() -> None:
     assert not set(rules("--set", f"monitoring.rules.disabled={{{','.join(BY_NAME)}}}")) & set(BY_NAME)
 
 
-def test_grafana_evaluates_what_prometheus_would() -> None:
+def test_grafana_evaluates_the_same_rules_as_prometheus() -> None:
     values = (
         "--set", "monitoring.grafanaAlerts.enabled=true", "--set", "monitoring.grafanaAlerts.datasourceUid=mimir",
         "--set", "monitoring.rules.disabled={EmberEyeCompacting}", "--set", "monitoring.rules.labels.team=safety",
@@ -195,20 +199,20 @@ def test_grafana_evaluates_what_prometheus_would() -> None:
     )  # fmt: skip
     (text,) = of_kind("ConfigMap", *values)["embereye-grafana-alerts"]["data"].values()
     (group,) = yaml.safe_load(text)["groups"]
-    asked = {rule["title"]: rule for rule in group["rules"]}
-    told = rules(*values)
-    assert asked.keys() == told.keys() - {RECORDINGS[0].name}
-    for name, rule in asked.items():
+    queries = {rule["title"]: rule for rule in group["rules"]}
+    expected = rules(*values)
+    assert queries.keys() == expected.keys() - {RECORDINGS[0].name}
+    for name, rule in queries.items():
         value, _ = rule["data"]
         assert value["datasourceUid"] == "mimir"
-        assert rule["labels"] == told[name]["labels"]
-        assert rule["annotations"]["runbook_url"] == told[name]["annotations"]["runbook_url"]
-        if RECORDINGS[0].name not in told[name]["expr"]:
-            assert value["model"]["expr"] == told[name]["expr"]
+        assert rule["labels"] == expected[name]["labels"]
+        assert rule["annotations"]["runbook_url"] == expected[name]["annotations"]["runbook_url"]
+        if RECORDINGS[0].name not in expected[name]["expr"]:
+            assert value["model"]["expr"] == expected[name]["expr"]
 
 
 def grafana_file(release: str, namespace: str) -> tuple[str, Any]:
-    """Key and content of the ConfigMap with the alerts that Grafana evaluates, of a release."""
+    """Key and content of the ConfigMap with a release's Grafana alerts."""
     values = (*golden.MONITORING, "--set", "monitoring.grafanaAlerts.enabled=true")
     result = helm("template", release, str(CHART), "--namespace", namespace, "--kube-version", KUBERNETES, *values)
     assert result.returncode == 0, result.stderr
@@ -217,9 +221,9 @@ def grafana_file(release: str, namespace: str) -> tuple[str, Any]:
     return key, yaml.safe_load(text)
 
 
-def test_grafana_has_the_alerts_of_each_release_that_it_is_given() -> None:
-    """Its sidecar writes one file for each key; a rule is told from others by its uid, and by folder and title."""
-    files = [grafana_file(*of) for of in (("embereye", "north"), ("embereye", "south"), ("south", "north"))]
+def test_grafana_can_have_the_alerts_of_several_releases() -> None:
+    """Its sidecar writes one file per key; a uid identifies a rule, and so do folder and title."""
+    files = [grafana_file(*release) for release in (("embereye", "north"), ("embereye", "south"), ("south", "north"))]
     assert len({key for key, _ in files}) == 3
     groups = [group for _, file in files for group in file["groups"]]
     assert len({(group["folder"], group["name"]) for group in groups}) == 3
@@ -246,7 +250,7 @@ def test_without_the_prometheus_operator_there_are_annotations_and_a_rule_file(t
     assert names == set(BY_NAME)
 
 
-def test_dashboards_are_config_maps_that_the_sidecar_finds_and_say_what_is_committed() -> None:
+def test_dashboards_are_config_maps_for_the_sidecar_with_the_committed_content() -> None:
     maps = of_kind("ConfigMap")
     files = sorted((ROOT / "charts/embereye/files/dashboards").glob("*.json"))
     assert len(maps) == len(files) == 7
@@ -257,12 +261,12 @@ def test_dashboards_are_config_maps_that_the_sidecar_finds_and_say_what_is_commi
         assert len(file.read_bytes()) < 500_000
 
 
-def test_dashboards_are_grafana_operator_s_objects_where_it_knows_them() -> None:
+def test_dashboards_are_objects_of_the_grafana_operator_if_it_is_installed() -> None:
     arguments = (*golden.MONITORING, "--api-versions", "grafana.integreatly.org/v1beta1")
-    found = [m for m in render(*arguments) if m["kind"] == "GrafanaDashboard"]
+    dashboards = [m for m in render(*arguments) if m["kind"] == "GrafanaDashboard"]
     maps = of_kind("ConfigMap")
-    assert len(found) == 7
-    for dashboard in found:
+    assert len(dashboards) == 7
+    for dashboard in dashboards:
         named = dashboard["spec"]["configMapRef"]
         assert named["key"] in maps[named["name"]]["data"]
 

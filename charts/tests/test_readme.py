@@ -1,4 +1,4 @@
-"""The chart's README says what the chart takes."""
+"""The chart's README lists the chart's values."""
 
 import runpy
 from pathlib import Path
@@ -10,7 +10,7 @@ GENERATOR = runpy.run_path(str(Path(__file__).parent / "readme.py"))
 VALUES = {path: text for path, _, text in GENERATOR["values"]()}
 
 
-def test_the_readme_is_what_the_values_say() -> None:
+def test_the_readme_matches_the_values() -> None:
     assert (CHART / "README.md").read_text() == GENERATOR["render"](), "run `make golden`"
 
 

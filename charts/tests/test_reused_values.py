@@ -1,4 +1,4 @@
-"""Values of an earlier chart, which `helm upgrade --reuse-values` takes instead of this one's, lack what is new."""
+"""`helm upgrade --reuse-values` uses the values of an earlier chart, which lack new values."""
 
 import copy
 import json
@@ -14,7 +14,7 @@ from jsonschema import Draft7Validator
 
 DEFAULTS: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = Draft7Validator(json.loads((CHART / "values.schema.json").read_text()))
-FREE = {"labels", "annotations", "instanceSelector", "resources"}  # people take what is in them away by null
+FREE = {"labels", "annotations", "instanceSelector", "resources"}  # users remove their entries with null
 EVERYTHING = (
     "--set", "logFormat=json", "--set", "tracing.endpoint=http://collector:4317", "--set", "monitoring.enabled=true",
     "--set", "monitoring.grafanaAlerts.enabled=true", "--set", "operator.scalingTrace.enabled=true",
@@ -28,7 +28,7 @@ EVERYTHING = (
 
 
 def needed(values: dict[str, Any], *above: str) -> Iterator[tuple[str, ...]]:
-    """The paths of all values that are not empty."""
+    """Yield the paths of all values that are not empty."""
     for key, value in values.items():
         if value and key not in FREE:
             yield (*above, key)
@@ -46,7 +46,7 @@ def without(path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def emptied(values: dict[str, Any]) -> dict[str, Any]:
-    """With nothing in what people may take away."""
+    """Return `values` without the entries that users can remove."""
     return {
         key: {} if key in FREE else emptied(value) if isinstance(value, dict) else value
         for key, value in values.items()
@@ -62,24 +62,25 @@ def without_empty_ones(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def rendered(folder: Path, values: dict[str, Any], *arguments: str) -> list[dict[str, Any]] | str:
-    """The manifests of a chart that knows these values alone, or why helm refuses them."""
+    """Render a chart that has these values only; return the manifests, or Helm's refusal."""
     chart = folder / "embereye"
     shutil.copytree(CHART, chart, dirs_exist_ok=True)
     (chart / "values.yaml").write_text(yaml.safe_dump(values))
     done = helm("template", "embereye", str(chart), "--kube-version", KUBERNETES, *arguments)
     if done.returncode:
         return done.stderr
-    found = [manifest for manifest in yaml.load_all(done.stdout, yaml.CSafeLoader) if manifest]
-    return [{**one, "data": None} if one["kind"] == "Secret" else one for one in found]  # what is in it is random
+    manifests = [manifest for manifest in yaml.load_all(done.stdout, yaml.CSafeLoader) if manifest]
+    # A Secret's content is random.
+    return [{**m, "data": None} if m["kind"] == "Secret" else m for m in manifests]
 
 
 @pytest.mark.parametrize("path", list(needed(DEFAULTS)), ids=".".join)
-def test_a_value_that_is_not_empty_by_itself_has_to_be_there(path: tuple[str, ...]) -> None:
+def test_a_value_with_a_default_is_required(path: tuple[str, ...]) -> None:
     assert SCHEMA.is_valid(DEFAULTS)
     assert not SCHEMA.is_valid(without(path))
 
 
-def test_helm_names_what_is_missing(tmp_path: Path) -> None:
+def test_helm_names_the_missing_value(tmp_path: Path) -> None:
     for path in (("selfTest",), ("hub", "nats"), ("operator", "rollout", "haltOn")):
         refusal = rendered(tmp_path, without(path))
         assert isinstance(refusal, str)
@@ -88,7 +89,7 @@ def test_helm_names_what_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), EVERYTHING], ids=["defaults", "everything"])
-def test_a_value_that_is_empty_by_itself_may_be_missing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_value_that_is_empty_by_default_can_be_missing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     whole = rendered(tmp_path, emptied(DEFAULTS), *arguments)
     assert not isinstance(whole, str), whole
     assert rendered(tmp_path, without_empty_ones(DEFAULTS), *arguments) == whole

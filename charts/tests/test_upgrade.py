@@ -1,4 +1,4 @@
-"""Helm's upgrades of a release, on a real API server; nothing runs there."""
+"""Upgrades of a release by Helm, on a real API server without running pods."""
 
 import subprocess
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ class Release:
         self._place = ("--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace)
         self.namespace = namespace
         self.settings: tuple[str, ...] = ("crds.enabled=false",)
-        self.user: tuple[str, ...] = ()  # whoever the kubeconfig is of
+        self.user: tuple[str, ...] = ()  # impersonated user; none: that of the kubeconfig
 
     def __call__(self, command: str, *values: str) -> subprocess.CompletedProcess[str]:
         settings = [argument for value in (*self.settings, *values) for argument in ("--set", value)]
@@ -29,20 +29,20 @@ class Release:
 
 @pytest.fixture
 def release(cluster: ApiServer, namespace: str) -> Iterator[Release]:
-    found = Release(cluster, namespace)
-    yield found
-    found.remove()
+    release = Release(cluster, namespace)
+    yield release
+    release.remove()
 
 
-def test_an_upgrade_that_would_leave_fleets_alone_stops_and_says_what_to_say(release: Release) -> None:
+def test_an_upgrade_that_would_abandon_fleets_stops_and_names_the_options(release: Release) -> None:
     assert release("install", "operator.clusterWide=true").returncode == 0
     stopped = release("upgrade")
     assert stopped.returncode != 0
-    assert f"this release watches every namespace, and would now watch {release.namespace} alone" in stopped.stderr
+    assert f"this release watches every namespace, and would now watch only {release.namespace}" in stopped.stderr
     assert "--set operator.clusterWide=true" in stopped.stderr
     for value in ("operator.clusterWide=true", f"operator.namespaces={{{release.namespace}}}", "logFormat=json"):
-        went_on = release("upgrade", value)
-        assert went_on.returncode == 0, went_on.stderr
+        upgraded = release("upgrade", value)
+        assert upgraded.returncode == 0, upgraded.stderr
 
 
 def test_an_upgrade_that_forgets_namespaces_stops_and_names_them(release: Release, cluster: ApiServer) -> None:
@@ -53,16 +53,16 @@ def test_an_upgrade_that_forgets_namespaces_stops_and_names_them(release: Releas
     assert release("install", forgotten, *more).returncode == 0
     stopped = release("upgrade", *more)
     assert stopped.returncode != 0
-    assert f"this release watches {release.namespace},{place}, and would now watch {release.namespace} alone" in (
+    assert f"this release watches {release.namespace},{place}, and would now watch only {release.namespace}" in (
         stopped.stderr
     )
     assert f"--set {forgotten}" in stopped.stderr
     for value in (f"operator.namespaces={{{release.namespace}}}", "logFormat=json"):
-        went_on = release("upgrade", value, *more)
-        assert went_on.returncode == 0, went_on.stderr
+        upgraded = release("upgrade", value, *more)
+        assert upgraded.returncode == 0, upgraded.stderr
 
 
-def test_a_release_of_its_own_namespace_is_upgraded_unasked(release: Release) -> None:
+def test_a_release_for_its_namespace_only_is_upgraded_without_questions(release: Release) -> None:
     for command in ("install", "upgrade"):
         done = release(command)
         assert done.returncode == 0, done.stderr
@@ -78,7 +78,8 @@ def test_notes_name_every_hub_whose_history_ends_with_its_pod(release: Release) 
     assert done.returncode == 0, done.stderr
     warned = [line for line in done.stdout.splitlines() if line.startswith("WARNING")]
     assert warned == [
-        "WARNING: hubs.north.hub.persistence.enabled is false: alarms, history and tokens but the admin's are lost "
+        "WARNING: hubs.north.hub.persistence.enabled is false: alarms, history and all tokens except the admin's "
+        "are lost "
         "with the hub's pod."
     ]
 
@@ -90,38 +91,34 @@ CRDS = [
 OWNER = "meta.helm.sh/release-name"
 
 
-def own(cluster: ApiServer, release: str | None, namespace: str | None, manager: str | None) -> None:
-    """Have the CustomResourceDefinitions belong to a release; None: to none."""
+def give(cluster: ApiServer, release: str | None, namespace: str | None, manager: str | None) -> None:
+    """Give the CustomResourceDefinitions to a release; None: to none."""
     annotations = {OWNER: release, "meta.helm.sh/release-namespace": namespace}
     for path in CRDS:
         metadata = {"annotations": annotations, "labels": {"app.kubernetes.io/managed-by": manager}}
         cluster.merge(path, {"metadata": metadata})
 
 
-@pytest.mark.parametrize(
-    ("owner", "told"), [("north", "release north in namespace fire"), (None, "no release of Helm's")]
-)
-def test_a_second_release_is_told_in_words_whose_the_definitions_are(
-    cluster: ApiServer, release: Release, owner: str | None, told: str
+@pytest.mark.parametrize(("owner", "words"), [("north", "release north in namespace fire"), (None, "no Helm release")])
+def test_a_second_release_is_refused_with_the_owner_of_the_definitions(
+    cluster: ApiServer, release: Release, owner: str | None, words: str
 ) -> None:
     release.settings = ()
-    own(cluster, owner, owner and "fire", owner and "Helm")
+    give(cluster, owner, owner and "fire", owner and "Helm")
     try:
         stopped = release("install")
         assert stopped.returncode != 0
-        assert f"fleets.embereye.dev is there already and belongs to {told}, which upgrades it" in stopped.stderr
+        assert f"fleets.embereye.dev exists already and belongs to {words}, which upgrades it" in stopped.stderr
         assert "--set crds.enabled=false" in stopped.stderr
-        own(cluster, RELEASE, release.namespace, "Helm")  # as the message says
+        give(cluster, RELEASE, release.namespace, "Helm")  # as the message says
         assert f"{OWNER}={RELEASE}" in stopped.stderr
         done = release("install")
         assert done.returncode == 0, done.stderr
     finally:
-        own(cluster, None, None, None)
+        give(cluster, None, None, None)
 
 
-def test_who_owns_a_namespace_and_nothing_else_installs_and_upgrades_a_release_in_it(
-    cluster: ApiServer, release: Release
-) -> None:
+def test_the_owner_of_a_namespace_can_install_and_upgrade_a_release_in_it(cluster: ApiServer, release: Release) -> None:
     metadata = {"name": "owner", "namespace": release.namespace}
     role = {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
     subject = {"kind": "User", "name": "owner", "apiGroup": "rbac.authorization.k8s.io"}

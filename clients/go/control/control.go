@@ -1,5 +1,5 @@
-// Package control connects a device to an EmberEye hub, which a controller then steers: one State each period, one
-// Command for it. Whenever there is no hub the device is told to go to its safe state.
+// Package control connects a device to an EmberEye hub, so that a controller can steer it: it sends one State per period and
+// receives one Command for each. Without a hub, the device goes to its safe state.
 package control
 
 import (
@@ -25,8 +25,8 @@ const (
 	version = 2
 
 	maxMessage = 1 << 20 // bytes
-	leastPause = 200 * time.Millisecond
-	mostPause  = 5 * time.Second
+	minPause   = 200 * time.Millisecond
+	maxPause   = 5 * time.Second
 )
 
 // ReleasedError is the hub's reason for ending the association.
@@ -34,32 +34,32 @@ type ReleasedError struct{ Reason string }
 
 func (e *ReleasedError) Error() string { return e.Reason }
 
-// Device is what is steered. Its methods are called one at a time.
+// Device is a steered device. Its methods are called one at a time.
 type Device interface {
-	// Describe says what it can do and tell; it does not change.
+	// Describe returns its outputs and sensors, which do not change.
 	Describe() *pb.Actuator
 	// Measure fills in Measured and Sensors.
 	Measure(state *pb.State)
-	// CarryOut does what the command says; the values are the device's own safe ones where command.Safe is set.
+	// CarryOut executes the command; if command.Safe is set, its values are the device's safe values.
 	CarryOut(command *pb.Command)
-	// FallBack goes to the safe state: there is no hub, and err says why.
+	// FallBack goes to the safe state, because there is no hub; err is the reason.
 	FallBack(err error)
 }
 
-// Options say which hub, and who calls.
+// Options are the hub's address and the caller's credentials.
 type Options struct {
 	Address string        // "host:port" or "unix:PATH" of the hub's associations
 	Token   string        // of the role operator
 	Name    string        // of the actuator
-	TLS     *tls.Config   // nil: the hub shows no certificate
-	Timeout time.Duration // for each answer of the hub, after which it counts as gone; 0: one second
-	Said    func(error)   // told why the device is in its safe state; nil: nobody is
+	TLS     *tls.Config   // nil: without TLS
+	Timeout time.Duration // longest wait for each answer of the hub; 0: one second
+	Said    func(error)   // called with the reason of each fallback; may be nil
 }
 
-// Run keeps device connected until ctx is done, and dials again with growing pauses where it is not.
-// It returns ctx's error; the device is in its safe state then.
+// Run connects device until ctx is done, and dials again with growing pauses if the connection fails.
+// It returns ctx's error; the device is then in its safe state.
 func Run(ctx context.Context, options Options, device Device) error {
-	pause := leastPause
+	pause := minPause
 	for {
 		turns, err := session(ctx, options, device)
 		if ctx.Err() != nil {
@@ -73,17 +73,17 @@ func Run(ctx context.Context, options Options, device Device) error {
 			options.Said(err)
 		}
 		if turns > 0 {
-			pause = leastPause
+			pause = minPause
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		}
-		pause = min(2*pause, mostPause)
+		pause = min(2*pause, maxPause)
 	}
 }
 
-// session runs one association until it ends; it returns how many turns there were.
+// session runs one association until it ends; it returns the number of turns.
 func session(ctx context.Context, options Options, device Device) (turns uint64, err error) {
 	timeout := options.Timeout
 	if timeout == 0 {
@@ -127,7 +127,7 @@ func session(ctx context.Context, options Options, device Device) (turns uint64,
 			}
 			command := answer.GetCommand()
 			if command == nil || len(command.Values) != len(actuator.Outputs) {
-				return turns - 1, errors.New("the hub answered with what is no command of this device")
+				return turns - 1, errors.New("the hub's answer is not a command for this device")
 			}
 			state.Sequence = command.Sequence
 			device.CarryOut(command)
@@ -152,7 +152,7 @@ type link struct {
 	timeout time.Duration
 }
 
-// releasable is every response of a hub's stream.
+// releasable is a response of any of the hub's streams.
 type releasable interface {
 	proto.Message
 	GetReleased() *pb.Released
@@ -164,7 +164,7 @@ func (l *link) exchange(request proto.Message, answer releasable) error {
 		return err
 	}
 	_, written := protodelim.MarshalTo(l, request)
-	// What the hub has said before it ended the connection says more than that it is broken.
+	// The hub's last message explains more than a write error, so read it first.
 	if err := (protodelim.UnmarshalOptions{MaxSize: maxMessage}).UnmarshalFrom(l.reader, answer); err != nil {
 		if written != nil {
 			err = written

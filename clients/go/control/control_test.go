@@ -31,7 +31,7 @@ func (v *valve) Measure(state *pb.State)      { state.Measured, state.Sensors = 
 func (v *valve) CarryOut(command *pb.Command) { v.opened = append(v.opened, command.Values...) }
 func (v *valve) FallBack(err error)           { v.fell <- err }
 
-// hub answers with `answers` in turn, and then says nothing more.
+// hub serves `answers` one after the other, then nothing more.
 func hub(t *testing.T, answers ...proto.Message) Options {
 	path := filepath.Join(t.TempDir(), "association")
 	listener, err := net.Listen("unix", path)

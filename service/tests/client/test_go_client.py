@@ -58,7 +58,7 @@ def test_a_device_in_go_is_steered_in_lockstep_and_is_safe_whenever_it_is_not(tm
             assert (state.measured[0], state.sensors[0]) == (0.5, 5.5)
             side.link.close()
             deadline = time.monotonic() + 60
-            while "valve 1.00 lamp 0: nobody steers" not in printed.read_text():
+            while "valve 1.00 lamp 0: no controller" not in printed.read_text():
                 assert time.monotonic() < deadline, printed.read_text()
                 time.sleep(0.02)
             side = steer(hub)

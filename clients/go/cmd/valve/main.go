@@ -1,4 +1,4 @@
-// Valve is a simulated valve with a lamp: what a device does, in as few lines as it takes. It prints what it does.
+// Valve is a simulated valve with a lamp, a minimal example of a device. It prints its actions.
 package main
 
 import (
@@ -23,7 +23,7 @@ func (v *valve) Describe() *pb.Actuator {
 	return &pb.Actuator{
 		PeriodNs: v.period.Nanoseconds(),
 		Outputs: []*pb.Output{
-			{Name: "valve", Kind: pb.Output_KIND_OPENING, Safe: 1}, // open: there is water whoever is gone
+			{Name: "valve", Kind: pb.Output_KIND_OPENING, Safe: 1}, // open: water flows without hub and controller
 			{Name: "lamp", Kind: pb.Output_KIND_SWITCH},
 		},
 		Sensors: []*pb.Sensor{{Name: "pressure", Unit: "bar"}},
@@ -45,7 +45,7 @@ func (v *valve) set(opening, lamp float64, why string) {
 func (v *valve) CarryOut(command *pb.Command) {
 	why := "steered"
 	if command.Safe {
-		why = "nobody steers"
+		why = "no controller"
 	}
 	v.set(command.Values[0], command.Values[1], why)
 }
@@ -55,9 +55,9 @@ func (v *valve) FallBack(err error) { v.set(1, 0, err.Error()) }
 func main() {
 	device := &valve{}
 	options := control.Options{Token: os.Getenv("EMBEREYE_TOKEN")}
-	flag.StringVar(&options.Address, "hub", "127.0.0.1:50054", "where the hub takes associations: host:port or unix:PATH")
-	flag.StringVar(&options.Name, "name", "valve", "of the actuator")
-	flag.DurationVar(&device.period, "period", 10*time.Millisecond, "between two states")
+	flag.StringVar(&options.Address, "hub", "127.0.0.1:50054", "the hub's association port: host:port or unix:PATH")
+	flag.StringVar(&options.Name, "name", "valve", "name of the actuator")
+	flag.DurationVar(&device.period, "period", 10*time.Millisecond, "time between two states")
 	flag.Parse()
 	options.Said = func(err error) { fmt.Fprintln(os.Stderr, "safe:", err) }
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
