@@ -470,7 +470,7 @@ async def test_a_clip_that_memory_is_too_small_for_is_only_downloaded(
     monkeypatch.setattr(replay_module, "ROOM", len(data) - 1)
     async with aiohttp.ClientSession(headers=SHOWN) as session:
         async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mjpg") as answer:
-            assert (answer.status, "download it" in await answer.text()) == (413, True)
+            assert (answer.status, "Download it" in await answer.text()) == (413, True)
         async with session.get(f"{running.base}/v1/clips/{clip.sha256}.mkv") as answer:
             assert await answer.read() == data
 
