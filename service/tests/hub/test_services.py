@@ -1,4 +1,4 @@
-"""The gRPC services in this process, where a test has to see both ends."""
+"""The gRPC services in this process, for tests that need both ends."""
 
 import asyncio
 import contextlib
@@ -114,11 +114,11 @@ async def link(tmp_path: Path) -> AsyncIterator[Hubs]:
     hub = Hub(store, retention_ns=10**15)
     await hub.open()
     task = asyncio.ensure_future(hub.run())
-    (server, port), (other, control) = await serve(hub), await serve(hub, control=True)
+    (people_server, port), (control_server, control) = await serve(hub), await serve(hub, control=True)
     async with channel(f"127.0.0.1:{port}", token=TOKEN) as people, channel(f"127.0.0.1:{control}") as opened:
         yield Hubs(hub, people, opened)
-    await server.stop(0)
-    await other.stop(0)
+    await people_server.stop(0)
+    await control_server.stop(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await store.close()
@@ -131,15 +131,15 @@ async def test_a_cursor_from_the_future_is_refused(link: Hubs) -> None:
     assert caught.value.details() == "cursor 99 is newer than the newest event, 0. Start again with cursor 0."
 
 
-async def test_behind_any_cursor_of_the_future_there_is_no_history(link: Hubs) -> None:
+async def test_after_a_future_cursor_there_is_no_history(link: Hubs) -> None:
     await report(link.control, smoke("e1"))
     for newest in (False, True):
         request = HistoryRequest(after=2**64 - 1, newest=newest)
-        found = await AlarmsStub(link.people).History(request, timeout=10)
-        assert (len(found.events), found.next) == (0, 0)
+        page = await AlarmsStub(link.people).History(request, timeout=10)
+        assert (len(page.events), page.next) == (0, 0)
 
 
-async def test_one_address_does_not_get_every_feed(link: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_address_cannot_take_every_feed(link: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "SUBSCRIBERS_PER_ADDRESS", 1)
     first = AlarmsStub(link.people).Subscribe(SubscribeRequest(live_only=True), timeout=10)
     await first.initial_metadata()
@@ -150,7 +150,7 @@ async def test_one_address_does_not_get_every_feed(link: Hubs, monkeypatch: pyte
     assert caught.value.details() == "1 subscribers are connected from 127.0.0.1, which is the maximum per address"
 
 
-async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(link: Hubs) -> None:
+async def test_people_acknowledge_and_reset_or_are_refused_with_a_reason(link: Hubs) -> None:
     await report(link.control, smoke("e1"))
     alarms = AlarmsStub(link.people)
 
@@ -172,10 +172,10 @@ async def test_people_acknowledge_and_reset_and_are_told_why_when_they_cannot(li
     assert (acknowledged.state, acknowledged.who) == (ZoneState.ACKNOWLEDGED, "Ada (admin)")
     reset = await alarms.Reset(ask, timeout=10)
     assert (reset.state, reset.alarm) == (ZoneState.NORMAL, acknowledged.alarm)
-    assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared, quiet zone vanishes"
+    assert not (await alarms.Zones(ZonesRequest(), timeout=10)).zones, "an undeclared zone without signs disappears"
 
 
-async def test_who_tells_the_roster_is_told_what_became_of_everything_that_the_devices_offered(
+async def test_the_answer_to_a_roster_has_the_fleets_ledger(
     link: Hubs,
 ) -> None:
     declared = [Device(id="s-1", zone="hall")]
@@ -192,11 +192,11 @@ async def test_who_tells_the_roster_is_told_what_became_of_everything_that_the_d
         while not (response := await RosterStub(link.control).Set(roster, timeout=10)).HasField("ledger"):
             await asyncio.sleep(0.01)
     call.cancel()
-    told = response.ledger
-    assert told == FleetLedger(offered=9, analysed=4, shed=2, duplicate=2, rejected=1, time_ns=told.time_ns)
+    totals = response.ledger
+    assert totals == FleetLedger(offered=9, analysed=4, shed=2, duplicate=2, rejected=1, time_ns=totals.time_ns)
 
 
-async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: Hubs) -> None:
+async def test_a_stream_that_does_not_start_with_hello_is_refused(link: Hubs) -> None:
     call = EvidenceStub(link.control).Report(timeout=10)
     await call.write(ReportRequest(evidence=smoke("e1")))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -205,7 +205,7 @@ async def test_a_stream_that_does_not_begin_with_hello_is_refused(link: Hubs) ->
     assert not (await AlarmsStub(link.people).Zones(ZonesRequest(), timeout=10)).zones
 
 
-async def test_a_shard_that_is_gone_as_something_is_written_to_it_is_no_error() -> None:
+async def test_a_shard_that_leaves_during_a_write_is_no_error() -> None:
     class Gone:
         async def write(self, _: object) -> None:
             raise grpc.aio.InternalError('Failed "execute_batch"')
@@ -216,9 +216,7 @@ async def test_a_shard_that_is_gone_as_something_is_written_to_it_is_no_error() 
     assert writing.exception() is None
 
 
-async def test_a_shard_is_told_why_its_reports_are_not_acknowledged(
-    link: Hubs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_shard_learns_why_its_reports_are_not_acknowledged(link: Hubs, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(store: Store, transaction: object) -> None:
         raise StoreError("database or disk is full")
 
@@ -243,17 +241,17 @@ async def test_a_shard_is_told_why_its_reports_are_not_acknowledged(
 
 
 async def _failing(call: "grpc.aio.StreamStreamCall[ReportRequest, ReportResponse]", latest: str) -> list[str]:
-    """What a shard is told of the hub's failing, up to `latest`."""
-    told = list[str]()
+    """Read what the hub reports about its failing, up to `latest`."""
+    reasons = list[str]()
     async for response in call:
         if response.HasField("failing"):
-            told.append(response.failing)
+            reasons.append(response.failing)
             if response.failing == latest:
                 break
-    return told
+    return reasons
 
 
-async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_path: Path) -> None:
+async def test_a_subscriber_that_does_not_read_is_ended_with_its_cursor(tmp_path: Path) -> None:
     hub = Hub(StoreThreads(tmp_path), retention_ns=10**15)
     server, port = await serve(hub)
     async with contextlib.AsyncExitStack() as stack:
@@ -272,7 +270,7 @@ async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_p
 
         async def read() -> None:
             async for event in call:
-                seen.append(event.cursor)  # noqa: PERF401 -- what came before the refusal is wanted
+                seen.append(event.cursor)  # noqa: PERF401 -- events before the refusal are needed
 
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await read()
@@ -282,7 +280,7 @@ async def test_a_subscriber_that_does_not_read_is_told_to_resume_by_cursor(tmp_p
     assert seen[:resume] == list(range(1, resume + 1)), "everything up to that cursor was delivered"
 
 
-def test_a_shards_wrong_clock_is_measured_by_its_quickest_report() -> None:
+def test_a_shards_clock_is_measured_by_its_fastest_report() -> None:
     skew, now = Skew(), 1_700_000_000 * SECOND
     for delay in (3, 0, 1, 2, 3, 0, 1, 2, 3, 0):
         skew.observe(Coverage(shard="s", clock_ns=now - (60 + delay) * SECOND), now)
@@ -290,7 +288,7 @@ def test_a_shards_wrong_clock_is_measured_by_its_quickest_report() -> None:
     skew.observe(Coverage(shard="s", clock_ns=now), now)
     assert not skew.wrong
     skew.observe(Coverage(shard="s", clock_ns=now + 3 * SECOND), now)
-    assert skew.wrong, "no delay makes a clock look ahead"
+    assert skew.wrong, "no delay can make a clock look fast"
 
 
 @pytest.mark.parametrize("delays", [(5, 1, 4), (5, 4, 3, 5), (3, 3, 3, 3, 3, 3, 3, 3, 3, 1)])
@@ -302,18 +300,18 @@ def test_a_slow_line_is_not_a_wrong_clock(delays: Sequence[int]) -> None:
 
 
 @pytest.mark.parametrize("clock", [0, 1_700_000_000 * SECOND, 2**62, -(2**62)])
-def test_a_report_is_as_old_as_it_was_when_it_was_sent_whatever_its_shards_clock_says(clock: int) -> None:
+def test_a_reports_age_does_not_depend_on_its_shards_clock(clock: int) -> None:
     now = 1_700_000_000 * SECOND
     item = EvidenceItem(since_ns=clock - 9 * SECOND, until_ns=clock - 2 * SECOND)
     put_on_timeline(item, clock, now)
     if clock:
         assert (now - item.since_ns, now - item.until_ns) == (9 * SECOND, 2 * SECOND)
     else:
-        assert item.since_ns == item.until_ns == now, "times that cannot be believed are now"
+        assert item.since_ns == item.until_ns == now, "impossible times become now"
 
 
 @pytest.mark.parametrize(("lit_ns", "sent_ns"), [(-(2**63), 0), (-(2**63), 2**63 - 1), (2**63 - 1, 1)])
-async def test_a_canary_of_a_time_that_cannot_be_believed_stops_nothing(link: Hubs, lit_ns: int, sent_ns: int) -> None:
+async def test_a_canary_with_an_impossible_time_stops_nothing(link: Hubs, lit_ns: int, sent_ns: int) -> None:
     fleet, now = "default/sensors/s", time.time_ns()
     plan = CanaryPlan(process="p", interval_ns=SECOND, within_ns=SECOND)
     canary = EvidenceItem(
@@ -332,7 +330,7 @@ async def test_a_canary_of_a_time_that_cannot_be_believed_stops_nothing(link: Hu
     call.cancel()
 
 
-LONG = "".join(map(chr, range(0x1000, 0x1000 + 1_000)))  # which no database makes much shorter
+LONG = "".join(map(chr, range(0x1000, 0x1000 + 1_000)))  # text that no database compresses well
 
 
 @pytest.mark.parametrize(
@@ -347,9 +345,7 @@ LONG = "".join(map(chr, range(0x1000, 0x1000 + 1_000)))  # which no database mak
         ReportRequest(coverage=Coverage(shard="s-0", closed=[ClosedLedger(device=LONG)], final=True)),
     ],
 )
-async def test_names_that_are_too_long_for_a_database_stop_nothing(
-    stored_in_postgres: Stored, strange: ReportRequest
-) -> None:
+async def test_names_too_long_for_a_database_stop_nothing(stored_in_postgres: Stored, strange: ReportRequest) -> None:
     now = time.time_ns()
     if strange.WhichOneof("body") == "evidence":
         strange.evidence.MergeFrom(EvidenceItem(kind=Kind.SMOKE.wire, level=Level.ALARM.wire, until_ns=now))
@@ -367,28 +363,28 @@ async def test_names_that_are_too_long_for_a_database_stop_nothing(
         await server.stop(0)
 
 
-async def test_what_a_stream_wants_changes_while_it_is_open(link: Hubs) -> None:
+async def test_a_streams_selection_changes_while_it_is_open(link: Hubs) -> None:
     alarms = AlarmsStub(link.people)
     hall, attic = Selection(zones=["hall"]), Selection(zones=["attic"])
     await alarms.StoreSubscription(StoreSubscriptionRequest(name="attics", selection=attic), timeout=10)
     call = alarms.Follow(timeout=20)
 
-    async def told() -> FollowResponse:
+    async def receive() -> FollowResponse:
         answer = await call.read()
         assert isinstance(answer, FollowResponse)
         return answer
 
     await call.write(FollowRequest(start=SubscribeRequest(live_only=True, selection=hall)))
-    assert (await told()).selected.selection == hall
+    assert (await receive()).selected.selection == hall
     await report(link.control, smoke("e1"))
-    assert (await told()).event.zone == "hall"
+    assert (await receive()).event.zone == "hall"
     await call.write(FollowRequest(subscription="attics"))
-    answer = await told()
+    answer = await receive()
     assert (answer.selected.selection, answer.selected.cursor) == (attic, 1)
     item = smoke("e2")
     item.zone = "attic"
     await report(link.control, item)
-    assert (await told()).event.zone == "attic"
+    assert (await receive()).event.zone == "attic"
     await call.write(FollowRequest(selection=Selection(levels=[9])))  # type: ignore[list-item]
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call.read()
@@ -406,11 +402,11 @@ async def test_what_a_stream_wants_changes_while_it_is_open(link: Hubs) -> None:
 
 
 class SlowReader:
-    """The context of a call whose client takes a moment to read; like gRPC it takes one message at a time."""
+    """The context of a call with a slow client; like gRPC it accepts one message at a time."""
 
     def __init__(self) -> None:
         self.begun = asyncio.Event()  # an event is being written
-        self.told: list[FollowResponse] = []
+        self.responses: list[FollowResponse] = []
         self._writing = False
 
     def peer(self) -> str:
@@ -426,11 +422,11 @@ class SlowReader:
         if response.HasField("event"):
             self.begun.set()
         await asyncio.sleep(0.1)
-        self.told.append(response)
+        self.responses.append(response)
         self._writing = False
 
 
-async def test_a_change_is_told_also_while_an_event_is_written(link: Hubs) -> None:
+async def test_a_change_is_confirmed_while_an_event_is_being_written(link: Hubs) -> None:
     context, attic = SlowReader(), Selection(zones=["attic"])
 
     async def requests() -> AsyncIterator[FollowRequest]:
@@ -442,16 +438,16 @@ async def test_a_change_is_told_also_while_an_event_is_written(link: Hubs) -> No
     await report(link.control, smoke("e1"))
     following = asyncio.ensure_future(AlarmsService(link.hub).Follow(requests(), context))  # type: ignore[arg-type]
     async with asyncio.timeout(20):
-        while len(context.told) < 3:
+        while len(context.responses) < 3:
             await asyncio.wait({following}, timeout=0.05)
             assert not following.done(), following.exception()
-    assert [told.WhichOneof("body") for told in context.told] == ["selected", "event", "selected"]
-    assert context.told[-1].selected.selection == attic
+    assert [response.WhichOneof("body") for response in context.responses] == ["selected", "event", "selected"]
+    assert context.responses[-1].selected.selection == attic
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_a_fire_that_cannot_be_stored_is_told_at_once_to_who_asked_and_again_once_it_is(
+async def test_an_unstored_fire_is_sent_on_request_and_again_once_it_is_stored(
     link: Hubs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(store: Store, transaction: object) -> None:
@@ -469,22 +465,22 @@ async def test_a_fire_that_cannot_be_stored_is_told_at_once_to_who_asked_and_aga
         fault.setattr(Store, "commit", full)
         await reporting.write(ReportRequest(hello=ShardHello(fleet="default/sensors/s", shard="s-0")))
         await reporting.write(ReportRequest(evidence=smoke("e1")))
-        told = await read(call)
-        while told.type == AlarmEvent.TYPE_ALIVE:
-            told = await read(call)
-        assert (told.unstored, told.cursor, told.zone) == (True, 0, "hall")
-        assert (await read(following)).event == told
+        fire = await read(call)
+        while fire.type == AlarmEvent.TYPE_ALIVE:
+            fire = await read(call)
+        assert (fire.unstored, fire.cursor, fire.zone) == (True, 0, "hall")
+        assert (await read(following)).event == fire
         while not (alive := await read(call)).why:
             assert alive.type == AlarmEvent.TYPE_ALIVE
         assert (alive.cursor, alive.why) == (0, "the hub cannot write its database: database or disk is full")
     while (again := await read(call)).type == AlarmEvent.TYPE_ALIVE:
         pass
-    told.ClearField("unstored")
-    told.cursor = 1
-    assert again == told
-    assert await read(plain) == told
-    for one in (call, plain, following, reporting):
-        one.cancel()
+    fire.ClearField("unstored")
+    fire.cursor = 1
+    assert again == fire
+    assert await read(plain) == fire
+    for open_call in (call, plain, following, reporting):
+        open_call.cancel()
 
 
 async def read(call: Any) -> Any:
@@ -498,7 +494,7 @@ async def drained(call: Any) -> None:
         pass
 
 
-async def test_more_signs_of_life_than_one_a_second_are_refused(link: Hubs) -> None:
+async def test_alive_messages_more_often_than_once_a_second_are_refused(link: Hubs) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await AlarmsStub(link.people).Subscribe(SubscribeRequest(alive_ms=20), timeout=10).read()
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT

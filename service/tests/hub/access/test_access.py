@@ -1,4 +1,4 @@
-"""Who gets in, over HTTP and gRPC, and what is written down of it."""
+"""Access over HTTP and gRPC, and the audit trail."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ class Site:
 
     async def ask(self, path: str, body: object = None, *, token: str = "", method: str = "", cookies: Any = None,
                   **headers: str) -> tuple[int, Any, Any]:  # fmt: skip
-        """Status, JSON and response of one request, by a client without a memory."""
+        """Send one request without stored cookies; return its status, its JSON and the response."""
         shown = {"Authorization": f"Bearer {token}"} if token else {}
         data = None if body is None else json.dumps(body)
         kind = {} if body is None else {"Content-Type": "application/json"}
@@ -120,10 +120,10 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield opened
 
 
-# What is open
+# Open paths
 
 
-async def test_nothing_but_health_and_the_login_page_answers_without_a_token(site: Site) -> None:
+async def test_only_health_and_the_login_page_answer_without_a_token(site: Site) -> None:
     device = "/v1/devices/default/sensors/s/s-1"
     for path in (
         "/v1/zones", "/v1/devices", "/v1/history", "/v1/outputs", "/metrics", "/v1/audit", "/v1/access/tokens",
@@ -141,7 +141,7 @@ async def test_nothing_but_health_and_the_login_page_answers_without_a_token(sit
     assert (status, response.headers["Location"]) == (303, "/login")
 
 
-async def test_nothing_but_health_answers_without_a_token_over_grpc(site: Site) -> None:
+async def test_only_health_answers_without_a_token_over_grpc(site: Site) -> None:
     async with channel(site.grpc) as link:
         health = health_pb2_grpc.HealthStub(link)
         await health.Check(health_pb2.HealthCheckRequest(), timeout=10)
@@ -161,7 +161,7 @@ async def test_nothing_but_health_answers_without_a_token_over_grpc(site: Site) 
 # Roles
 
 
-async def test_each_role_may_do_what_it_is_for(site: Site) -> None:
+async def test_each_role_has_its_permissions_only(site: Site) -> None:
     await site.alarm()
     tokens = {role: await site.hub.access.create_token(ME, f"{role.word} one", role) for role in Role}
     acknowledge, made = "/v1/zones/default/hall/acknowledge", {"name": "x", "role": "viewer"}
@@ -186,7 +186,7 @@ async def test_each_role_may_do_what_it_is_for(site: Site) -> None:
 # Tokens
 
 
-async def test_a_token_is_made_listed_and_revoked_and_kept_as_a_digest(site: Site, tmp_path: Path) -> None:
+async def test_a_token_is_created_listed_revoked_and_stored_as_a_digest(site: Site, tmp_path: Path) -> None:
     async with channel(site.grpc, token=ADMIN) as link:
         stub = AccessStub(link)
         request = messages.CreateTokenRequest(name="north wing", role=messages.ROLE_OPERATOR)
@@ -207,22 +207,22 @@ async def test_a_token_is_made_listed_and_revoked_and_kept_as_a_digest(site: Sit
         assert caught.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-async def test_tokens_and_sessions_outlive_a_restart_and_revoked_ones_do_not(tmp_path: Path) -> None:
+async def test_tokens_and_sessions_survive_a_restart_and_revoked_ones_do_not(tmp_path: Path) -> None:
     async with running(tmp_path) as site:
-        kept = await site.hub.access.create_token(ME, "kept", Role.VIEWER)
-        gone = await site.hub.access.create_token(ME, "gone", Role.VIEWER)
-        (here,), (there,) = (await site.sign_in(token=kept)).values(), (await site.sign_in(token=gone)).values()
-        assert await site.hub.access.revoke(ME, "gone")
+        valid = await site.hub.access.create_token(ME, "valid", Role.VIEWER)
+        revoked = await site.hub.access.create_token(ME, "revoked", Role.VIEWER)
+        (cookie,), (ended,) = (await site.sign_in(token=valid)).values(), (await site.sign_in(token=revoked)).values()
+        assert await site.hub.access.revoke(ME, "revoked")
     async with running(tmp_path) as site:
-        assert (await site.ask("/v1/zones", token=kept))[0] == 200
-        assert (await site.ask("/v1/zones", token=gone))[0] == 401
+        assert (await site.ask("/v1/zones", token=valid))[0] == 200
+        assert (await site.ask("/v1/zones", token=revoked))[0] == 401
         access = site.hub.access
-        assert access.resume(here, "10.0.0.1").name == "kept"
+        assert access.resume(cookie, "10.0.0.1").name == "valid"
         with pytest.raises(DeniedError):
-            access.resume(there, "10.0.0.1")
+            access.resume(ended, "10.0.0.1")
 
 
-async def test_a_token_that_is_revoked_while_nothing_can_be_stored_is_revoked_for_good(
+async def test_a_token_revoked_while_the_store_fails_remains_revoked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(store: Store, transaction: object) -> None:
@@ -241,7 +241,7 @@ async def test_a_token_that_is_revoked_while_nothing_can_be_stored_is_revoked_fo
         assert (await site.ask("/v1/zones", token=token))[0] == 401
 
 
-async def test_a_revoked_token_ends_what_it_had_opened(site: Site) -> None:
+async def test_revoking_a_token_ends_its_sessions_and_streams(site: Site) -> None:
     token = await site.hub.access.create_token(ME, "wall", Role.VIEWER)
     async with channel(site.grpc, token=token) as link, aiohttp.ClientSession() as session:
         feed = AlarmsStub(link).Subscribe(SubscribeRequest())
@@ -257,7 +257,7 @@ async def test_a_revoked_token_ends_what_it_had_opened(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["", " x", "x" * 64, "a\nb", "admin", "é"])
-async def test_a_name_that_would_mislead_is_refused(site: Site, name: str) -> None:
+async def test_a_misleading_name_is_refused(site: Site, name: str) -> None:
     status, body, _ = await site.ask("/v1/access/tokens", {"name": name, "role": "viewer"}, token=ADMIN)
     assert status in {400, 409}
     assert body["error"]
@@ -285,8 +285,8 @@ async def test_a_person_signs_in_acts_under_their_name_and_signs_out(site: Site)
 
 
 @pytest.mark.parametrize("told", ["https", "HTTPS, http"], ids=["one proxy", "two proxies"])
-async def test_a_cookie_behind_tls_is_never_sent_in_the_open(site: Site, told: str) -> None:
-    _, _, response = await site.ask("/v1/session", {"token": ADMIN}, **{"X-Forwarded-Proto": told})
+async def test_a_cookie_behind_tls_is_never_sent_unencrypted(site: Site, protocol: str) -> None:
+    _, _, response = await site.ask("/v1/session", {"token": ADMIN}, **{"X-Forwarded-Proto": protocol})
     (cookie,) = response.cookies.values()
     assert (cookie.key.startswith("__Host-"), cookie["secure"]) == (True, True)
 
@@ -300,7 +300,7 @@ async def test_a_link_signs_in_once(site: Site) -> None:
     assert (await site.ask("/v1/session", {"code": code}, Origin=site.base))[0] == 401
 
 
-async def test_a_link_gives_no_more_than_its_maker_has(site: Site) -> None:
+async def test_a_link_has_no_more_rights_than_its_creator(site: Site) -> None:
     token = await site.hub.access.create_token(ME, "ben", Role.OPERATOR)
     assert (await site.ask("/v1/access/links", {"name": "eve"}, token=token))[0] == 403
     _, body, _ = await site.ask("/v1/access/links", {"role": "admin"}, token=token)
@@ -308,7 +308,7 @@ async def test_a_link_gives_no_more_than_its_maker_has(site: Site) -> None:
     assert (await site.ask("/v1/access/me", cookies=cookies))[1] == {"name": "ben", "role": "operator"}
 
 
-async def test_the_admins_token_ends_its_sessions_when_it_changes(site: Site) -> None:
+async def test_changing_the_admins_token_ends_its_sessions(site: Site) -> None:
     cookies = await site.sign_in(token=ADMIN)
     site.hub.access.set_admin_token(ADMIN)
     assert (await site.ask("/v1/zones", cookies=cookies))[0] == 200
@@ -317,17 +317,17 @@ async def test_the_admins_token_ends_its_sessions_when_it_changes(site: Site) ->
     assert (await site.ask("/v1/zones", token=ADMIN))[0] == 401
 
 
-async def test_the_admins_token_ends_its_sessions_also_when_it_changes_while_the_hub_is_away(tmp_path: Path) -> None:
+async def test_changing_the_admins_token_while_the_hub_is_down_ends_its_sessions(tmp_path: Path) -> None:
     async with running(tmp_path) as site:
         ((_, cookie),) = (await site.sign_in(token=ADMIN)).items()
         code = site.hub.access.create_link(ME, "ada", Role.OPERATOR)
         led = site.hub.access.sign_in(site.hub.access.use_link(code, "10.0.0.1"), "link")
     async with running(tmp_path) as site:
-        assert [site.hub.access.resume(one, "10.0.0.1").name for one in (cookie, led)] == ["admin", "ada"]
+        assert [site.hub.access.resume(value, "10.0.0.1").name for value in (cookie, led)] == ["admin", "ada"]
     async with running(tmp_path, "another-token-of-at-least-32-characters") as site:
-        for one in (cookie, led):
+        for value in (cookie, led):
             with pytest.raises(DeniedError):
-                site.hub.access.resume(one, "10.0.0.1")
+                site.hub.access.resume(value, "10.0.0.1")
         assert await site.sign_in(token="another-token-of-at-least-32-characters")
 
 
@@ -351,7 +351,7 @@ def test_a_session_ends_half_a_day_after_its_page_was_last_open() -> None:
         access.resume(cookie, "10.0.0.1")
 
 
-def test_whom_a_provider_proved_has_to_be_proved_again_after_twelve_hours() -> None:
+def test_a_person_from_a_provider_signs_in_again_after_twelve_hours() -> None:
     steady = Steady()
     access = sessions(steady)
     cookie = access.sign_in(Principal("ada", Role.VIEWER, "", "10.0.0.1"), "accounts.example")
@@ -364,7 +364,7 @@ def test_whom_a_provider_proved_has_to_be_proved_again_after_twelve_hours() -> N
 
 
 @pytest.mark.parametrize("name", ["Jörg", "ada (accounts.example)", "HALL\\ada", "a" * 100])
-def test_whoever_a_provider_proved_makes_links_for_themselves_whatever_they_are_called_there(name: str) -> None:
+def test_a_person_from_a_provider_can_create_links_under_their_name_there(name: str) -> None:
     access = sessions(Steady())
     cookie = access.sign_in(Principal(name, Role.VIEWER, "", "10.0.0.1"), "accounts.example")
     code = access.create_link(access.resume(cookie, "10.0.0.1"), name, Role.VIEWER)
@@ -373,7 +373,7 @@ def test_whoever_a_provider_proved_makes_links_for_themselves_whatever_they_are_
         access.create_link(ME, name, Role.VIEWER)
 
 
-def test_a_link_gives_nobody_more_time_than_the_provider_did_who_proved_its_maker() -> None:
+def test_a_link_does_not_extend_the_time_since_the_providers_proof() -> None:
     steady = Steady()
     access = sessions(steady)
     cookie = access.sign_in(Principal("ada", Role.VIEWER, "", "10.0.0.1"), "accounts.example")
@@ -382,7 +382,7 @@ def test_a_link_gives_nobody_more_time_than_the_provider_did_who_proved_its_make
         code = access.create_link(access.resume(cookie, "10.0.0.1"), "ada", Role.VIEWER)
         cookie = access.sign_in(access.use_link(code, "10.0.0.1"), "link")
     again = sessions(steady)
-    again.restore(StoredAccess(sessions=[one for one in access.snapshot().sessions.values() if one]))
+    again.restore(StoredAccess(sessions=[record for record in access.snapshot().sessions.values() if record]))
     steady.now += 3 * HOUR - HOUR // 2
     code = access.create_link(access.resume(cookie, "10.0.0.1"), "ada", Role.VIEWER)
     steady.now += HOUR // 2 + 1
@@ -395,14 +395,14 @@ def test_a_link_gives_nobody_more_time_than_the_provider_did_who_proved_its_make
             prove(text, "10.0.0.1")
 
 
-async def test_sessions_and_links_end_also_while_the_hubs_machine_is_suspended(
+async def test_sessions_and_links_expire_while_the_hubs_machine_is_suspended(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     access = site.hub.access
     cookie, code = access.sign_in(ME, "token"), access.create_link(ME, "ada", Role.VIEWER)
     assert access.resume(cookie, "10.0.0.1").name == "admin"
     real = time.clock_gettime_ns
-    # CLOCK_MONOTONIC stood still meanwhile.
+    # CLOCK_MONOTONIC stops during a suspension.
     monkeypatch.setattr(
         time, "clock_gettime_ns", lambda which: real(which) + 13 * HOUR * (which == time.CLOCK_BOOTTIME)
     )
@@ -426,27 +426,27 @@ def test_sessions_and_links_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
                     prove(text, "10.0.0.1")
 
 
-def test_who_signs_in_without_end_loses_their_own_sessions_and_nobody_elses() -> None:
+def test_excessive_sign_ins_end_sessions_of_the_same_person_only() -> None:
     steady = Steady()
     access = sessions(steady)
     chief = access.sign_in(ME, "token")
     guest = Principal("guest", Role.VIEWER, "guest", "10.0.0.1")
-    own = []
+    cookies = []
     for _ in range(keeper.MAX_SESSIONS + 10):
-        own.append(access.sign_in(guest, "token"))
+        cookies.append(access.sign_in(guest, "token"))
         steady.now += keeper.WRITE_NS
     link = access.create_link(ME, "ada", Role.VIEWER)
     for _ in range(keeper.MAX_LINKS + 10):
         access.create_link(guest, "guest", Role.VIEWER)
         steady.now += keeper.WRITE_NS
-    assert access.resume(own[-1], "10.0.0.1").name == "guest"
+    assert access.resume(cookies[-1], "10.0.0.1").name == "guest"
     with pytest.raises(DeniedError):
-        access.resume(own[-1 - keeper.SESSIONS_EACH], "10.0.0.1")
+        access.resume(cookies[-1 - keeper.SESSIONS_EACH], "10.0.0.1")
     assert access.resume(chief, "10.0.0.9").name == "admin"
     assert access.use_link(link, "10.0.0.9").name == "ada"
 
 
-async def test_who_signs_in_without_end_is_slowed(site: Site) -> None:
+async def test_excessive_sign_ins_are_slowed(site: Site) -> None:
     token = await site.hub.access.create_token(ME, "guest", Role.VIEWER)
     answers = [await site.ask("/v1/session", {"token": token}) for _ in range(keeper.WRITES + 1)]
     assert [status for status, _, _ in answers] == [200] * keeper.WRITES + [429]
@@ -463,7 +463,7 @@ async def test_who_signs_in_without_end_is_slowed(site: Site) -> None:
 # Guessing
 
 
-async def test_links_and_sessions_are_good_while_somebody_guesses_behind_the_same_address(site: Site) -> None:
+async def test_links_and_sessions_work_while_another_client_guesses_from_the_address(site: Site) -> None:
     code = site.hub.access.create_link(ME, "ada", Role.VIEWER)
     answers = [(await site.ask("/v1/zones", token=f"guess-{number}"))[0] for number in range(BURST + 1)]
     assert answers[-1] == 429
@@ -474,7 +474,7 @@ async def test_links_and_sessions_are_good_while_somebody_guesses_behind_the_sam
     assert (await site.ask("/v1/zones", cookies=dict.fromkeys(cookies, "guess")))[0] == 429
 
 
-async def test_who_guesses_is_slowed_and_who_was_in_is_not_kept_out(site: Site) -> None:
+async def test_a_guessing_client_is_slowed_and_known_clients_are_not_locked_out(site: Site) -> None:
     known = await site.hub.access.create_token(ME, "known", Role.VIEWER)
     fresh = await site.hub.access.create_token(ME, "fresh", Role.VIEWER)
     assert (await site.ask("/v1/zones", token=known))[0] == 200
@@ -490,7 +490,7 @@ async def test_who_guesses_is_slowed_and_who_was_in_is_not_kept_out(site: Site) 
         assert caught.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_who_shows_nothing_is_no_guesser() -> None:
+def test_a_request_without_a_credential_is_no_guess() -> None:
     access = sessions(Steady())
     for number in range(BURST):
         with pytest.raises(DeniedError):
@@ -500,10 +500,10 @@ def test_who_shows_nothing_is_no_guesser() -> None:
     assert access.refused == BURST + 1
 
 
-# What is written down
+# The audit trail
 
 
-async def test_the_audit_trail_tells_who_did_what_when_and_from_where(site: Site, tmp_path: Path) -> None:
+async def test_the_audit_trail_has_person_action_time_and_address(site: Site, tmp_path: Path) -> None:
     await site.alarm()
     token = await site.hub.access.create_token(ME, "ada", Role.OPERATOR)
     zone = "/v1/zones/default/hall"
@@ -513,8 +513,8 @@ async def test_the_audit_trail_tells_who_did_what_when_and_from_where(site: Site
     await site.sign_in(token=token)
     assert await site.hub.access.revoke(ME, "ada")
     _, body, _ = await site.ask("/v1/audit", token=ADMIN)
-    told = [(one["who"], one["address"], one["action"], one["subject"], one["detail"]) for one in body["entries"]]
-    assert told == [
+    names = ("who", "address", "action", "subject", "detail")
+    assert [tuple(entry[name] for name in names) for entry in body["entries"]] == [
         ("admin", "10.0.0.9", "revoke token", "ada", ""),
         ("ada", "127.0.0.1", "sign in", "token", ""),
         ("ada", "127.0.0.1", "reset", "default/hall", "ada"),
@@ -523,7 +523,7 @@ async def test_the_audit_trail_tells_who_did_what_when_and_from_where(site: Site
         ("admin", "10.0.0.9", "create token", "ada", "operator"),
     ]
     _, body, _ = await site.ask("/v1/audit?limit=1&before=3", token=ADMIN)
-    assert [one["number"] for one in body["entries"]] == ["2"]
+    assert [entry["number"] for entry in body["entries"]] == ["2"]
     with sqlite3.connect(tmp_path / "hub.sqlite") as db:
         assert db.execute("SELECT COUNT(*) FROM audit").fetchone() == (6,)
 
@@ -531,7 +531,7 @@ async def test_the_audit_trail_tells_who_did_what_when_and_from_where(site: Site
 # The file
 
 
-def test_the_admins_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_admins_token_is_created_once_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "admin-token"
     token = prepare(path)
     assert (path.stat().st_mode & 0o777, len(token) > 40, prepare(path)) == (0o600, True, token)
@@ -540,10 +540,10 @@ def test_the_admins_token_is_made_once_and_for_its_owner_alone(tmp_path: Path) -
         prepare(path)
 
 
-def test_an_admins_token_that_found_no_room_is_made_at_the_next_start(tmp_path: Path) -> None:
+def test_an_admins_token_that_did_not_fit_on_the_disk_is_created_at_the_next_start(tmp_path: Path) -> None:
     path = tmp_path / "admin-token"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # as a full disk: a file is made, and nothing goes into it
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # like a full disk: the file is created and remains empty
     try:
         with pytest.raises(UserError, match="admin-token: File too large"):
             prepare(path)
@@ -552,7 +552,7 @@ def test_an_admins_token_that_found_no_room_is_made_at_the_next_start(tmp_path: 
     assert prepare(path) == path.read_text().strip()
 
 
-async def test_half_a_character_is_no_text_and_changes_nothing(site: Site) -> None:
+async def test_half_of_a_character_is_refused_and_changes_nothing(site: Site) -> None:
     await site.alarm()
     for body in ({"who": "A\ud800da"}, {"who": "Ada", "note": "\udfff"}):
         status, answer, _ = await site.ask("/v1/zones/default/hall/acknowledge", body, token=ADMIN)

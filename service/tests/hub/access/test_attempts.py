@@ -30,7 +30,7 @@ def test_an_address_has_a_few_attempts_and_then_one_every_few_seconds():
     assert attempts.wait_seconds("10.0.0.1") > 0
 
 
-def test_any_number_of_addresses_takes_bounded_memory():
+def test_any_number_of_addresses_uses_bounded_memory():
     attempts = Attempts(Clock())
     for number in range(ADDRESSES + 500):
         attempts.note_failure(f"10.0.{number >> 8}.{number & 255}")
@@ -47,5 +47,5 @@ def test_any_number_of_addresses_takes_bounded_memory():
         ("unix", "unix"),
     ],
 )
-def test_one_party_is_one_place(address, place):
+def test_addresses_of_the_same_client_count_as_one_place(address, place):
     assert place_of(address) == place

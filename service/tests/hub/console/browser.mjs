@@ -1,4 +1,4 @@
-// A real Chromium, which a test steers: one JSON request a line on standard input, one answer a line on standard output.
+// A real Chromium steered by a test: one JSON request per line on standard input, one answer per line on standard output.
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
@@ -9,13 +9,13 @@ const axe = require.resolve("axe-core/axe.min.js");
 
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
 let context, page;
-const problems = [];  // what a page complained of since it was asked last
+const problems = [];  // errors of a page since the last request for them
 
 const operations = {
   /** `clock`: milliseconds by which the clock of the window is ahead of the system's. */
   async open({ url, width = 1400, height = 900, scheme = "dark", clock = 0 }) {
     if (context) await context.close();
-    // What is injected to check a page is not the page's own: its policy would refuse it.
+    // Scripts injected for checks are not the page's: its policy would refuse them.
     context = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: "reduce", bypassCSP: false });
     if (clock) await context.addInitScript(`{ const now = Date.now; Date.now = () => now() + ${clock}; }`);
     page = await context.newPage();
@@ -30,7 +30,7 @@ const operations = {
   select: ({ selector, value }) => page.selectOption(selector, value),
   type: ({ text }) => page.keyboard.type(text),
   press: ({ key }) => page.keyboard.press(key),
-  /** Drag what `selector` names to a share of `board`'s width and height. */
+  /** Drag the element `selector` to a share of `board`'s width and height. */
   async drag({ selector, board, x, y }) {
     await page.locator(board).evaluate((element) => element.scrollIntoView({ block: "start" }));
     const from = await page.locator(selector).boundingBox(), onto = await page.locator(board).boundingBox();
@@ -41,12 +41,12 @@ const operations = {
   },
   /** Freeze the page, as browsers do in the background, or wake it: "frozen", "active". */
   async lifecycle({ state }) { await (await context.newCDPSession(page)).send("Page.setWebLifecycleState", { state }); },
-  /** Have the page's garbage collected. */
+  /** Collect the page's garbage. */
   async collect() { await (await context.newCDPSession(page)).send("HeapProfiler.collectGarbage"); },
   upload: ({ selector, path }) => page.setInputFiles(selector, path),
   text: ({ selector }) => page.innerText(selector),
   evaluate: ({ script }) => page.evaluate(script),
-  /** Wait until `script` is true; asked from here, as a page that forbids `eval` does not wait for a text. */
+  /** Wait until `script` is true; polled from here, because the page forbids `eval`. */
   async until({ script, seconds = 60 }) {
     for (const end = Date.now() + 1000 * seconds; Date.now() < end; await new Promise((done) => setTimeout(done, 50))) {
       if (await page.evaluate(`Boolean(${script})`).catch(() => false)) return true;
@@ -55,7 +55,7 @@ const operations = {
   },
   screenshot: ({ path }) => page.screenshot({ path }).then(() => path),
   problems: async () => problems.splice(0),
-  /** What axe finds wrong, one sentence each; its source goes in by the debugger, which no policy of the page concerns. */
+  /** The problems that axe finds, one sentence each; its source is injected by the debugger, to which no page policy applies. */
   async axe() {
     const { readFileSync } = await import("node:fs");
     await page.evaluate(readFileSync(axe, "utf8"));

@@ -15,13 +15,13 @@ SECONDS = 90  # for one answer
 
 
 class Browser:
-    """One window. Every call waits for what it asks for, and AssertionError says what went wrong."""
+    """One window. Every call waits for its result; AssertionError says what went wrong."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def ask(self, operation: str, **options: Any) -> Any:
-        """Have the page do `operation`, one of those in browser.mjs; what comes of it."""
+        """Run `operation`, one of those in browser.mjs, on the page; return its result."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps({"operation": operation, **options}).encode() + b"\n")
@@ -42,14 +42,14 @@ class Browser:
         await self.ask("until", script=script)
 
     async def text(self, selector: str) -> str:
-        """What people read there."""
+        """The visible text of an element."""
         text: str = await self.ask("text", selector=selector)
         return text
 
 
 @contextlib.asynccontextmanager
 async def run_browser() -> AsyncIterator[Browser]:
-    """A window for as long as this is entered."""
+    """Open a window for the time of the block."""
     node, chromium = shutil.which("node"), shutil.which("chromium")
     assert node
     assert chromium

@@ -1,4 +1,4 @@
-"""A console that is looked at."""
+"""A console in a real browser."""
 
 import asyncio
 from collections.abc import AsyncIterator

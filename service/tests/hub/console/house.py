@@ -30,7 +30,7 @@ ZONES = ("kitchen", "hall", "stairs", "yard")
 
 
 def picture(number: int, text: str = "", size: tuple[int, int] = (320, 240)) -> bytes:
-    """A JPEG with something that moves in it."""
+    """Draw a JPEG with a moving object."""
     image = np.full((size[1], size[0], 3), (60, 70, 62), np.uint8)
     cv2.rectangle(image, (20, 120), (300, 235), (80, 92, 84), -1)
     cv2.circle(image, (40 + 6 * number % 240, 150), 22, (40, 150, 255), -1)
@@ -39,7 +39,7 @@ def picture(number: int, text: str = "", size: tuple[int, int] = (320, 240)) -> 
 
 
 def warm() -> ThermalPicture:
-    """A room with something hot in it."""
+    """A thermal picture of a room with a hot object."""
     celsius = [
         21 + 2 * math.sin(column / 5) + 45 * math.exp(-((row - 9) ** 2 + (column - 20) ** 2) / 9)
         for row in range(24)
@@ -50,36 +50,38 @@ def warm() -> ThermalPicture:
 
 @dataclass
 class House:
-    """What is watched; `base` is where its console is."""
+    """A watched building; `base` is the address of its console."""
 
     hub: Hub
     clips: ClipStore
     base: str
     session: aiohttp.ClientSession
-    episodes: dict[str, str] = field(default_factory=dict)  # of each device, the last
+    episodes: dict[str, str] = field(default_factory=dict)  # the latest of each device
     _devices: tuple[list[Device], list[Device], int] = ([], [], 0)
 
     async def furnish(self, sensors: int = 8, cameras: int = 3, dark: int = 2) -> None:
-        """Declare devices and have them report; the last `dark` sensors do not."""
-        sensed = [
+        """Declare devices and report all but the last `dark` sensors."""
+        sensors_list = [
             Device(id=f"s-{number:05}", zone=ZONES[number % 3], location=f"wall {number}") for number in range(sensors)
         ]
-        seen = [Device(id=f"cam-{number}", zone=ZONES[number % 4], location="ceiling") for number in range(cameras)]
-        for fleet, devices in ((SENSORS, sensed), (CAMERAS, seen)):
+        cameras_list = [
+            Device(id=f"cam-{number}", zone=ZONES[number % 4], location="ceiling") for number in range(cameras)
+        ]
+        for fleet, devices in ((SENSORS, sensors_list), (CAMERAS, cameras_list)):
             roster = FleetRoster(fleet=fleet, epoch=1, deadline_ns=5 * SECOND, devices=devices)
             await self.hub.coverage.set_roster(roster)
-        self._devices = sensed, seen, dark
+        self._devices = sensors_list, cameras_list, dark
         self.report()
         await self.hub.pass_time()
 
     async def furnish_zones(self, number: int) -> None:
-        """Declare a sensor in each of so many zones; none of them is heard."""
+        """Declare a sensor in each of `number` zones, without data."""
         devices = [Device(id=f"s-{index:05}", zone=f"room-{index:03}") for index in range(number)]
         await self.hub.coverage.set_roster(FleetRoster(fleet=SENSORS, epoch=1, deadline_ns=SECOND, devices=devices))
 
     def report(self) -> None:
-        """What shards tell once a second."""
-        sensed, seen, dark = self._devices
+        """Report coverage as shards do once a second."""
+        sensors_list, cameras_list, dark = self._devices
         now = time.time_ns()
         terms = [Term(name="temperature.max", value=24.5, unit="°C"), Term(name="gas", value=400, unit="ppm")]
         reports = [
@@ -88,13 +90,13 @@ class House:
                 latest=terms, ledger=Ledger(offered=100, analysed=98, shed={"queue full": 2}),
                 thermal=warm() if index < 2 else None,
             )
-            for index, device in enumerate(sensed[: len(sensed) - dark])
+            for index, device in enumerate(sensors_list[: len(sensors_list) - dark])
         ]  # fmt: skip
         self.hub.coverage.report(Coverage(fleet=SENSORS, shard="hall-0", epoch=1, time_ns=now, devices=reports))
         reports = [
             DeviceStatus(id=device.id, zone=device.zone, covered=True, state="streaming", heard_ns=now, analysed_ns=now,
                          picture=picture(index, device.id), latest=[Term(name="fps", value=15, unit="1/s")])
-            for index, device in enumerate(seen)
+            for index, device in enumerate(cameras_list)
         ]  # fmt: skip
         self.hub.coverage.report(Coverage(fleet=CAMERAS, shard="yard-0", epoch=1, time_ns=now, devices=reports))
 
@@ -106,7 +108,7 @@ class House:
                 self.report()
 
     async def burn(self, zone: str = "kitchen", value: float = 61.3, device: str = "s-00000") -> str:
-        """A sensor measures a fire in `zone`; the id of its alarm."""
+        """Let a sensor measure a fire in `zone`; return the id of its alarm."""
         now = time.time_ns()
         item = EvidenceItem(
             id=f"{device}-{now}", episode=f"{device}-{now}", fleet=SENSORS, device=device, zone=zone,
@@ -116,7 +118,7 @@ class House:
         return await self._admit(item)
 
     async def cool_down(self, device: str, zone: str) -> None:
-        """A sensor measures less than its limit, and still more than it uses to: the sign has not ended yet."""
+        """Let a sensor measure less than its limit but more than its usual level: the sign has not ended yet."""
         now = time.time_ns()
         item = EvidenceItem(
             id=f"{device}-{now}", episode=self.episodes[device], fleet=SENSORS, device=device, zone=zone,
@@ -127,7 +129,7 @@ class House:
         await self._admit(item)
 
     async def burn_before(self, camera: str, zone: str) -> str:
-        """A camera sees a fire, and what it recorded of it is kept: four seconds before until four after."""
+        """Let a camera see a fire, with a clip from four seconds before to four seconds after."""
         now = time.time_ns()
         item = EvidenceItem(
             id=f"{camera}-{now}", episode=f"{camera}-{now}", fleet=CAMERAS, device=camera, zone=zone,
@@ -140,7 +142,7 @@ class House:
         return alarm
 
     async def lose_sight(self, camera: str, zone: str) -> None:
-        """What a camera saw goes on by its rules, but nothing of it is measured any more."""
+        """Continue a camera's sign without measured values."""
         now = time.time_ns()
         item = EvidenceItem(
             id=f"{camera}-{now}", episode=self.episodes[camera], fleet=CAMERAS, device=camera, zone=zone,
@@ -149,7 +151,7 @@ class House:
         await self._admit(item)
 
     async def record(self, camera: str, zone: str, episode: str, from_ns: int, fleet: str = CAMERAS) -> None:
-        """Keep a clip of eight seconds."""
+        """Store a clip of eight seconds."""
         times = [from_ns + number * SECOND // 5 for number in range(40)]
         muxer = Muxer(320, 240, camera, from_ns)
         data = muxer.begin() + b"".join(muxer.frame(picture(n), at) for n, at in enumerate(times)) + muxer.finish()[0]
@@ -157,10 +159,10 @@ class House:
             media=Clip.MEDIA_CLIP, fleet=fleet, device=camera, zone=zone, kind=Kind.FLAME.wire, episode=episode,
             from_ns=from_ns, until_ns=times[-1], frames=40, width=320, height=240,
         )  # fmt: skip
-        await self._keep(clip, data)
+        await self._store(clip, data)
 
     async def film(self, camera: str, zone: str) -> str:
-        """Keep two seconds of H.264 of what `camera` saw last; the address of it."""
+        """Store two seconds of H.264 for the latest episode of `camera`; return the address."""
         file, now = io.BytesIO(), time.time_ns()
         with av.open(file, "w", format="mp4") as container:
             stream = container.add_stream("libx264", rate=10, options={"bf": "0"})
@@ -173,10 +175,10 @@ class House:
             media=Clip.MEDIA_VIDEO, fleet=CAMERAS, device=camera, zone=zone, kind=Kind.FLAME.wire,
             episode=self.episodes[camera], from_ns=now - 2 * SECOND, until_ns=now, frames=20, width=320, height=240,
         )  # fmt: skip
-        await self._keep(clip, file.getvalue())
+        await self._store(clip, file.getvalue())
         return f"/v1/clips/{clip.sha256}.mp4"
 
-    async def _keep(self, clip: Clip, data: bytes) -> None:
+    async def _store(self, clip: Clip, data: bytes) -> None:
         clip.sha256, clip.bytes = hashlib.sha256(data).hexdigest(), len(data)
         await self.clips.write(clip, 0, data)
         await self.clips.complete(clip)

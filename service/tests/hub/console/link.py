@@ -1,4 +1,4 @@
-"""The network between a browser and a hub, which a test cuts: what is sent is swallowed then, and nobody is told."""
+"""A network between a browser and a hub that tests can cut: data is then lost without notice to either side."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ CHUNK = 65_536
 
 
 class Link:
-    """A TCP proxy. A connection that was there during a cut stays open and silent, as at a router that forgot it."""
+    """A TCP proxy. Connections of before a cut stay open and silent, as at a router that forgot them."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -21,22 +21,22 @@ class Link:
         self.base = ""
 
     def cut(self) -> None:
-        """Swallow everything."""
+        """Drop all data."""
         self._cuts += 1
         self._whole = False
 
     def refuse(self) -> None:
-        """Close every connection, as a machine does whose hub was killed."""
+        """Close every connection, like a machine whose hub was killed."""
         self._refusing = True
         for task in self._serving:
             task.cancel()
 
     def swallow(self, request: bytes) -> None:
-        """Silence from now on whatever connection sends `request`; nothing: no more."""
+        """Silence connections that send `request` from now on; b"": none."""
         self._swallowed = request
 
     def delay(self, request: bytes, seconds: float) -> None:
-        """Have whatever sends `request` wait so long for its answer from now on."""
+        """Delay the answers to `request` by `seconds` from now on."""
         self._slow, self._seconds = request, seconds
 
     def mend(self) -> None:
@@ -56,16 +56,16 @@ class Link:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self._whole:
             await asyncio.Event().wait()
-        onto_reader, onto_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        with contextlib.closing(onto_writer):
-            here, there = (
-                asyncio.ensure_future(self._pass(*ends)) for ends in ((reader, onto_writer), (onto_reader, writer))
+        hub_reader, hub_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        with contextlib.closing(hub_writer):
+            upward, downward = (
+                asyncio.ensure_future(self._pass(*ends)) for ends in ((reader, hub_writer), (hub_reader, writer))
             )
             try:
-                await asyncio.wait((here, there), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((upward, downward), return_when=asyncio.FIRST_COMPLETED)
             finally:
-                here.cancel()
-                there.cancel()
+                upward.cancel()
+                downward.cancel()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cuts = self._cuts
@@ -78,7 +78,7 @@ class Link:
                 writer.write(data)
                 await writer.drain()
         if cuts != self._cuts:
-            await asyncio.Event().wait()  # nobody is told of an end either
+            await asyncio.Event().wait()  # the end is not passed on either
 
     async def close(self) -> None:
         """End all connections."""
@@ -90,7 +90,7 @@ class Link:
 
 @contextlib.asynccontextmanager
 async def linked(base: str) -> AsyncIterator[Link]:
-    """A link to what is served at `base`."""
+    """Open a link to the server at `base`."""
     link = Link(int(base.rpartition(":")[2]))
     server = await asyncio.start_server(link.accept, "127.0.0.1", 0)
     link.base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""The console in a real Chromium: what people see and do, and whether everybody can (axe)."""
+"""The console in a real Chromium: its pages, its actions, and their accessibility (axe)."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from .house import ADA, CAMERAS, SENSORS, TOKEN, House
 
 pytestmark = pytest.mark.needs(BROWSER)
 PAGES = ("now", "day", "history", "plan", "devices", "fleets")
-SCREENSHOTS = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder: people look at them
+SCREENSHOTS = os.environ.get("EMBEREYE_SCREENSHOTS", "")  # a folder for screenshots
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -35,38 +35,36 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def keep(browser: Browser, name: str) -> None:
+async def save_screenshot(browser: Browser, name: str) -> None:
     if SCREENSHOTS:
         await browser.ask("screenshot", path=str(Path(SCREENSHOTS) / f"{name}.png"))
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-async def test_every_page_is_without_what_axe_finds_wrong_and_without_an_error(
-    house: House, browser: Browser, scheme: str
-) -> None:
+async def test_every_page_passes_axe_and_has_no_error(house: House, browser: Browser, scheme: str) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
     await house.burn("hall", device="s-00001")
     await browser.sign_in(house.base, TOKEN, scheme=scheme)
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     for name in PAGES:
         await browser.ask("evaluate", script=f"location.hash = '{name}'")
         await browser.until(f"!document.querySelector('#page-{name}').hidden")
         await asyncio.sleep(2.5)
-        await keep(browser, f"{name}-{scheme}")
-        found[name] = await browser.ask("axe")
-    found["problems"] = await browser.ask("problems")
-    print(*[f"{name}: {one}" for name, ones in found.items() for one in ones], sep="\n")
-    assert found == {name: [] for name in [*PAGES, "problems"]}
+        await save_screenshot(browser, f"{name}-{scheme}")
+        problems[name] = await browser.ask("axe")
+    problems["problems"] = await browser.ask("problems")
+    print(*[f"{name}: {text}" for name, texts in problems.items() for text in texts], sep="\n")
+    assert problems == {name: [] for name in [*PAGES, "problems"]}
 
 
-async def test_an_alarm_is_marked_as_false_and_taken_back(house: House, browser: Browser) -> None:
+async def test_an_alarm_is_marked_as_false_and_unmarked(house: House, browser: Browser) -> None:
     await house.furnish()
     alarm = await house.burn()
     await browser.until("document.querySelector('.alarm [data-action=false]')")
     await browser.ask("click", selector=".alarm [data-action=false]")
     await browser.ask("fill", selector="#ask-note", text="steam from the kettle")
-    await keep(browser, "ask")
+    await save_screenshot(browser, "ask")
     await browser.ask("click", selector="#ask-ok")
     await browser.until("document.querySelector('.alarm .marked')?.textContent.includes('steam from the kettle')")
     mark = house.hub.false_alarms.find(alarm)
@@ -74,7 +72,7 @@ async def test_an_alarm_is_marked_as_false_and_taken_back(house: House, browser:
     assert mark.reason == "steam from the kettle"
     await browser.ask("click", selector=".alarm [data-action=explain]")
     await browser.until("document.querySelector('#alarm').open")
-    await keep(browser, "alarm")
+    await save_screenshot(browser, "alarm")
     assert await browser.ask("axe") == []
     await browser.ask("click", selector="#alarm-mark")
     await browser.until("document.querySelector('#alarm-marked').hidden")
@@ -92,11 +90,11 @@ async def test_a_day_is_scrubbed_frame_by_frame(house: House, browser: Browser) 
     await browser.ask("evaluate", script="document.querySelector('#day-at').focus()")
     await browser.ask("press", key="ArrowRight")
     await browser.until(f"document.querySelector('#day-pictures img')?.src !== '{first}'")
-    await keep(browser, "scrub")
+    await save_screenshot(browser, "scrub")
     assert await browser.ask("problems") == []
 
 
-async def test_a_day_shows_what_each_of_two_cameras_saw_that_are_called_alike(house: House, browser: Browser) -> None:
+async def test_a_day_shows_the_pictures_of_two_cameras_with_the_same_name(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
     (clip,) = house.clips.newest(1)
@@ -107,7 +105,7 @@ async def test_a_day_shows_what_each_of_two_cameras_saw_that_are_called_alike(ho
     await browser.until("document.querySelectorAll('#day-pictures img').length === 2")
 
 
-async def test_a_day_is_chosen_by_typing_it(house: House, browser: Browser) -> None:
+async def test_a_day_is_selected_by_typing_it(house: House, browser: Browser) -> None:
     await browser.ask("evaluate", script="location.hash = 'day'")
     await browser.until("document.querySelector('#day-date').value")
     await browser.ask("evaluate", script="document.querySelector('#day-date').focus()")
@@ -115,7 +113,7 @@ async def test_a_day_is_chosen_by_typing_it(house: House, browser: Browser) -> N
     assert await browser.ask("evaluate", script="document.querySelector('#day-date').value") == "2025-11-27"
 
 
-async def test_a_clip_is_played_for_as_long_as_it_is_looked_at(house: House, browser: Browser) -> None:
+async def test_a_clip_plays_until_its_dialog_is_closed(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
     clip = await house.film("cam-0", "kitchen")
@@ -155,20 +153,20 @@ async def test_ten_thousand_devices_are_a_table_of_a_few_rows(house: House, brow
     await browser.ask("evaluate", script="document.querySelector('#devices-scroll').scrollTop = 34 * 9000")
     await browser.until("document.querySelector('#devices tr th').textContent.startsWith('s-0')")
     assert await browser.ask("evaluate", script=rows) < 80
-    await keep(browser, "devices-10000")
+    await save_screenshot(browser, "devices-10000")
     await browser.ask("fill", selector="#filter", text="s-04711")
     await browser.until("document.querySelector('#devices-count').textContent === '1'")
     assert "s-04711" in await browser.text("#devices")
 
 
-async def test_it_is_usable_on_a_phone(house: House, browser: Browser) -> None:
+async def test_the_console_is_usable_on_a_phone(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn()
     await browser.sign_in(house.base, TOKEN, width=390, height=844)
     for name in PAGES:
         await browser.ask("evaluate", script=f"location.hash = '{name}'")
         await asyncio.sleep(1.5)
-        await keep(browser, f"{name}-phone")
+        await save_screenshot(browser, f"{name}-phone")
         wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert await browser.ask("evaluate", script=wider) <= 0, f"{name} is wider than the screen"
 
@@ -183,9 +181,9 @@ async def test_a_zone_is_silenced_with_a_reason_shown_everywhere_and_ended_by_a_
     await browser.ask("click", selector=".alarm [data-action=silence]")
     await browser.ask("select", selector="#ask-hours", value="4")
     await browser.ask("click", selector="#ask-ok")
-    assert await browser.ask("evaluate", script="document.querySelector('#ask').open"), "a reason is asked for"
+    assert await browser.ask("evaluate", script="document.querySelector('#ask').open"), "a reason is required"
     await browser.ask("fill", selector="#ask-note", text="the brigade is here")
-    await keep(browser, "silence-ask")
+    await save_screenshot(browser, "silence-ask")
     assert await browser.ask("axe") == []
     await browser.ask("click", selector="#ask-ok")
     await browser.until("document.body.hasAttribute('data-silenced')")
@@ -194,8 +192,8 @@ async def test_a_zone_is_silenced_with_a_reason_shown_everywhere_and_ended_by_a_
         await browser.until("document.querySelector('#silences li')?.innerText.includes('the brigade is here')")
     await browser.ask("evaluate", script="location.hash = 'now'")
     assert "4 h left" in await browser.text("#silences")
-    assert (await browser.text("#verdict-word")).startswith("ALARM"), "silenced, but an alarm all the same"
-    await keep(browser, "silenced")
+    assert (await browser.text("#verdict-word")).startswith("ALARM"), "silenced, but still an alarm"
+    await save_screenshot(browser, "silenced")
     assert await browser.ask("axe") == []
     (silence,) = house.hub.silences.all()
     assert (silence.who, silence.reason, silence.zone) == ("admin", "the brigade is here", "kitchen")
@@ -206,7 +204,7 @@ async def test_a_zone_is_silenced_with_a_reason_shown_everywhere_and_ended_by_a_
     assert await browser.ask("problems") == []
 
 
-async def test_a_device_is_silenced_by_the_keyboard_and_viewers_may_not(house: House, browser: Browser) -> None:
+async def test_a_device_is_silenced_by_keyboard_and_not_by_viewers(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.ask("evaluate", script="location.hash = 'devices'")
     await browser.until("document.querySelector('#devices tr [aria-label=\"Silence … s-00006 in kitchen\"]')")
@@ -218,7 +216,7 @@ async def test_a_device_is_silenced_by_the_keyboard_and_viewers_may_not(house: H
     await browser.ask("fill", selector="#ask-note", text="being cleaned")
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('#silences li')?.innerText.includes('s-00006 · kitchen')")
-    await keep(browser, "devices-silenced")
+    await save_screenshot(browser, "devices-silenced")
     viewer = await house.hub.access.create_token(ADA, "guest", Role.VIEWER)
     await browser.sign_in(house.base, viewer)
     await browser.until("document.querySelector('#silences button')?.disabled")
@@ -226,10 +224,10 @@ async def test_a_device_is_silenced_by_the_keyboard_and_viewers_may_not(house: H
 
 
 def floor(path: Path) -> Path:
-    """A drawing of a floor with three rooms."""
+    """Draw a floor with three rooms."""
     image = np.full((600, 1000, 3), 255, np.uint8)
-    for corner, other in (((20, 20), (480, 580)), ((480, 20), (980, 300)), ((480, 300), (980, 580))):
-        cv2.rectangle(image, corner, other, (60, 60, 60), 5)
+    for start, end in (((20, 20), (480, 580)), ((480, 20), (980, 300)), ((480, 300), (980, 580))):
+        cv2.rectangle(image, start, end, (60, 60, 60), 5)
     cv2.imwrite(str(path), image)
     return path
 
@@ -242,7 +240,7 @@ async def place(browser: Browser, device: str) -> None:
     await browser.until(f"document.activeElement.getAttribute('aria-label')?.startsWith('{device}, ')")
 
 
-async def test_a_plan_is_uploaded_devices_are_placed_by_keyboard_and_dragged_and_zones_are_coloured(
+async def test_a_plan_is_uploaded_and_devices_are_placed_by_keyboard_and_mouse(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
     await house.furnish()
@@ -272,7 +270,7 @@ async def test_a_plan_is_uploaded_devices_are_placed_by_keyboard_and_dragged_and
     await until(lambda: plan.devices[SENSORS, "s-00003"].y == pytest.approx(0.4, abs=0.01))
     await until(lambda: plan.devices[SENSORS, "s-00007"].x == pytest.approx(0.6, abs=0.01))
     await browser.ask("evaluate", script="window.scrollTo(0, 0)")
-    await keep(browser, "plan-editing")
+    await save_screenshot(browser, "plan-editing")
     assert await browser.ask("axe") == []
     await browser.ask("click", selector="#plan-edit")
 
@@ -285,7 +283,7 @@ async def test_a_plan_is_uploaded_devices_are_placed_by_keyboard_and_dragged_and
     assert "KITCHEN" in (await browser.text("#plan-zones")).upper()
     await browser.ask("click", selector=".marker[aria-label^='cam-0, ']")
     await browser.until("document.querySelector('#plan-picture').naturalWidth === 320")
-    await keep(browser, "plan")
+    await save_screenshot(browser, "plan")
     assert await browser.ask("axe") == []
 
     await browser.ask("click", selector="#plan-edit")
@@ -293,10 +291,10 @@ async def test_a_plan_is_uploaded_devices_are_placed_by_keyboard_and_dragged_and
     await browser.ask("press", key="Delete")
     await until(lambda: (CAMERAS, "cam-0") not in plan.devices)
     problems = await browser.ask("problems")
-    assert [one for one in problems if "415" not in one] == []
+    assert [text for text in problems if "415" not in text] == []
 
 
-async def test_devices_are_offered_for_a_plan_that_has_more_of_them_than_are_asked_for_at_once(
+async def test_devices_are_offered_although_the_first_request_has_placed_ones_only(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
     await house.furnish(sensors=520, cameras=0)
@@ -311,7 +309,7 @@ async def test_devices_are_offered_for_a_plan_that_has_more_of_them_than_are_ask
     assert (SENSORS, "s-00519") in plan.devices
 
 
-async def test_devices_that_a_hub_learns_of_are_offered_to_who_is_about_to_place_them(
+async def test_newly_declared_devices_are_offered_while_a_plan_is_edited(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
     await house.hub.plans.store(ADA, "Hall", await make_plan_image(floor(tmp_path / "floor.png").read_bytes()))
@@ -323,9 +321,7 @@ async def test_devices_that_a_hub_learns_of_are_offered_to_who_is_about_to_place
     await browser.until("document.querySelectorAll('#plan-free button').length === 11")
 
 
-async def test_who_places_a_device_by_a_double_click_has_it_on_the_plan_once(
-    house: House, browser: Browser, tmp_path: Path
-) -> None:
+async def test_a_double_click_places_a_device_once(house: House, browser: Browser, tmp_path: Path) -> None:
     await house.furnish()
     await house.hub.plans.store(ADA, "Hall", await make_plan_image(floor(tmp_path / "floor.png").read_bytes()))
     await browser.ask("evaluate", script="location.hash = 'plan'")
@@ -342,7 +338,7 @@ async def test_who_places_a_device_by_a_double_click_has_it_on_the_plan_once(
     assert await browser.ask("evaluate", script="document.querySelectorAll('.marker').length") == 1
 
 
-async def test_a_plan_is_for_everybody_to_see_in_light_and_on_a_phone(
+async def test_everybody_sees_plans_in_the_light_theme_and_on_a_phone(
     house: House, browser: Browser, tmp_path: Path
 ) -> None:
     await house.furnish()
@@ -361,7 +357,7 @@ async def test_a_plan_is_for_everybody_to_see_in_light_and_on_a_phone(
     )
     wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert await browser.ask("evaluate", script=wider) <= 0
-    await keep(browser, "plan-phone")
+    await save_screenshot(browser, "plan-phone")
     assert await browser.ask("axe") == []
     await browser.ask("evaluate", script="document.querySelector('#plan-tabs button').click()")
     await browser.until("location.hash === '#plan?name=Ground+floor'")
@@ -379,7 +375,7 @@ async def test_events_are_filtered_and_paged_and_a_link_shows_the_same(house: Ho
     rows = "document.querySelectorAll('#events-found tr').length"
     await browser.until(f"{rows} === 50 && document.querySelector('#events-note').innerText.includes('older')")
     assert "painting" in await browser.text("#events-found tr:first-child")
-    await keep(browser, "events")
+    await save_screenshot(browser, "events")
     assert await browser.ask("axe") == []
 
     await browser.ask("fill", selector="#events-zone", text="hall")
@@ -412,9 +408,7 @@ async def test_events_are_filtered_and_paged_and_a_link_shows_the_same(house: Ho
     assert await browser.ask("problems") == []
 
 
-async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason(
-    house: House, browser: Browser
-) -> None:
+async def test_each_fleet_has_its_load_its_scaling_and_the_reason(house: House, browser: Browser) -> None:
     await house.furnish()
     load = Load(arrival_rate=1234, cost_seconds=0.001, utilization=0.62, queue_depth=87, oldest_age_ns=SECOND // 4)
     house.hub.scaling.update(
@@ -432,12 +426,12 @@ async def test_the_load_and_the_scaling_of_each_fleet_are_told_with_their_reason
     for words in ("1 of 2 ready, from 1 to 8", "62 % of a core each", "1,234 /s", "87, oldest 0.3 s",
                   "Last change: from 1 to 2 shards", "1.77 to keep up", "being created", "6 of 8"):  # fmt: skip
         assert words in sensors
-    await keep(browser, "fleets")
+    await save_screenshot(browser, "fleets")
     assert await browser.ask("axe") == []
     assert await browser.ask("problems") == []
 
 
-async def test_of_many_fleets_those_that_are_not_well_are_shown_and_the_others_found(
+async def test_of_many_fleets_the_troubled_ones_are_shown_and_the_others_are_found(
     house: House, browser: Browser
 ) -> None:
     for number in range(300):
@@ -459,7 +453,7 @@ async def test_of_many_fleets_those_that_are_not_well_are_shown_and_the_others_f
     assert await browser.ask("problems") == []
 
 
-async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_kept(house: House, browser: Browser) -> None:
+async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_stored(house: House, browser: Browser) -> None:
     await house.furnish()
     button = "document.querySelector('[aria-label=\"Thermal … picture over cam-0\"]')"
     await browser.until(button)
@@ -475,7 +469,7 @@ async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_kept(house:
     await browser.ask("evaluate", script="document.querySelector('#overlay-x').focus()")
     await browser.ask("press", key="Home")
     await asyncio.sleep(1)
-    await keep(browser, "overlay-adjust")
+    await save_screenshot(browser, "overlay-adjust")
     assert await browser.ask("axe") == []
     await browser.ask("click", selector="#overlay-save")
     await browser.until("!document.querySelector('#overlay').open && document.querySelector('.view .thermal')")
@@ -485,7 +479,7 @@ async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_kept(house:
     await browser.until("document.querySelector('.view img[alt*=\"under the thermal picture of s-00000\"]')")
     await browser.until("document.querySelector('.view .thermal').style.opacity === '0.4'")
     await asyncio.sleep(1)
-    await keep(browser, "overlay")
+    await save_screenshot(browser, "overlay")
     assert await browser.ask("axe") == []
     await browser.ask("evaluate", script=f"{button}.click()")
     await browser.until("document.querySelector('#overlay').open")
@@ -495,9 +489,7 @@ async def test_a_thermal_picture_is_laid_over_a_cameras_adjusted_and_kept(house:
     assert await browser.ask("problems") == []
 
 
-async def test_a_sensor_is_found_for_an_overlay_among_more_cameras_than_are_asked_for_at_once(
-    house: House, browser: Browser
-) -> None:
+async def test_a_sensor_for_an_overlay_is_found_after_many_cameras(house: House, browser: Browser) -> None:
     cameras = [Device(id=f"cam-{number:03}", zone="far") for number in range(510)]
     await house.hub.coverage.set_roster(FleetRoster(fleet="default/cameras/far", epoch=1, devices=cameras))
     await house.furnish()

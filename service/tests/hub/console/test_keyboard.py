@@ -1,4 +1,4 @@
-"""The console in a real Chromium without a mouse: what can be done, and that the focus is never lost."""
+"""The console in a real Chromium without a mouse: every action, and the focus, which is never lost."""
 
 import pytest
 from harness.need import BROWSER
@@ -19,13 +19,13 @@ async def focus(browser: Browser, selector: str) -> None:
 
 
 async def burn_with_focus(house: House, browser: Browser, word: str) -> None:
-    """Have it burn in the kitchen, and the focus on that button of its alarm."""
+    """Start a fire in the kitchen, and focus that button of its alarm."""
     await house.furnish()
     await house.burn("kitchen", device="s-00000")
     await focus(browser, f'[aria-label="{word} the alarm in kitchen"]')
 
 
-async def test_who_signs_in_by_keyboard_comes_to_the_console(house: House, browser: Browser) -> None:
+async def test_signing_in_by_keyboard_opens_the_console(house: House, browser: Browser) -> None:
     await browser.ask("open", url=f"{house.base}/login")
     await browser.until(f"{FOCUS}.id === 'token'")
     await browser.ask("type", text=TOKEN)
@@ -36,7 +36,7 @@ async def test_who_signs_in_by_keyboard_comes_to_the_console(house: House, brows
     await browser.until(f"{FOCUS}.id === 'main'")
 
 
-async def test_an_alarm_is_acknowledged_and_reset_by_keyboard_and_the_focus_stays_where_it_was(
+async def test_acknowledging_and_resetting_by_keyboard_leaves_the_focus_in_place(
     house: House, browser: Browser
 ) -> None:
     await burn_with_focus(house, browser, "Acknowledge")
@@ -53,7 +53,7 @@ async def test_an_alarm_is_acknowledged_and_reset_by_keyboard_and_the_focus_stay
     assert await browser.ask("axe") == []
 
 
-async def test_the_focus_stays_on_an_alarm_when_another_one_ends_or_begins(house: House, browser: Browser) -> None:
+async def test_the_focus_stays_on_an_alarm_when_another_one_starts_or_ends(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn("hall", device="s-00001")
     await house.burn("kitchen", device="s-00000")
@@ -70,16 +70,14 @@ async def test_the_focus_stays_on_an_alarm_when_another_one_ends_or_begins(house
     assert await browser.ask("evaluate", script=f"{FOCUS}.ariaLabel") == "Explain the alarm in hall"
 
 
-async def test_what_cannot_be_pressed_while_the_hub_is_gone_leaves_the_focus_with_its_alarm(
-    house: House, browser: Browser
-) -> None:
+async def test_a_button_disabled_by_an_outage_leaves_the_focus_on_its_alarm(house: House, browser: Browser) -> None:
     await burn_with_focus(house, browser, "Acknowledge")
     await browser.ask("evaluate", script="window.fetch = () => Promise.reject(new TypeError('gone')); 0")
     await browser.until("document.body.classList.contains('stale')")
     await browser.until(f"{FOCUS}.matches('.alarm')")
 
 
-async def test_a_dialog_gives_the_focus_back_also_where_what_opened_it_is_gone(house: House, browser: Browser) -> None:
+async def test_a_dialog_returns_the_focus_even_if_its_opener_is_gone(house: House, browser: Browser) -> None:
     await burn_with_focus(house, browser, "Explain")
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('#alarm').open")
@@ -94,9 +92,7 @@ async def test_a_dialog_gives_the_focus_back_also_where_what_opened_it_is_gone(h
     await browser.until(f"{FOCUS}.id === 'alarms'")
 
 
-async def test_a_time_of_day_is_reached_by_keyboard_and_in_sight_whatever_the_number_of_zones(
-    house: House, browser: Browser
-) -> None:
+async def test_a_time_of_day_is_reached_by_keyboard_and_visible_with_many_zones(house: House, browser: Browser) -> None:
     await house.furnish_zones(100)
     await browser.ask("evaluate", script="location.hash = 'day'")
     await browser.until("document.querySelectorAll('.lane').length === 100")
@@ -109,7 +105,7 @@ async def test_a_time_of_day_is_reached_by_keyboard_and_in_sight_whatever_the_nu
     assert await browser.ask("axe") == []
 
 
-async def test_of_many_alarms_the_newest_that_nobody_has_seen_to_is_on_top(house: House, browser: Browser) -> None:
+async def test_the_newest_unacknowledged_alarm_is_at_the_top(house: House, browser: Browser) -> None:
     await house.furnish()
     for zone, device in (("hall", "s-00001"), ("stairs", "s-00002"), ("kitchen", "s-00000")):
         await house.burn(zone, device=device)

@@ -22,7 +22,7 @@ SILENCE = ".zone [data-action=silence]"
 
 @pytest.fixture
 async def link(house: House) -> AsyncIterator[Link]:
-    """What is between the window and the hub."""
+    """The network between the window and the hub."""
     async with linked(house.base) as link:
         yield link
 
@@ -35,7 +35,7 @@ async def browser(link: Link) -> AsyncIterator[Browser]:
         yield window
 
 
-async def test_an_alarm_raised_while_the_network_swallows_everything_is_shown_once_and_among_the_events(
+async def test_an_alarm_during_a_network_outage_is_shown_once_and_in_the_events(
     house: House, browser: Browser, link: Link
 ) -> None:
     await house.furnish()
@@ -52,7 +52,7 @@ async def test_an_alarm_raised_while_the_network_swallows_everything_is_shown_on
     assert await browser.ask("evaluate", script=heads) == 1
 
 
-async def test_a_view_tells_the_age_of_the_picture_that_is_in_it(house: House, browser: Browser, link: Link) -> None:
+async def test_a_view_shows_the_age_of_its_picture(house: House, browser: Browser, link: Link) -> None:
     await house.furnish(cameras=1)
     view = "document.querySelector('.view:has(img)')"
     await browser.until(f"{view}?.querySelector('img').naturalWidth === 320")
@@ -63,7 +63,7 @@ async def test_a_view_tells_the_age_of_the_picture_that_is_in_it(house: House, b
     await browser.until(f"parseFloat({view}.querySelector('.age').innerText) < 5")
 
 
-async def test_pictures_that_never_come_do_not_keep_the_page_from_the_hub(
+async def test_pictures_that_never_arrive_do_not_block_requests_to_the_hub(
     house: House, browser: Browser, link: Link
 ) -> None:
     await house.furnish(cameras=8)
@@ -74,15 +74,13 @@ async def test_pictures_that_never_come_do_not_keep_the_page_from_the_hub(
     await browser.until(f"{VERDICT} !== 'UNKNOWN'")
 
 
-async def test_cameras_are_seen_over_a_line_on_which_a_picture_takes_longer_than_until_the_next_one(
-    house: House, browser: Browser, link: Link
-) -> None:
+async def test_cameras_are_visible_over_a_slow_line(house: House, browser: Browser, link: Link) -> None:
     link.delay(b"/snapshot.jpg", 3)
     await house.furnish(cameras=2)
     await browser.until("document.querySelector('.view img')?.naturalWidth === 320")
 
 
-async def test_pictures_of_alarms_that_never_come_do_not_keep_the_page_from_the_hub_and_are_asked_for_again(
+async def test_pictures_of_alarms_that_never_arrive_do_not_block_and_are_retried(
     house: House, browser: Browser, link: Link
 ) -> None:
     await house.furnish(cameras=8)
@@ -96,9 +94,7 @@ async def test_pictures_of_alarms_that_never_come_do_not_keep_the_page_from_the_
     await browser.until(f"{PICTURES}.length === 8 && {PICTURES}.every((image) => image.naturalWidth === 320)")
 
 
-async def test_what_cameras_saw_of_an_alarm_is_shown_once_the_hub_is_back(
-    house: House, browser: Browser, link: Link
-) -> None:
+async def test_pictures_of_an_alarm_are_shown_once_the_hub_is_back(house: House, browser: Browser, link: Link) -> None:
     await house.furnish()
     await browser.until(f"{VERDICT} === 'FAULT'")
     link.swallow(b"/4.jpg")
@@ -111,9 +107,7 @@ async def test_what_cameras_saw_of_an_alarm_is_shown_once_the_hub_is_back(
     await browser.until(f"{PICTURES}.every((image) => image.naturalWidth === 320 && !image.hidden)")
 
 
-async def test_a_day_that_could_not_be_asked_for_is_not_called_quiet(
-    house: House, browser: Browser, link: Link
-) -> None:
+async def test_a_day_that_could_not_be_loaded_is_not_called_quiet(house: House, browser: Browser, link: Link) -> None:
     await house.furnish()
     await browser.until(f"{VERDICT} === 'FAULT'")
     link.refuse()
@@ -124,13 +118,13 @@ async def test_a_day_that_could_not_be_asked_for_is_not_called_quiet(
     await browser.until("document.querySelector('#day-quiet').hidden && document.querySelector('#day-states li')")
 
 
-async def test_what_was_typed_is_kept_until_the_hub_has_taken_it(house: House, browser: Browser, link: Link) -> None:
+async def test_typed_text_remains_until_the_hub_has_accepted_it(house: House, browser: Browser, link: Link) -> None:
     await house.furnish()
     await browser.ask("click", selector=SILENCE)
     await browser.ask("fill", selector="#ask-note", text="the brigade is here")
     link.refuse()
     await browser.until(f"{VERDICT} === 'UNKNOWN'")
-    assert "UNKNOWN" in await browser.text("#ask .urgent"), "told in the dialog: what is behind it is not read out"
+    assert "UNKNOWN" in await browser.text("#ask .urgent"), "shown in the dialog: the page behind it is not read out"
     await browser.ask("press", key="Enter")
     await browser.until("document.querySelector('#ask-problem').textContent === 'The hub cannot be reached.'")
     assert await browser.ask("evaluate", script="document.querySelector('#ask-note').value") == "the brigade is here"
@@ -142,7 +136,7 @@ async def test_what_was_typed_is_kept_until_the_hub_has_taken_it(house: House, b
     assert silence.reason == "the brigade is here"
 
 
-async def test_an_alarm_that_begins_behind_a_dialog_is_told_in_it(house: House, browser: Browser) -> None:
+async def test_an_alarm_that_starts_behind_a_dialog_is_shown_in_it(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.ask("click", selector=SILENCE)
     await house.burn("hall", device="s-00001")
@@ -151,9 +145,7 @@ async def test_an_alarm_that_begins_behind_a_dialog_is_told_in_it(house: House, 
     assert await browser.ask("axe") == []
 
 
-async def test_that_the_hub_is_gone_is_read_out_once_and_not_every_second(
-    house: House, browser: Browser, link: Link
-) -> None:
+async def test_an_outage_is_read_out_once_and_not_every_second(house: House, browser: Browser, link: Link) -> None:
     await house.furnish()
     await browser.until(f"{VERDICT} === 'FAULT'")
     link.refuse()
@@ -178,7 +170,7 @@ async def test_that_the_hub_is_gone_is_read_out_once_and_not_every_second(
         ("day", "#day-note", ".lane"),
     ],
 )
-async def test_what_was_asked_of_a_hub_that_was_gone_is_shown_once_it_is_back(
+async def test_a_page_requested_during_an_outage_is_shown_once_the_hub_is_back(
     house: House, browser: Browser, link: Link, address: str, note: str, rows: str
 ) -> None:
     await house.furnish()
@@ -192,7 +184,7 @@ async def test_what_was_asked_of_a_hub_that_was_gone_is_shown_once_it_is_back(
     assert "reached" not in await browser.text(note)
 
 
-async def test_a_window_that_slept_shows_what_is_so_when_it_wakes(house: House, browser: Browser) -> None:
+async def test_a_window_that_slept_shows_the_present_state_when_it_wakes(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.until(f"{VERDICT} === 'FAULT'")
     await browser.ask("lifecycle", state="frozen")
@@ -202,7 +194,7 @@ async def test_a_window_that_slept_shows_what_is_so_when_it_wakes(house: House, 
     await browser.until(f"{VERDICT} === 'ALARM · hall' && document.querySelector('#banner').hidden && {ALARMS} === 1")
 
 
-async def test_who_has_to_sign_in_again_is_led_back_to_the_page_that_was_shown(house: House, browser: Browser) -> None:
+async def test_signing_in_again_returns_to_the_shown_page(house: House, browser: Browser) -> None:
     await house.furnish()
     token = await house.hub.access.create_token(ADA, "guest", Role.VIEWER)
     await browser.sign_in(house.base, token)
@@ -215,7 +207,7 @@ async def test_who_has_to_sign_in_again_is_led_back_to_the_page_that_was_shown(h
     await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
 
 
-async def test_a_link_to_a_page_leads_to_it_whoever_has_to_sign_in_first(house: House, browser: Browser) -> None:
+async def test_a_link_to_a_page_leads_to_it_after_signing_in(house: House, browser: Browser) -> None:
     await browser.ask("open", url=f"{house.base}/#history?zone=kitchen")
     await browser.until("document.querySelector('#token')")
     await browser.ask("fill", selector="#token", text=TOKEN)
@@ -224,14 +216,14 @@ async def test_a_link_to_a_page_leads_to_it_whoever_has_to_sign_in_first(house: 
     assert await browser.ask("problems") == []
 
 
-async def test_a_link_on_another_site_leads_to_its_page_who_is_signed_in(house: House, browser: Browser) -> None:
+async def test_a_link_on_another_site_leads_signed_in_people_to_its_page(house: House, browser: Browser) -> None:
     await browser.sign_in(house.base, TOKEN)
     await browser.ask("goto", url=f"{house.base.replace('127.0.0.1', 'localhost')}/runbooks")
     await browser.ask("evaluate", script=f"location.href = '{house.base}/#history?zone=kitchen'")
     await browser.until("document.querySelector('#past-zone')?.value === 'kitchen'")
 
 
-async def test_an_answer_that_is_not_the_hubs_own_is_told_by_its_number(house: House, browser: Browser) -> None:
+async def test_an_answer_from_a_proxy_is_shown_by_its_status(house: House, browser: Browser) -> None:
     await browser.ask("open", url=f"{house.base}/login")
     gone = "window.fetch = async () => new Response('<html>Bad Gateway</html>', { status: 502 }); 0"
     await browser.ask("evaluate", script=gone)
@@ -242,9 +234,7 @@ async def test_an_answer_that_is_not_the_hubs_own_is_told_by_its_number(house: H
 
 
 @pytest.mark.parametrize("hidden", ["/", "\t/", "\n\\", "."])
-async def test_an_address_that_somebody_else_made_leads_nowhere_else_once_one_has_signed_in(
-    house: House, browser: Browser, hidden: str
-) -> None:
+async def test_signing_in_never_leads_to_another_site(house: House, browser: Browser, hidden: str) -> None:
     elsewhere = f"/{hidden}/{house.base.removeprefix('http://').replace('127.0.0.1', 'localhost')}"
     await browser.ask("open", url=f"{house.base}/login?{urlencode({'next': elsewhere})}")
     await browser.ask("fill", selector="#token", text=TOKEN)
@@ -253,9 +243,7 @@ async def test_an_address_that_somebody_else_made_leads_nowhere_else_once_one_ha
     assert await browser.ask("evaluate", script="location.origin") == house.base
 
 
-async def test_what_was_typed_is_there_again_for_who_has_to_sign_in_while_typing_it(
-    house: House, browser: Browser
-) -> None:
+async def test_text_typed_before_the_session_ended_is_restored(house: House, browser: Browser) -> None:
     await house.furnish()
     token = await house.hub.access.create_token(ADA, "guard", Role.OPERATOR)
     await browser.sign_in(house.base, token)

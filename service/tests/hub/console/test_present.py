@@ -1,4 +1,4 @@
-"""Whether a console in a real Chromium shows what is so now, and says what is not known."""
+"""The console in a real Chromium shows the present state, and says what it does not know."""
 
 import asyncio
 import time
@@ -31,7 +31,9 @@ ASKED = "performance.getEntriesByType('resource').filter(({ name }) => name.incl
 
 
 @pytest.mark.parametrize(("page", "path"), [("devices", "&offset="), ("fleets", "/v1/fleets"), ("plan", "/v1/plans")])
-async def test_a_page_goes_on_when_the_clock_is_put_back(house: House, browser: Browser, page: str, path: str) -> None:
+async def test_a_page_keeps_updating_when_the_clock_is_set_back(
+    house: House, browser: Browser, page: str, path: str
+) -> None:
     await house.furnish()
     await browser.ask("evaluate", script=f"location.hash = '{page}'")
     await browser.until(ASKED % path)
@@ -40,9 +42,7 @@ async def test_a_page_goes_on_when_the_clock_is_put_back(house: House, browser: 
     await browser.until(f"{ASKED % path} >= 2")
 
 
-async def test_a_hub_that_is_gone_is_told_although_the_clock_is_put_back_and_so_is_its_return(
-    house: House, browser: Browser
-) -> None:
+async def test_an_outage_and_its_end_are_shown_although_the_clock_is_set_back(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
     gone = "window.answering = window.fetch; window.fetch = () => Promise.reject(new TypeError('gone'))"
@@ -55,9 +55,7 @@ async def test_a_hub_that_is_gone_is_told_although_the_clock_is_put_back_and_so_
 
 
 @pytest.mark.parametrize("ahead", [-HOUR_MS, HOUR_MS])
-async def test_a_day_begins_at_the_hubs_time_whatever_the_browsers_clock_says(
-    house: House, browser: Browser, ahead: int
-) -> None:
+async def test_a_day_starts_by_the_hubs_clock_not_the_browsers(house: House, browser: Browser, ahead: int) -> None:
     await house.furnish()
     await browser.sign_in(house.base, TOKEN, clock=ahead)
     await browser.ask("goto", url="about:blank")
@@ -69,7 +67,7 @@ async def test_a_day_begins_at_the_hubs_time_whatever_the_browsers_clock_says(
     assert min(apart, 86_400 - apart) < HOUR_MS / 2000, "half an hour, in seconds"
 
 
-async def test_a_zone_that_is_not_watched_is_not_called_normal(house: House, browser: Browser) -> None:
+async def test_an_unwatched_zone_is_not_called_normal(house: House, browser: Browser) -> None:
     await house.furnish(sensors=3, cameras=3, dark=1)
     await browser.until("document.querySelectorAll('.zone.faulty').length === 1")
     assert (await browser.text(".zone.faulty .state")).lower() == "fault"
@@ -78,7 +76,7 @@ async def test_a_zone_that_is_not_watched_is_not_called_normal(house: House, bro
     assert (await browser.text(".zone[data-state=alarm] .state")).lower() == "alarm · fault"
 
 
-async def test_devices_that_cannot_be_asked_for_or_do_not_match_are_told(house: House, browser: Browser) -> None:
+async def test_a_failed_or_empty_list_of_devices_is_explained(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.ask("evaluate", script="location.hash = 'devices'")
     await browser.until("document.querySelector('#devices-count').textContent === '11'")
@@ -91,7 +89,7 @@ async def test_devices_that_cannot_be_asked_for_or_do_not_match_are_told(house: 
     await browser.until("document.querySelector('#devices-count').textContent.includes('the disk is gone')")
 
 
-async def test_a_sign_of_which_nothing_is_measured_has_no_score_of_0(house: House, browser: Browser) -> None:
+async def test_a_sign_without_a_measurement_has_no_score_of_0(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn_before("cam-0", "kitchen")
     await browser.until("document.querySelector('.alarm .signs .what')?.textContent.startsWith('flame 1.6 s')")
@@ -100,7 +98,7 @@ async def test_a_sign_of_which_nothing_is_measured_has_no_score_of_0(house: Hous
     assert await browser.text(".alarm .signs .what") == "flame at cam-0"
 
 
-async def test_how_much_hotter_it_is_than_it_uses_to_be_is_no_temperature(house: House, browser: Browser) -> None:
+async def test_a_rise_over_the_usual_level_is_not_shown_as_a_temperature(house: House, browser: Browser) -> None:
     await house.furnish()
     await house.burn("kitchen", device="s-00000")
     await browser.until("document.querySelector('.alarm .signs .what')?.textContent.startsWith('heat 61.3 °C')")
@@ -109,7 +107,7 @@ async def test_how_much_hotter_it_is_than_it_uses_to_be_is_no_temperature(house:
     assert await browser.text(".alarm .signs .what") == "heat 11.2 K over normal (limit 10 K) at s-00000"
 
 
-async def test_on_a_phone_every_page_is_named_and_the_verdict_is_whole(house: House, browser: Browser) -> None:
+async def test_on_a_phone_every_page_is_named_and_the_verdict_is_complete(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.sign_in(house.base, TOKEN, width=390, height=844)
     await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
@@ -122,14 +120,14 @@ async def test_on_a_phone_every_page_is_named_and_the_verdict_is_whole(house: Ho
     assert await browser.ask("evaluate", script=hidden) <= 0
 
 
-async def test_what_is_counted_in_a_second_is_told_so(house: House, browser: Browser) -> None:
+async def test_rates_are_shown_per_second(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.ask("evaluate", script="location.hash = 'devices'")
     await browser.until("document.querySelector('#devices').textContent.includes('fps 15/s')")
 
 
 @pytest.mark.parametrize("presses", [1, 2])
-async def test_who_presses_as_the_alarms_move_has_to_press_again(house: House, browser: Browser, presses: int) -> None:
+async def test_a_click_while_the_alarms_move_must_be_repeated(house: House, browser: Browser, presses: int) -> None:
     await house.furnish()
     await house.burn("hall", device="s-00001")
     await browser.until("document.querySelector('.alarm[data-state=alarm]')")
@@ -149,7 +147,7 @@ async def test_who_presses_as_the_alarms_move_has_to_press_again(house: House, b
     await browser.until("document.querySelector('.alarm[data-state=acknowledged] h3')?.textContent === 'hall'")
 
 
-async def test_events_stay_in_sight_while_the_list_of_many_zones_is_older_than_they_are(
+async def test_events_remain_visible_while_the_list_of_zones_is_older(
     house: House, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events = "document.querySelector('#events').children.length"
@@ -158,8 +156,8 @@ async def test_events_stay_in_sight_while_the_list_of_many_zones_is_older_than_t
     await house.burn("kitchen", device="s-00000")
     verdict = "document.querySelector('#verdict-word').textContent"
     await browser.until(f"{verdict} === 'ALARM · kitchen' && {events} > 0")
-    told = await browser.ask("evaluate", script=events)
-    await browser.ask("evaluate", script=f"window.fewest = {told}")
+    shown = await browser.ask("evaluate", script=events)
+    await browser.ask("evaluate", script=f"window.fewest = {shown}")
     observe = f"new MutationObserver({note}).observe(document.querySelector('#events'), {{ childList: true }})"
     await browser.ask("evaluate", script=observe)
     monkeypatch.setattr(lists, "SLICE_SECONDS", 0.0)  # as if each of a few zones were a hundred
@@ -173,12 +171,10 @@ async def test_events_stay_in_sight_while_the_list_of_many_zones_is_older_than_t
     await browser.until(f"{ASKED % '/v1/zones'} >= 3")
     monkeypatch.setattr(lists, "REST", 0.0)
     await browser.until(f"{verdict} === 'ALARM · hall, kitchen'")
-    assert await browser.ask("evaluate", script="window.fewest") == told
+    assert await browser.ask("evaluate", script="window.fewest") == shown
 
 
-async def test_of_zones_that_are_called_alike_it_is_told_in_which_namespace_it_burns(
-    house: House, browser: Browser
-) -> None:
+async def test_zones_with_the_same_name_are_shown_with_their_namespace(house: House, browser: Browser) -> None:
     await house.furnish(dark=0)
     annex = FleetRoster(fleet="annex/sensors/hall", epoch=1, devices=[Device(id="s-9", zone="kitchen")])
     await house.hub.coverage.set_roster(annex)
@@ -204,7 +200,7 @@ async def test_of_zones_that_are_called_alike_it_is_told_in_which_namespace_it_b
     await browser.until(f"{lanes}.includes('kitchen (annex)')")
 
 
-async def test_what_happens_at_once_is_drawn_at_once_and_not_event_by_event(house: House, browser: Browser) -> None:
+async def test_simultaneous_events_are_drawn_together(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
     count = "new MutationObserver(() => { window.drawn += 1; })"
@@ -218,7 +214,7 @@ async def test_what_happens_at_once_is_drawn_at_once_and_not_event_by_event(hous
     assert await browser.ask("evaluate", script="window.drawn") < 500
 
 
-async def test_a_moment_of_a_day_of_which_not_all_is_known_is_not_called_quiet(
+async def test_a_moment_of_a_partly_loaded_day_is_not_called_quiet(
     house: House, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await house.furnish(dark=0)
@@ -232,7 +228,7 @@ async def test_a_moment_of_a_day_of_which_not_all_is_known_is_not_called_quiet(
     assert await browser.ask("evaluate", script=quiet) == "Nothing is known about this time."
 
 
-async def test_of_a_moment_an_alarm_is_told_before_what_was_dark(house: House, browser: Browser) -> None:
+async def test_at_a_moment_an_alarm_is_listed_before_dark_devices(house: House, browser: Browser) -> None:
     await house.furnish()
     await browser.until("document.querySelector('#verdict-word').textContent === 'FAULT'")
     await house.burn("kitchen", device="s-00000")
@@ -243,9 +239,7 @@ async def test_of_a_moment_an_alarm_is_told_before_what_was_dark(house: House, b
     assert await browser.ask("evaluate", script=looks) == "alarm,fault,fault"
 
 
-async def test_the_table_shows_the_devices_that_are_left_when_most_are_gone_that_were_in_sight(
-    house: House, browser: Browser
-) -> None:
+async def test_the_table_shows_the_remaining_devices_when_most_are_gone(house: House, browser: Browser) -> None:
     await house.furnish(sensors=300, cameras=0, dark=0)
     await browser.ask("evaluate", script="location.hash = 'devices'")
     await browser.until("document.querySelector('#devices-count').textContent === '300'")
@@ -257,20 +251,20 @@ async def test_the_table_shows_the_devices_that_are_left_when_most_are_gone_that
     assert await browser.ask("problems") == []
 
 
-async def test_a_thermal_picture_that_is_old_lies_over_no_picture_of_now(house: House, browser: Browser) -> None:
+async def test_an_old_thermal_picture_is_not_laid_over_a_new_picture(house: House, browser: Browser) -> None:
     await house.furnish(sensors=2, cameras=1, dark=0)
     await house.hub.overlays.store(ADA, (CAMERAS, "cam-0"), Overlay(SENSORS, "s-00000", 0.5, 0.5, 0.6, 0.6))
     canvas = "document.querySelector('.view .thermal')"
     drawn = f"{canvas}?.getContext('2d').getImageData(0, 0, 320, 240).data.some(Boolean)"
     await browser.until(drawn)
     await house.furnish(sensors=2, cameras=1, dark=2)
-    found = house.hub.coverage.book.find(SENSORS, "s-00000")
-    assert found
-    found[1].thermal_ns -= 120 * SECOND
+    declared = house.hub.coverage.book.find(SENSORS, "s-00000")
+    assert declared
+    declared[1].thermal_ns -= 120 * SECOND
     await browser.until(f"{canvas} && !{drawn}")
 
 
-async def test_what_is_told_of_a_chosen_device_on_a_plan_goes_on_with_it(house: House, browser: Browser) -> None:
+async def test_the_details_of_a_device_on_a_plan_are_updated(house: House, browser: Browser) -> None:
     await house.furnish()
     pixels = bytes(cv2.imencode(".png", np.full((60, 100, 3), 255, np.uint8))[1])
     await house.hub.plans.store(ADA, "Hall", await make_plan_image(pixels))
@@ -290,9 +284,7 @@ async def test_what_is_told_of_a_chosen_device_on_a_plan_goes_on_with_it(house: 
     await browser.until(f"{detail}.startsWith('s-00000, kitchen: dark, ')")
 
 
-async def test_many_zones_are_gone_through_once_for_all_of_them_and_not_once_for_each(
-    house: House, browser: Browser
-) -> None:
+async def test_drawing_many_zones_takes_a_single_pass_over_them(house: House, browser: Browser) -> None:
     await house.furnish_zones(100)
     await browser.until("document.querySelectorAll('.zone').length === 100")
     count = """{
@@ -306,9 +298,7 @@ async def test_many_zones_are_gone_through_once_for_all_of_them_and_not_once_for
     assert await browser.ask("evaluate", script="window.passes") < 100
 
 
-async def test_zones_are_gone_through_once_for_all_devices_on_a_plan_and_not_once_for_each(
-    house: House, browser: Browser
-) -> None:
+async def test_drawing_a_plan_takes_a_single_pass_over_the_zones(house: House, browser: Browser) -> None:
     await house.furnish(sensors=200)
     pixels = bytes(cv2.imencode(".png", np.full((60, 100, 3), 255, np.uint8))[1])
     await house.hub.plans.store(ADA, "Hall", await make_plan_image(pixels))
@@ -325,7 +315,7 @@ async def test_zones_are_gone_through_once_for_all_devices_on_a_plan_and_not_onc
     assert 0 < await browser.ask("evaluate", script=count) < 50
 
 
-async def test_pictures_that_are_not_in_sight_any_more_are_not_held(house: House, browser: Browser) -> None:
+async def test_pictures_that_left_the_page_are_released(house: House, browser: Browser) -> None:
     await house.furnish(cameras=1)
     await browser.until("document.querySelector('.view img')?.naturalWidth")
     await browser.ask("evaluate", script="window.first = new WeakRef(document.querySelector('.view img')); 0")

@@ -1,4 +1,4 @@
-"""A control loop without a network, on a clock that is set by hand."""
+"""Control loops without a network, on a simulated clock."""
 
 import math
 import time
@@ -45,7 +45,7 @@ class Timer:
 
 
 class Site:
-    """Actuators on a clock of the test's own."""
+    """Actuators on a simulated clock."""
 
     def __init__(self) -> None:
         self.now = SECOND
@@ -57,7 +57,7 @@ class Site:
         return self.timers[-1]
 
     def wait(self, nanoseconds: int) -> None:
-        """Let time pass, and with it what was to happen meanwhile."""
+        """Let time pass, and run the timers that are due."""
         until = self.now + nanoseconds
         while due := [timer for timer in self.timers if 0 <= timer.due <= until]:
             first = min(due, key=lambda timer: timer.due)
@@ -82,15 +82,15 @@ class Site:
 
 class Side:
     def __init__(self, site: Site) -> None:
-        self.told: list[ControlResponse] = []
+        self.received: list[ControlResponse] = []
         self.ended: list[str] = []
-        self.session = ControlSession(site.actuators, ADA, self.keep, self.ended.append)
+        self.session = ControlSession(site.actuators, ADA, self.record, self.ended.append)
         self.ticks = self.sequence = 0
 
-    def keep(self, response: ControlResponse) -> None:
+    def record(self, response: ControlResponse) -> None:
         copy = ControlResponse()
         copy.CopyFrom(response)
-        self.told.append(copy)
+        self.received.append(copy)
 
     def receive(self, request: ControlRequest) -> None:
         self.session.receive(request)
@@ -105,10 +105,10 @@ class Side:
 
     @property
     def last(self) -> ControlResponse:
-        return self.told[-1]
+        return self.received[-1]
 
 
-def test_nobody_steers_at_first_and_each_state_is_answered_with_safe_values() -> None:
+def test_without_a_controller_each_state_is_answered_with_safe_values() -> None:
     head = Site().head()
     head.state()
     assert head.last.command == Command(values=SAFE, safe=True, tick=1)
@@ -122,19 +122,19 @@ def test_a_command_from_before_the_machine_was_suspended_is_not_in_force(monkeyp
     head.state()
     assert not head.last.command.safe
     real = time.clock_gettime_ns
-    # CLOCK_MONOTONIC stood still meanwhile.
+    # CLOCK_MONOTONIC stops during a suspension.
     monkeypatch.setattr(time, "clock_gettime_ns", lambda which: real(which) + HOUR * (which == time.CLOCK_BOOTTIME))
     head.state()
     assert head.last.command == Command(values=SAFE, safe=True, sequence=1, tick=2)
 
 
-def test_a_command_that_was_decided_too_long_ago_is_not_in_force_and_its_controller_decides_anew() -> None:
+def test_an_old_command_is_not_in_force_and_its_controller_decides_again() -> None:
     site = Site()
     head, follower = site.head(), site.controller(timeout_ns=SECOND)
     head.state()
     follower.command(0.5, 1, tick=1)
     head.state()
-    for _ in range(5):  # hub or controller stand still: the command waits to be read, or to be sent
+    for _ in range(5):  # the hub or the controller stalls: the command waits to be read, or to be sent
         site.wait(2 * SECOND)
         head.state()
     follower.command(0.75, 1, tick=2)
@@ -149,7 +149,7 @@ def test_a_command_that_was_decided_too_long_ago_is_not_in_force_and_its_control
     assert follower.ended == []
 
 
-def test_free_running_either_side_gets_the_latest_of_the_other_at_once() -> None:
+def test_free_running_sides_get_the_latest_message_of_the_other_immediately() -> None:
     site = Site()
     head, follower = site.head(), site.controller(Controller.MODE_FREE_RUNNING)
     head.state(hottest=61.5)
@@ -159,14 +159,14 @@ def test_free_running_either_side_gets_the_latest_of_the_other_at_once() -> None
     assert follower.last.state.tick == 1
     head.state()
     head.state()
-    assert [(list(one.command.values), one.command.tick) for one in head.told[-2:]] == [
+    assert [(list(response.command.values), response.command.tick) for response in head.received[-2:]] == [
         ([1.25, 1.0], 2),
         ([1.25, 1.0], 3),
     ]
     assert site.actuators.counts.missed == 0
 
 
-def test_synchronised_a_state_is_answered_by_the_command_that_was_decided_on_it() -> None:
+def test_synchronised_each_state_is_answered_by_its_own_command() -> None:
     site = Site()
     head, follower = site.head(), site.controller()
     for tick in range(1, 100):
@@ -176,12 +176,12 @@ def test_synchronised_a_state_is_answered_by_the_command_that_was_decided_on_it(
         follower.command(tick / 100, 1, tick=tick)
         assert (head.last.command.tick, head.last.command.values[0]) == (tick, tick / 100)
         site.wait(PERIOD // 2)
-    assert len(head.told) == 1 + 99
-    assert len(follower.told) == 1 + 99
+    assert len(head.received) == 1 + 99
+    assert len(follower.received) == 1 + 99
     assert (site.actuators.counts.missed, site.actuators.counts.fallbacks) == (0, 0)
 
 
-def test_past_the_deadline_the_command_before_holds_and_the_miss_is_counted_and_told() -> None:
+def test_past_the_deadline_the_previous_command_remains_and_the_miss_is_reported() -> None:
     site = Site()
     head, follower = site.head(), site.controller(deadline_ns=MILLISECOND)
     head.state()
@@ -193,7 +193,7 @@ def test_past_the_deadline_the_command_before_holds_and_the_miss_is_counted_and_
     site.wait(1)
     assert (head.last.command.tick, list(head.last.command.values)) == (2, [0.5, 1.0])
     follower.command(0.75, 1, tick=2)
-    assert len(head.told) == 1 + 2  # too late for state 2, and not taken for the answer to another
+    assert len(head.received) == 1 + 2  # too late for state 2, and not used as the answer to another
     site.wait(MILLISECOND)
     head.state()
     assert (follower.last.state.tick, follower.last.state.missed) == (3, 1)
@@ -202,23 +202,23 @@ def test_past_the_deadline_the_command_before_holds_and_the_miss_is_counted_and_
     assert site.actuators.counts.missed == 2
 
 
-def test_a_controller_that_is_late_goes_on_with_the_newest_state() -> None:
+def test_a_late_controller_continues_with_the_newest_state() -> None:
     site = Site()
     head, follower = site.head(), site.controller()
     head.state()
     for _ in range(3):
         site.wait(PERIOD)
         head.state()
-    assert [one.state.tick for one in follower.told[1:]] == [1]
+    assert [response.state.tick for response in follower.received[1:]] == [1]
     follower.command(0.1, 0, tick=1)
     assert follower.last.state.tick == 4
-    assert len(head.told) == 1 + 3
+    assert len(head.received) == 1 + 3
     follower.command(0.2, 0, tick=4)
     assert (head.last.command.tick, head.last.command.values[0]) == (4, 0.2)
     assert follower.last.state.tick == 4
 
 
-def test_a_silent_controllers_commands_hold_until_its_timeout_and_then_safe_values_do() -> None:
+def test_a_silent_controllers_commands_apply_until_its_timeout_then_safe_values() -> None:
     site = Site()
     head, follower = site.head(), site.controller(Controller.MODE_FREE_RUNNING, timeout_ns=10 * MILLISECOND)
     follower.command(1.0, 1)
@@ -234,22 +234,22 @@ def test_a_silent_controllers_commands_hold_until_its_timeout_and_then_safe_valu
     assert (list(head.last.command.values), head.last.command.safe) == ([0.5, 0.0], False)
 
 
-def test_a_state_that_waits_gets_safe_values_as_soon_as_the_controller_is_gone() -> None:
+def test_a_waiting_state_gets_safe_values_as_soon_as_the_controller_is_gone() -> None:
     site = Site()
     head, follower = site.head(), site.controller()
     head.state()
     follower.command(1.0, 1, tick=1)
     head.state()
-    assert len(head.told) == 1 + 1
+    assert len(head.received) == 1 + 1
     follower.session.close()
     assert head.last.command == Command(values=SAFE, safe=True, tick=2)
     again = site.controller()
-    again.command(0.5, 1, tick=2)  # a new controller counts anew
+    again.command(0.5, 1, tick=2)  # a new controller starts counting again
     head.state()
     assert again.last.state.tick == 3
 
 
-def test_an_actuator_that_is_gone_ends_its_controllers_session() -> None:
+def test_a_lost_actuator_ends_its_controllers_session() -> None:
     site = Site()
     head, follower = site.head(), site.controller()
     head.session.close()
@@ -258,7 +258,7 @@ def test_an_actuator_that_is_gone_ends_its_controllers_session() -> None:
     assert len(site.actuators) == 0
 
 
-def test_a_controller_is_told_when_its_actuator_falls_silent_and_when_it_is_back() -> None:
+def test_a_controller_learns_when_its_actuator_is_silent_and_when_it_is_back() -> None:
     site = Site()
     head, follower = site.head(timeout_ns=5 * MILLISECOND), site.controller()
     head.state()
@@ -287,7 +287,7 @@ def test_a_controller_is_told_when_its_actuator_falls_silent_and_when_it_is_back
         ([0, 0, 0], "a command with 3 values: head has 2 outputs"),
     ],
 )
-def test_a_command_that_is_not_within_the_limits_is_refused_whole(values: list[float], sentence: str) -> None:
+def test_a_command_outside_the_limits_is_refused_completely(values: list[float], sentence: str) -> None:
     site = Site()
     head, follower = site.head(), site.controller(Controller.MODE_FREE_RUNNING)
     follower.command(0.5, 1)
@@ -299,7 +299,7 @@ def test_a_command_that_is_not_within_the_limits_is_refused_whole(values: list[f
     assert site.actuators.counts.refused == 1
 
 
-def test_what_is_sent_twice_or_out_of_order_is_refused() -> None:
+def test_repeated_or_unordered_messages_are_refused() -> None:
     site = Site()
     head, follower = site.head(), site.controller()
     head.state()
@@ -310,7 +310,7 @@ def test_what_is_sent_twice_or_out_of_order_is_refused() -> None:
         follower.receive(ControlRequest(command=Command(sequence=1, values=[0, 0])))
 
 
-def test_a_state_that_is_not_what_the_handshake_said_is_refused() -> None:
+def test_a_state_that_contradicts_the_handshake_is_refused() -> None:
     head = Site().head()
     with pytest.raises(
         RefusedError, match="2 measured values and 0 sensor values: the handshake declared 2 outputs and 1"
@@ -318,7 +318,7 @@ def test_a_state_that_is_not_what_the_handshake_said_is_refused() -> None:
         head.receive(ControlRequest(state=State(tick=1, measured=[0, 0])))
 
 
-def test_one_actuator_has_one_controller_and_a_name_one_actuator() -> None:
+def test_an_actuator_has_one_controller_and_a_name_has_one_actuator() -> None:
     site = Site()
     site.head()
     site.controller()
@@ -328,7 +328,7 @@ def test_one_actuator_has_one_controller_and_a_name_one_actuator() -> None:
         site.head()
 
 
-def test_an_actuator_that_comes_back_takes_the_place_of_its_dead_connection() -> None:
+def test_an_actuator_that_comes_back_replaces_its_dead_connection() -> None:
     site = Site()
     old, follower = site.head(), site.controller()
     site.actuators.check_silence()
@@ -336,13 +336,13 @@ def test_an_actuator_that_comes_back_takes_the_place_of_its_dead_connection() ->
     site.head()
     assert old.ended == ["head has connected again elsewhere"]
     assert len(follower.ended) == 1
-    old.session.close()  # late, and no longer anybody's affair
+    old.session.close()  # late, and without effect
     follower.session.close()
     assert len(site.actuators) == 1
     site.controller()
 
 
-def test_an_actuator_keeps_its_place_although_the_hub_stood_still() -> None:
+def test_an_actuator_survives_a_stall_of_the_hub() -> None:
     site = Site()
     site.head()
     site.actuators.check_silence()
@@ -401,7 +401,7 @@ STEERS = Controller(actuator="head", mode=Controller.MODE_SYNCHRONISED)
         (Handshake(version=2, name="x", controller=STEERS), 'no actuator "head" is connected. Connected: none.'),
     ],
 )
-def test_a_handshake_that_cannot_be_is_refused_with_the_reason(handshake: Handshake, sentence: str) -> None:
+def test_an_impossible_handshake_is_refused_with_a_reason(handshake: Handshake, sentence: str) -> None:
     site = Site()
     with pytest.raises(RefusedError) as caught:
         site.side(handshake)
@@ -409,7 +409,7 @@ def test_a_handshake_that_cannot_be_is_refused_with_the_reason(handshake: Handsh
     assert len(site.actuators) == 0
 
 
-def test_each_side_says_what_is_its_own_after_one_handshake() -> None:
+def test_each_side_sends_its_kind_of_message_after_one_handshake() -> None:
     site = Site()
     side = Side(site)
     with pytest.raises(RefusedError, match="the first message must be a handshake"):

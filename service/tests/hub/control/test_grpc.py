@@ -1,4 +1,4 @@
-"""Control sessions over gRPC: the same rules as by an association, with gRPC's own status for what breaks them."""
+"""Control sessions over gRPC: the same rules as over associations, with gRPC statuses for broken ones."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -105,15 +105,15 @@ async def test_states_and_commands_take_turns(served: Served) -> None:
         seen = (await read(follower)).state
         assert (seen.tick, seen.sensors[0], seen.worst) == (tick, tick, 1)
         await follower.write(command(tick, tick / 100, tick))
-        told = (await read(head)).command
-        assert (told.tick, told.values[0], told.safe) == (tick, tick / 100, False)
+        answer = (await read(head)).command
+        assert (answer.tick, answer.values[0], answer.safe) == (tick, tick / 100, False)
     await follower.done_writing()
     assert await follower.read() is grpc.aio.EOF
     await head.write(state(30))
     assert (await read(head)).command.safe
     await served.hub.committer.flush(5)
     entries = await served.hub.history.audit(0, 10)
-    assert [(one.action, one.subject, one.detail) for one in entries] == [
+    assert [(entry.action, entry.subject, entry.detail) for entry in entries] == [
         ("steer", "head", "as follower"), ("connect actuator", "head", ""),
     ]  # fmt: skip
     head.cancel()
@@ -127,16 +127,16 @@ async def test_states_and_commands_take_turns(served: Served) -> None:
         ([STEERS], grpc.StatusCode.FAILED_PRECONDITION, 'no actuator "head" is connected'),
     ],
 )
-async def test_whoever_breaks_the_rules_is_told_which(
+async def test_a_broken_rule_ends_the_session_with_a_reason(
     served: Served, requests: list[ControlRequest], code: grpc.StatusCode, sentence: str
 ) -> None:
-    found = await status(await served.session(*requests))
-    assert (found[0], sentence in found[1]) == (code, True)
+    refused, details = await status(await served.session(*requests))
+    assert (refused, sentence in details) == (code, True)
     while len(served.actuators):
         await asyncio.sleep(0.01)
 
 
-async def test_an_actuator_that_is_gone_ends_the_call_that_steers_it(served: Served) -> None:
+async def test_a_lost_actuator_ends_the_call_of_its_controller(served: Served) -> None:
     head = await served.session(HEAD)
     await read(head)
     follower = await served.session(STEERS)
@@ -147,7 +147,7 @@ async def test_an_actuator_that_is_gone_ends_the_call_that_steers_it(served: Ser
     )  # fmt: skip
 
 
-async def test_a_viewer_steers_nothing(served: Served) -> None:
+async def test_a_viewer_cannot_steer(served: Served) -> None:
     token = await served.hub.access.create_token(Principal("admin", Role.ADMIN, "admin"), "guest", Role.VIEWER)
     async with channel(served.address, token=token) as link:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -155,7 +155,7 @@ async def test_a_viewer_steers_nothing(served: Served) -> None:
     assert caught.value.code() == grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_a_call_that_is_broken_off_leaves_nothing_behind(served: Served) -> None:
+async def test_an_interrupted_call_leaves_nothing_behind(served: Served) -> None:
     for _ in range(20):
         head = await served.session(HEAD)
         await read(head)

@@ -42,26 +42,26 @@ async def dial(address: str, hub: HubProcess, **options: Any) -> Link:
             await asyncio.sleep(0.05)
 
 
-def steer_once(one: Link, other: Link) -> bool:
-    """Whether a command through the hub reaches a head; it is left steered."""
-    actuator = ActuatorLink(one, "head", PanTiltHead(2 * MILLISECOND))
-    controller = ControllerLink(other, "follower", "head", mode=Controller.MODE_FREE_RUNNING)
+def steer_once(head: Link, follower: Link) -> bool:
+    """Steer a head through the hub; True if the command reaches it. The controller remains connected."""
+    actuator = ActuatorLink(head, "head", PanTiltHead(2 * MILLISECOND))
+    controller = ControllerLink(follower, "follower", "head", mode=Controller.MODE_FREE_RUNNING)
     controller.step([1.0, 0, 1, 1])
     return not actuator.step().safe
 
 
-async def test_without_being_asked_to_the_hub_has_no_such_port(hub: HubProcess) -> None:
+async def test_by_default_the_hub_has_no_association_port(hub: HubProcess) -> None:
     hub.start()
     await hub.ready()
     assert "associations" not in hub.log()
 
 
-async def test_a_loop_runs_by_tcp_and_by_a_socket_and_is_told_when_the_hub_stops(hub: HubProcess) -> None:
+async def test_a_loop_runs_over_tcp_and_a_socket_and_ends_when_the_hub_stops(hub: HubProcess) -> None:
     port, path = free_port(), hub.data / "association"
     hub.start("--association-port", str(port), "--association-socket", str(path))
     await hub.ready()
-    one, other = await dial(f"127.0.0.1:{port}", hub), await dial(f"unix:{path}", hub)
-    assert await asyncio.to_thread(steer_once, one, other)
+    links = await dial(f"127.0.0.1:{port}", hub), await dial(f"unix:{path}", hub)
+    assert await asyncio.to_thread(steer_once, *links)
     shown = await asyncio.to_thread(hub.get, "/v1/actuators")
     assert isinstance(shown, dict)
     (head,) = shown["actuators"]
@@ -78,7 +78,7 @@ async def test_a_loop_runs_by_tcp_and_by_a_socket_and_is_told_when_the_hub_stops
         assert line in text
     assert hub.process is not None
     hub.process.send_signal(signal.SIGTERM)
-    for link in (one, other):
+    for link in links:
         with pytest.raises(LinkError, match=r"the hub stops|the actuator head is gone"):
             await asyncio.to_thread(link.receive, ControlResponse)
         link.close()
@@ -86,7 +86,7 @@ async def test_a_loop_runs_by_tcp_and_by_a_socket_and_is_told_when_the_hub_stops
     assert not path.exists()
 
 
-async def test_a_socket_that_a_killed_hub_left_behind_is_no_obstacle(hub: HubProcess) -> None:
+async def test_a_socket_left_by_a_killed_hub_is_replaced(hub: HubProcess) -> None:
     path = hub.data / "association"
     for _ in range(2):
         hub.start("--association-socket", str(path))
@@ -98,7 +98,7 @@ async def test_a_socket_that_a_killed_hub_left_behind_is_no_obstacle(hub: HubPro
         link.close()
 
 
-async def test_where_people_are_shown_a_certificate_the_association_port_shows_it_too(
+async def test_the_association_port_uses_the_certificate_of_the_port_for_people(
     hub: HubProcess, tmp_path: Path
 ) -> None:
     shown = SiteAuthority(tmp_path / "authority").issue("hub", alternatives=["127.0.0.1"])
@@ -106,19 +106,18 @@ async def test_where_people_are_shown_a_certificate_the_association_port_shows_i
     port = free_port()
     address = f"127.0.0.1:{port}"
     hub.start("--association-port", str(port), "--tls", str(shown.folder))
-    one = await dial(address, hub, tls=ClientTls(shown.ca))
-    other = await dial(address, hub, tls=ClientTls(shown.ca))
-    assert await asyncio.to_thread(steer_once, one, other)
+    links = [await dial(address, hub, tls=ClientTls(shown.ca)) for _ in range(2)]
+    assert await asyncio.to_thread(steer_once, *links)
     with pytest.raises(LinkError):
         await dial(address, hub, timeout=2.0)
     with pytest.raises(LinkError, match="certificate verify failed") as caught:
         await asyncio.to_thread(lambda: Link(address, CALL, hub.token, tls=ClientTls(stranger.ca)))
     assert isinstance(caught.value.__cause__, ssl.SSLError)
-    one.close()
-    other.close()
+    for link in links:
+        link.close()
 
 
-async def test_a_port_that_cannot_be_had_is_said_and_named(hub: HubProcess) -> None:
+async def test_an_unavailable_port_is_reported_by_name(hub: HubProcess) -> None:
     hub.start("--association-socket", "/proc/none")
     assert hub.process is not None
     assert await asyncio.to_thread(hub.process.wait, 20) == 2

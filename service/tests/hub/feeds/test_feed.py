@@ -25,7 +25,7 @@ def events(first: int, last: int, zone: str = "hall") -> list[AlarmEvent]:
 
 
 class Stored:
-    """A feed over a list for a store."""
+    """A feed with a list as its store."""
 
     def __init__(self, count: int = 0) -> None:
         self.events = events(1, count)
@@ -43,7 +43,7 @@ class Stored:
         self.feed.publish(new)
 
 
-async def take(feed: Feed, after: int, count: int, zones: tuple[str, ...] = ()) -> list[int]:
+async def receive(feed: Feed, after: int, count: int, zones: tuple[str, ...] = ()) -> list[int]:
     seen: list[int] = []
 
     async def send(entry: Entry) -> None:
@@ -56,9 +56,9 @@ async def take(feed: Feed, after: int, count: int, zones: tuple[str, ...] = ()) 
     return seen
 
 
-async def test_history_goes_over_into_live_events_without_gap_or_duplicate() -> None:
+async def test_history_continues_into_live_events_without_gap_or_duplicate() -> None:
     stored = Stored(3 * BATCH)
-    reading = asyncio.ensure_future(take(stored.feed, 7, 3 * BATCH + 500 - 7))
+    reading = asyncio.ensure_future(receive(stored.feed, 7, 3 * BATCH + 500 - 7))
     for _ in range(50):
         await asyncio.sleep(0.001)
         stored.publish(10)
@@ -68,36 +68,36 @@ async def test_history_goes_over_into_live_events_without_gap_or_duplicate() -> 
 async def test_recent_events_are_served_from_memory() -> None:
     stored = Stored()
     stored.publish(5)
-    assert await take(stored.feed, 2, 3) == [3, 4, 5]
+    assert await receive(stored.feed, 2, 3) == [3, 4, 5]
     assert stored.reads == 0
 
 
-async def test_events_that_memory_no_longer_holds_come_from_the_store() -> None:
+async def test_events_that_left_memory_come_from_the_store() -> None:
     stored = Stored()
     stored.publish(RETAINED_EVENTS + 10)
-    assert (await take(stored.feed, 3, 4))[:4] == [4, 5, 6, 7]
+    assert (await receive(stored.feed, 3, 4))[:4] == [4, 5, 6, 7]
     assert stored.reads >= 1
 
 
-async def test_a_subscriber_whose_events_retention_took_goes_on_with_the_next() -> None:
+async def test_a_subscriber_whose_events_were_deleted_continues_with_the_next() -> None:
     stored = Stored(50)
     stored.events.clear()
-    reading = asyncio.ensure_future(take(stored.feed, 10, 1))
+    reading = asyncio.ensure_future(receive(stored.feed, 10, 1))
     await asyncio.sleep(0.01)
     stored.publish(1)
     assert await asyncio.wait_for(reading, 10) == [51]
 
 
-async def test_a_subscriber_to_one_zone_hears_of_no_other() -> None:
+async def test_a_subscriber_to_one_zone_receives_no_events_of_others() -> None:
     stored = Stored()
-    reading = asyncio.ensure_future(take(stored.feed, 0, 2, ("default/attic",)))
+    reading = asyncio.ensure_future(receive(stored.feed, 0, 2, ("default/attic",)))
     for zone in ("hall", "attic", "hall", "attic"):
         await asyncio.sleep(0.005)
         stored.publish(1, zone)
     assert await asyncio.wait_for(reading, 10) == [2, 4]
 
 
-async def test_a_slow_subscriber_is_sent_away_with_its_cursor_and_delays_nobody() -> None:
+async def test_a_slow_subscriber_is_ended_with_its_cursor_and_delays_nobody() -> None:
     stored = Stored()
     stalled = asyncio.Event()
 
@@ -113,7 +113,7 @@ async def test_a_slow_subscriber_is_sent_away_with_its_cursor_and_delays_nobody(
     await asyncio.sleep(0.01)
     stored.publish(1)
     await stalled.wait()
-    quick = asyncio.ensure_future(take(stored.feed, 0, LAG + 2))
+    quick = asyncio.ensure_future(receive(stored.feed, 0, LAG + 2))
     stored.publish(LAG + 1)
     assert await asyncio.wait_for(quick, 20) == list(range(1, LAG + 3))
     with pytest.raises(TooSlowError, match="subscribe again with cursor 0"):
@@ -122,9 +122,9 @@ async def test_a_slow_subscriber_is_sent_away_with_its_cursor_and_delays_nobody(
 
 
 @pytest.mark.parametrize("number", [LAG + 1, 2 * RETAINED_EVENTS])
-async def test_who_has_had_everything_is_not_sent_away_for_how_much_comes_at_once(number: int) -> None:
+async def test_a_subscriber_that_has_caught_up_survives_a_large_burst(number: int) -> None:
     stored = Stored()
-    reading = asyncio.ensure_future(take(stored.feed, 0, number + 2))
+    reading = asyncio.ensure_future(receive(stored.feed, 0, number + 2))
     stored.publish(1)
     while stored.feed.lag or not stored.feed.subscribers:
         await asyncio.sleep(0)
@@ -133,13 +133,13 @@ async def test_who_has_had_everything_is_not_sent_away_for_how_much_comes_at_onc
     assert await asyncio.wait_for(reading, 20) == list(range(1, number + 3))
 
 
-async def test_a_cursor_that_never_was_is_refused() -> None:
+async def test_a_future_cursor_is_refused() -> None:
     with pytest.raises(ValueError, match="cursor 5 is newer than the newest event, 4"), Stored(4).feed.subscribe(5):
         pass
 
 
 @pytest.mark.parametrize("size", [1, 200, 70_000])
-def test_an_event_is_serialised_and_framed_once_for_all(size: int) -> None:
+def test_an_event_is_serialised_and_framed_once_for_all_subscribers(size: int) -> None:
     entry = Entry(AlarmEvent(cursor=1, why="x" * size))
     assert entry.text_frame is entry.text_frame
     assert entry.binary_frame is entry.binary_frame
@@ -152,7 +152,7 @@ def test_an_event_is_serialised_and_framed_once_for_all(size: int) -> None:
 
 
 def unframed(data: bytes) -> tuple[int, bytes]:
-    """The first byte of a WebSocket frame, and what is in it."""
+    """Split a WebSocket frame into its first byte and its content."""
     start = {126: 4, 127: 10}.get(data[1], 2)
     length = int.from_bytes(data[2:start]) if start > 2 else data[1]
     assert len(data) == start + length
@@ -163,7 +163,7 @@ def unframed(data: bytes) -> tuple[int, bytes]:
 
 
 class Sink:
-    """A subscriber's connection, with room for so many writes."""
+    """A subscriber's connection, with room for `room` writes."""
 
     def __init__(self, room: int = 10**9) -> None:
         self.room = room
@@ -178,7 +178,7 @@ class Sink:
 
 
 async def follow(subscription: Subscription, sink: Sink, seen: list[int]) -> None:
-    """As the WebSocket does."""
+    """Deliver or push events as the WebSocket does."""
 
     async def send(entry: Entry) -> None:
         if not len(seen) % 8:
@@ -194,15 +194,15 @@ async def follow(subscription: Subscription, sink: Sink, seen: list[int]) -> Non
 
 
 def cursors(sink: Sink) -> list[int]:
-    data, found, position = b"".join(sink.data), list[int](), 0
+    data, numbers, position = b"".join(sink.data), list[int](), 0
     while position < len(data):
         end = position + 2 + data[position + 1]
-        found.append(AlarmEvent.FromString(data[position + 2 : end]).cursor)
+        numbers.append(AlarmEvent.FromString(data[position + 2 : end]).cursor)
         position = end
-    return found
+    return numbers
 
 
-async def test_all_who_want_the_same_are_written_the_same_bytes() -> None:
+async def test_subscribers_with_the_same_selection_are_written_the_same_bytes() -> None:
     stored, sinks = Stored(), [Sink(), Sink(), Sink()]
     with contextlib.ExitStack() as stack:
         running = []
@@ -212,8 +212,8 @@ async def test_all_who_want_the_same_are_written_the_same_bytes() -> None:
             running.append(asyncio.ensure_future(follow(subscription, sink, [])))
         await asyncio.sleep(0.01)
         stored.publish(3)
-        for one in running:
-            one.cancel()
+        for task in running:
+            task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
     assert cursors(sinks[0]) == [1, 2, 3]
     assert sinks[0].data[0] is sinks[1].data[0]
@@ -222,10 +222,10 @@ async def test_all_who_want_the_same_are_written_the_same_bytes() -> None:
     assert stored.feed.delivered == 6
 
 
-async def test_whoever_has_no_room_takes_what_follows_by_itself_and_is_pushed_to_again() -> None:
-    stored, sink, taken = Stored(), Sink(room=2), list[int]()
+async def test_a_subscriber_without_room_fetches_events_and_is_then_pushed_to_again() -> None:
+    stored, sink, received = Stored(), Sink(room=2), list[int]()
     with stored.feed.subscribe(0) as subscription:
-        running = asyncio.ensure_future(follow(subscription, sink, taken))
+        running = asyncio.ensure_future(follow(subscription, sink, received))
         await asyncio.sleep(0.01)
         for _ in range(4):
             stored.publish(1)
@@ -233,14 +233,14 @@ async def test_whoever_has_no_room_takes_what_follows_by_itself_and_is_pushed_to
         assert stored.feed.lag == 2
         sink.room = 10**9
         await asyncio.sleep(0.01)
-        assert (stored.feed.lag, taken) == (0, [3, 4])
+        assert (stored.feed.lag, received) == (0, [3, 4])
         stored.publish(2)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert cursors(sink) == [1, 2, 3, 4, 5, 6]
 
 
-async def test_what_comes_faster_than_it_is_worth_a_write_each_is_written_at_once(
+async def test_events_in_quick_succession_share_a_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(feed_module, "GATHER_SECONDS", 100.0)
@@ -251,13 +251,13 @@ async def test_what_comes_faster_than_it_is_worth_a_write_each_is_written_at_onc
         await asyncio.sleep(0.01)
         for _ in range(3):
             stored.publish(1)
-        assert cursors(sink) == [1], "the first that comes after a while does not wait"
+        assert cursors(sink) == [1], "the first event after a pause does not wait"
         assert (stored.feed.latest, subscription.position, subscription.caught_up) == (3, 1, False)
         while cursors(sink) != [1, 2, 3]:
             await asyncio.sleep(0.01)
         assert [len(data) for data in sink.data] == [len(sink.data[0]), 2 * len(sink.data[0])]
 
-        stored.publish(2)  # and while those wait, somebody joins, somebody wants another zone, and the hub stops
+        stored.publish(2)  # while these wait, a subscriber joins, another changes its selection, and the hub stops
         running.append(asyncio.ensure_future(follow(joining, late, [])))
         while not joining.pushed:
             await asyncio.sleep(0)
@@ -266,15 +266,15 @@ async def test_what_comes_faster_than_it_is_worth_a_write_each_is_written_at_onc
         assert subscription.select(Selection(zones=frozenset({"attic"}))) == 6
         stored.publish(1)
         stored.feed.close()
-        told = await asyncio.gather(*running, return_exceptions=True)
-    assert all(isinstance(one, ClosedError) for one in told)
+        results = await asyncio.gather(*running, return_exceptions=True)
+    assert all(isinstance(result, ClosedError) for result in results)
     assert (cursors(sink), cursors(late)) == ([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7])
 
 
-# What is wanted
+# Selections
 
 
-async def test_what_is_wanted_changes_between_two_events_whether_they_are_pushed_or_taken() -> None:
+async def test_a_selection_changes_between_two_events_pushed_or_fetched() -> None:
     for pushed in (True, False):
         stored, sink = Stored(), Sink()
         with stored.feed.subscribe(0, Selection(zones=frozenset({"hall"}))) as subscription:
@@ -295,7 +295,7 @@ async def test_what_is_wanted_changes_between_two_events_whether_they_are_pushed
         assert cursors(sink) == [1, 2, 7, 8]
 
 
-async def test_an_event_that_is_wanted_from_now_on_is_not_lost_in_what_was_chosen_before() -> None:
+async def test_an_event_of_a_new_selection_is_not_lost_in_the_previous_batch() -> None:
     stored, seen = Stored(), list[int]()
     for zone in ("hall", "attic", "hall"):
         stored.publish(1, zone)
@@ -332,7 +332,7 @@ async def test_a_coalescing_subscriber_far_behind_gets_the_newest_of_each_zone_a
     assert sum(entry.event.coalesced + 1 for entry in seen) == LAG + 1
 
 
-async def test_who_waits_is_told_at_once_that_the_hub_stops() -> None:
+async def test_waiting_subscribers_end_immediately_when_the_hub_stops() -> None:
     stored = Stored(3)
     with contextlib.ExitStack() as stack:
         waiting = []
@@ -343,15 +343,15 @@ async def test_who_waits_is_told_at_once_that_the_hub_stops() -> None:
         await asyncio.sleep(0.01)
         stored.feed.close()
         ended = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
-        for one in ended[1::2]:
-            assert isinstance(one, ClosedError)
-            assert "subscribe again with cursor 3" in str(one)
+        for error in ended[1::2]:
+            assert isinstance(error, ClosedError)
+            assert "subscribe again with cursor 3" in str(error)
         with pytest.raises(ClosedError):
             await subscription.next()
 
 
-async def test_each_of_many_subscribers_gets_each_of_many_events_once_and_in_order(debugged: bool) -> None:
-    # What debug mode notes of every coroutine takes ten times as long as the feed itself.
+async def test_each_subscriber_receives_each_event_once_and_in_order(debugged: bool) -> None:
+    # In debug mode, records about coroutines take ten times as long as the feed itself.
     producers, consumers, number = 16, 16, 10_000 if debugged else 50_000
     stored, dice = Stored(), random.Random(5)
     seen: list[list[int]] = [[] for _ in range(consumers)]
@@ -379,7 +379,7 @@ async def test_each_of_many_subscribers_gets_each_of_many_events_once_and_in_ord
     with contextlib.ExitStack() as stack:
         running = [asyncio.ensure_future(consume(mine)) for mine in seen[: consumers // 2]]
         followed = [stack.enter_context(stored.feed.subscribe(0)) for _ in sinks]
-        running += [asyncio.ensure_future(follow(one, sink, [])) for one, sink in zip(followed, sinks, strict=True)]
+        running += [asyncio.ensure_future(follow(*pair, [])) for pair in zip(followed, sinks, strict=True)]
         await asyncio.sleep(0)
         await asyncio.wait_for(asyncio.gather(*(produce() for _ in range(producers))), 50)
         while stored.feed.lag:
@@ -391,7 +391,7 @@ async def test_each_of_many_subscribers_gets_each_of_many_events_once_and_in_ord
     assert all(cursors(sink) == everything for sink in sinks)
 
 
-def test_what_one_party_has_for_itself_counts_as_one_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_of_the_same_client_count_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "SUBSCRIBERS_PER_ADDRESS", 1)
     feed = Stored().feed
     with feed.subscribe(0, address="2001:db8::1"):
@@ -403,25 +403,25 @@ def test_what_one_party_has_for_itself_counts_as_one_address(monkeypatch: pytest
         assert feed.subscribers == 1
 
 
-async def test_what_is_not_stored_is_told_to_those_who_asked_without_a_cursor_and_again_when_it_is() -> None:
+async def test_unstored_events_come_on_request_without_a_cursor_and_again_once_stored() -> None:
     stored, sink, plain = Stored(), Sink(), Sink()
-    taken = list[tuple[int, bool]]()
+    received = list[tuple[int, bool]]()
 
-    async def take_all(subscription: Subscription) -> None:
+    async def receive_all(subscription: Subscription) -> None:
         async def send(entry: Entry) -> None:
-            taken.append((entry.public_event.cursor, entry.public_event.unstored))
+            received.append((entry.public_event.cursor, entry.public_event.unstored))
 
         while True:
             await subscription.deliver(send)
 
     with (
         stored.feed.subscribe(0, unstored=True) as pushed,
-        stored.feed.subscribe(0) as other,
+        stored.feed.subscribe(0) as stored_only,
         stored.feed.subscribe(0, unstored=True) as pulled,
     ):
         running = [
-            asyncio.ensure_future(follow(pushed, sink, [])), asyncio.ensure_future(follow(other, plain, [])),
-            asyncio.ensure_future(take_all(pulled)),
+            asyncio.ensure_future(follow(pushed, sink, [])), asyncio.ensure_future(follow(stored_only, plain, [])),
+            asyncio.ensure_future(receive_all(pulled)),
         ]  # fmt: skip
         await asyncio.sleep(0.01)
         stored.publish(1)
@@ -430,50 +430,50 @@ async def test_what_is_not_stored_is_told_to_those_who_asked_without_a_cursor_an
         stored.feed.publish_unstored(new[1:])
         await asyncio.sleep(0.01)
         with stored.feed.subscribe(1, unstored=True) as late:
-            running.append(asyncio.ensure_future(take_all(late)))
+            running.append(asyncio.ensure_future(receive_all(late)))
             await asyncio.sleep(0.01)
-            assert taken == [(1, False), (0, True), (0, True), (0, True), (0, True)]
-            assert pulled.position == 1, "by what is not stored nobody goes on"
+            assert received == [(1, False), (0, True), (0, True), (0, True), (0, True)]
+            assert pulled.position == 1, "nobody can continue from an unstored event"
             stored.publish(2)
             await asyncio.sleep(0.05)
-            for one in running:
-                one.cancel()
+            for task in running:
+                task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-    assert sorted(taken[5:]) == [(2, False), (2, False), (3, False), (3, False)]
+    assert sorted(received[5:]) == [(2, False), (2, False), (3, False), (3, False)]
     assert cursors(sink) == [1, 0, 0, 2, 3]
     assert cursors(plain) == [1, 2, 3]
     assert stored.feed.unstored.since(0) == []
 
 
-async def test_what_is_not_stored_and_wanted_from_now_on_is_not_lost_in_what_was_chosen_before() -> None:
-    feed, told = Stored().feed, list[str]()
+async def test_an_unstored_event_of_a_new_selection_is_not_lost_in_the_previous_batch() -> None:
+    feed, zones = Stored().feed, list[str]()
     with feed.subscribe(0, Selection(zones=frozenset({"hall"})), unstored=True) as subscription:
 
         async def send(entry: Entry) -> None:
-            told.append(entry.event.zone)
+            zones.append(entry.event.zone)
             subscription.select(EVERYTHING)
 
         feed.publish_unstored([*events(1, 2), *events(3, 3, "attic")])
         await subscription.deliver(send)
         await asyncio.wait_for(subscription.deliver(send), 10)
-    assert told == ["hall", "hall", "attic"]
+    assert zones == ["hall", "hall", "attic"]
 
 
-async def test_whoever_has_no_room_for_what_is_not_stored_takes_it_by_itself() -> None:
-    stored, sink, taken = Stored(), Sink(room=1), list[int]()
+async def test_a_subscriber_without_room_fetches_unstored_events() -> None:
+    stored, sink, received = Stored(), Sink(room=1), list[int]()
     with stored.feed.subscribe(0, unstored=True) as subscription:
-        running = asyncio.ensure_future(follow(subscription, sink, taken))
+        running = asyncio.ensure_future(follow(subscription, sink, received))
         await asyncio.sleep(0.01)
         stored.publish(1)
         stored.feed.publish_unstored(events(2, 3))
         await asyncio.sleep(0.01)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    assert (cursors(sink), taken) == ([1, 0, 0], [2, 3])
+    assert (cursors(sink), received) == ([1, 0, 0], [2, 3])
 
 
-async def test_of_what_is_not_stored_the_newest_is_kept() -> None:
+async def test_only_the_newest_unstored_events_are_retained() -> None:
     stored = Stored()
     stored.feed.publish_unstored(events(1, RETAINED_EVENTS + 10))
-    kept = stored.feed.unstored.since(0)
-    assert (kept[0].event.cursor, kept[-1].event.cursor) == (11, RETAINED_EVENTS + 10)
+    retained = stored.feed.unstored.since(0)
+    assert (retained[0].event.cursor, retained[-1].event.cursor) == (11, RETAINED_EVENTS + 10)

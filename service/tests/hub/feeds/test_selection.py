@@ -18,18 +18,18 @@ def event(
     signs: tuple[EvidenceItem, ...] = (HEAT,),
     dark: str = "",
 ) -> AlarmEvent:
-    made = AlarmEvent(
+    result = AlarmEvent(
         namespace="plant", zone="hall", type=kind, state=state.wire, previous=previous.wire, contributions=signs
     )
     if dark:
-        made.fault.device = dark
-    return made
+        result.fault.device = dark
+    return result
 
 
 BURNING = EvidenceItem(device="s-1", kind=Kind.HEAT.wire, level=Level.CRITICAL.wire)
 CRITICAL = event(signs=(HEAT, BURNING))
 RESET = event(state=ZoneState.NORMAL, previous=ZoneState.ACKNOWLEDGED, signs=())
-RESET_EARLY = event(state=ZoneState.NORMAL, previous=ZoneState.ACKNOWLEDGED)  # while there is still a sign
+RESET_EARLY = event(state=ZoneState.NORMAL, previous=ZoneState.ACKNOWLEDGED)  # while a sign still lasts
 DARK = event(AlarmEvent.TYPE_FAULT, ZoneState.NORMAL, signs=(), dark="s-9")
 
 
@@ -55,11 +55,11 @@ DARK = event(AlarmEvent.TYPE_FAULT, ZoneState.NORMAL, signs=(), dark="s-9")
         ({"devices": ["s-9"]}, [RESET_EARLY], [CRITICAL]),
     ],
 )
-def test_an_event_is_wanted_that_is_in_every_field_which_asks_for_something(
+def test_a_selected_event_matches_every_field_that_is_set(
     asked: dict[str, object], wanted: list[AlarmEvent], not_wanted: list[AlarmEvent]
 ) -> None:
     selection = read_selection(asked)
-    assert [one for one in [*wanted, *not_wanted] if selection.is_match(one)] == wanted
+    assert [event for event in [*wanted, *not_wanted] if selection.is_match(event)] == wanted
     assert read_selection(selection.words) == selection
     assert parse_selection(SelectionMessage.FromString(selection.message.SerializeToString())) == selection
 
@@ -82,12 +82,12 @@ def test_a_critical_sign_makes_an_alarm_critical() -> None:
         ({"zones": ["x"] * 501}, "zones: 501 values are too many. Use at most 500."),
     ],
 )
-def test_what_cannot_be_wanted_is_refused_by_name(asked: dict[str, object], sentence: str) -> None:
+def test_an_impossible_selection_is_refused_by_name(asked: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(sentence) + "$"):
         read_selection(asked)
 
 
-def test_numbers_of_the_wire_that_mean_nothing_are_refused() -> None:
+def test_unknown_enum_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="levels: 9 is not one of 1, 2, 3, 4"):
         parse_selection(SelectionMessage(levels=[9]))  # type: ignore[list-item]
     assert parse_selection(SelectionMessage()) == EVERYTHING == Selection()

@@ -1,4 +1,4 @@
-"""The hub that is asked."""
+"""A hub served over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What the hub serves over HTTP and WebSocket, in this process."""
+"""The hub's routes over HTTP and WebSocket, in this process."""
 
 import asyncio
 import re
@@ -29,7 +29,7 @@ from embereye.zone.canary import PREFIX
 from .served import FLEET, FOLDER, Served
 
 
-async def test_zones_tell_their_state_their_reason_and_their_coverage(served: Served) -> None:
+async def test_zones_have_state_reason_and_coverage(served: Served) -> None:
     served.coverage()
     await served.alarm()
     _, body = await served.get("/v1/zones")
@@ -43,7 +43,7 @@ async def declare(served: Served, *zones: str) -> None:
     await served.hub.coverage.set_roster(FleetRoster(fleet=FLEET, deadline_ns=600 * SECOND, devices=devices))
 
 
-async def test_pages_leave_out_no_zone_that_goes_into_alarm_meanwhile(served: Served) -> None:
+async def test_paging_misses_no_zone_that_goes_into_alarm_meanwhile(served: Served) -> None:
     await declare(served, "attic", "hall", "kitchen", "yard")
     _, page = await served.get("/v1/zones?limit=2")
     assert [zone["name"] for zone in page["zones"]] == ["attic", "hall"]
@@ -53,7 +53,7 @@ async def test_pages_leave_out_no_zone_that_goes_into_alarm_meanwhile(served: Se
     assert "next" not in page
 
 
-async def test_pages_go_on_behind_an_entry_that_is_gone(served: Served) -> None:
+async def test_paging_continues_after_an_entry_that_is_gone(served: Served) -> None:
     await declare(served, "attic", "hall", "kitchen")
     _, page = await served.get("/v1/zones?limit=2")
     await declare(served, "attic", "kitchen")
@@ -61,22 +61,22 @@ async def test_pages_go_on_behind_an_entry_that_is_gone(served: Served) -> None:
     assert [zone["name"] for zone in page["zones"]] == ["kitchen"]
 
 
-async def test_the_cursor_beside_the_zones_is_of_the_moment_that_they_were_looked_at(
+async def test_the_cursor_in_the_zones_answer_is_of_the_moment_of_the_list(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await served.alarm()
-    monkeypatch.setattr(lists, "SLICE_SECONDS", -1.0)  # everything else has its turn after each zone
-    look, hub = served.hub.zones.messages, served.hub
+    monkeypatch.setattr(lists, "SLICE_SECONDS", -1.0)  # other tasks run after each zone
+    messages, hub = served.hub.zones.messages, served.hub
 
-    def look_and_go_on() -> list[Zone]:
-        found = look()
+    def list_and_publish() -> list[Zone]:
+        zones = messages()
         asyncio.get_running_loop().call_soon(hub.feed.publish, [AlarmEvent(cursor=2, zone="hall")])
-        return found
+        return zones
 
-    monkeypatch.setattr(hub.zones, "messages", look_and_go_on)
+    monkeypatch.setattr(hub.zones, "messages", list_and_publish)
     _, body = await served.get("/v1/zones")
     assert hub.feed.latest == 2
-    assert body["cursor"] == "1", "who follows from here on is told of what happened while the list was made"
+    assert body["cursor"] == "1", "a feed from here on has the events since the list was made"
 
 
 async def test_people_act_over_http(served: Served) -> None:
@@ -103,7 +103,7 @@ async def test_people_act_over_http(served: Served) -> None:
         ("hall/explode", {"who": "Ada"}, {}, (404, "404")),
     ],
 )
-async def test_an_action_that_cannot_be_taken_is_refused_with_a_sentence(
+async def test_an_impossible_action_is_refused_with_a_reason(
     served: Served, path: str, body: object, headers: dict[str, str], answer: tuple[int, str]
 ) -> None:
     await served.alarm()
@@ -121,7 +121,7 @@ async def test_a_zone_whose_name_has_a_slash_and_a_space_can_be_acted_on(served:
         assert (response.status, (await response.json())["zone"]) == (200, "hall 1/east")
 
 
-async def test_devices_tell_coverage_values_ledger_and_pictures(served: Served) -> None:
+async def test_devices_have_coverage_values_ledger_and_pictures(served: Served) -> None:
     served.coverage()
     _, body = await served.get("/v1/devices")
     first, second = body["devices"]
@@ -160,7 +160,7 @@ async def test_history_is_paged_by_cursor(served: Served) -> None:
         assert (await served.get(f"/v1/history?{query}"))[0] == 400
 
 
-async def test_one_address_does_not_get_every_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_address_cannot_take_every_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "SUBSCRIBERS_PER_ADDRESS", 1)
     async with served.session.ws_connect(f"{served.base}/v1/alarms/ws"):
         with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
@@ -168,7 +168,7 @@ async def test_one_address_does_not_get_every_websocket(served: Served, monkeypa
     assert caught.value.status == 503
 
 
-async def test_a_websocket_resumes_by_cursor_and_goes_on_live(served: Served) -> None:
+async def test_a_websocket_resumes_by_cursor_and_continues_live(served: Served) -> None:
     for number in range(3):
         await served.alarm(f"e{number}", device=f"s-{number}")
     async with served.session.ws_connect(f"{served.base}/v1/alarms/ws?cursor=1") as socket:
@@ -189,7 +189,7 @@ async def test_a_websocket_resumes_by_cursor_and_goes_on_live(served: Served) ->
         ("", {"Origin": "https://elsewhere.example"}, 403),
     ],
 )
-async def test_a_websocket_that_may_not_be_is_refused(
+async def test_a_websocket_that_is_not_allowed_is_refused(
     served: Served, query: str, headers: dict[str, str], status: int
 ) -> None:
     with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
@@ -197,7 +197,7 @@ async def test_a_websocket_that_may_not_be_is_refused(
     assert caught.value.status == status
 
 
-async def test_the_console_is_served_with_a_policy_that_runs_nothing_else(served: Served) -> None:
+async def test_the_console_is_served_with_a_policy_against_foreign_scripts(served: Served) -> None:
     for path, kind in (
         ("/", "text/html"),
         ("/static/console.js", "text/javascript"),
@@ -209,7 +209,7 @@ async def test_the_console_is_served_with_a_policy_that_runs_nothing_else(served
     assert (await served.get("/static/..%2Fmain.py"))[0] == 404
 
 
-async def test_every_alert_leads_to_a_page_that_needs_no_sign_in(served: Served) -> None:
+async def test_every_alert_has_a_runbook_page_without_sign_in(served: Served) -> None:
     async with aiohttp.ClientSession() as stranger:
         async with stranger.get(f"{served.base}/runbooks") as response:
             names = re.findall(r'href="/runbooks/(\w+)"', await response.text())
@@ -220,15 +220,13 @@ async def test_every_alert_leads_to_a_page_that_needs_no_sign_in(served: Served)
             assert (response.status, response.content_type) == (200, "text/html")
             assert f"<h1>{name}</h1>" in text
             assert set(re.findall(r'<a href="/runbooks/(\w+)', text)) <= set(names)
-            assert not re.search(r'<a href="(?!/runbooks/)', text), "a link that leads nowhere here"
+            assert not re.search(r'<a href="(?!/runbooks/)', text), "a link to a page that is not served"
         for path in ("Nothing", "..%2Fhub.py", "EmberEyeHubDown.md"):
             async with stranger.get(f"{served.base}/runbooks/{path}") as response:
                 assert response.status == 404, path
 
 
-async def test_a_page_that_strangers_may_ask_for_is_rendered_once(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_for_strangers_is_rendered_once(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     render, rendered = MarkdownIt.render, list[str]()
     monkeypatch.setattr(MarkdownIt, "render", lambda self, text: rendered.append(text) or render(self, text))
     async with aiohttp.ClientSession() as stranger:
@@ -238,7 +236,7 @@ async def test_a_page_that_strangers_may_ask_for_is_rendered_once(
     assert len(rendered) == len(set(rendered))
 
 
-def test_the_console_never_makes_markup_of_text_and_loads_nothing_from_elsewhere() -> None:
+def test_the_console_never_turns_text_into_markup_and_loads_no_foreign_content() -> None:
     files = resources.files("embereye.hub").joinpath("static")
     for file in files.iterdir():
         text = file.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
@@ -247,7 +245,7 @@ def test_the_console_never_makes_markup_of_text_and_loads_nothing_from_elsewhere
         )
 
 
-async def test_metrics_tell_states_devices_and_commits(served: Served) -> None:
+async def test_metrics_have_states_devices_and_commits(served: Served) -> None:
     served.coverage()
     await served.alarm()
     async with served.session.get(f"{served.base}/metrics") as response:
@@ -264,7 +262,7 @@ async def test_metrics_tell_states_devices_and_commits(served: Served) -> None:
     assert "embereye_hub_commit_seconds_count" in text
 
 
-async def test_a_hub_that_cannot_write_lives_and_says_why(served: Served) -> None:
+async def test_a_hub_that_cannot_write_stays_alive_and_reports_why(served: Served) -> None:
     served.hub.committer.failing = "the hub cannot write its database: disk full"
     async with served.session.get(f"{served.base}/healthz") as response:
         assert (response.status, await response.text()) == (200, "ok\n")
@@ -272,11 +270,11 @@ async def test_a_hub_that_cannot_write_lives_and_says_why(served: Served) -> Non
         assert "disk full" in (await response.json())["failing"]
 
 
-# Who asks
+# Host names and origins
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "[::1", "", "a b"])
-async def test_a_name_that_is_not_the_hubs_is_refused_everything(served: Served, host: str) -> None:
+async def test_requests_for_another_host_name_are_refused(served: Served, host: str) -> None:
     await served.alarm()
     calls = [served.get(path, Host=host) for path in ("/v1/zones", "/", "/metrics")]
     calls.append(served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, Host=host))
@@ -292,12 +290,12 @@ async def test_a_name_that_is_not_the_hubs_is_refused_everything(served: Served,
     "host",
     ["127.0.0.1:1", "localhost", "LOCALHOST:8080", "[::1]:8080", "10.1.2.3", "hub.example", "x.sites.example:81"],
 )
-async def test_addresses_and_names_that_were_allowed_are_served(served: Served, host: str) -> None:
+async def test_addresses_and_allowed_names_are_served(served: Served, host: str) -> None:
     assert (await served.get("/v1/zones", Host=host))[0] == 200
 
 
 @pytest.mark.parametrize("origin", ["https://elsewhere.example", "http://127.0.0.1:1", "null", "http://[", ""])
-async def test_a_page_of_another_site_can_do_nothing(served: Served, origin: str) -> None:
+async def test_a_page_of_another_site_can_change_nothing(served: Served, origin: str) -> None:
     await served.alarm()
     status, body = await served.post("/v1/zones/default/hall/acknowledge", {"who": "Ada"}, Origin=origin)
     assert (status, "another site" in str(body["error"])) == (403, True)
@@ -306,7 +304,7 @@ async def test_a_page_of_another_site_can_do_nothing(served: Served, origin: str
     assert caught.value.status == 403
 
 
-async def test_the_hubs_own_pages_may_act(served: Served) -> None:
+async def test_the_hubs_pages_can_act(served: Served) -> None:
     await served.alarm()
     headers = {"Origin": served.base}
     async with served.session.ws_connect(f"{served.base}/v1/alarms/ws", headers=headers):
@@ -325,7 +323,7 @@ async def test_the_hubs_own_pages_may_act(served: Served) -> None:
         ("x.sites.example:443", "https://y.sites.example", 403),
     ],
 )
-async def test_a_proxy_may_name_the_port_that_browsers_leave_out(
+async def test_a_proxy_can_add_the_default_port_that_browsers_leave_out(
     served: Served, host: str, origin: str, status: int
 ) -> None:
     await served.alarm()
@@ -345,11 +343,11 @@ async def test_a_proxy_may_name_the_port_that_browsers_leave_out(
         f"/v1/alarms/ws?cursor={'9' * 5000}",
     ],
 )
-async def test_a_number_that_nobody_can_mean_is_a_mistake_of_who_sent_it(served: Served, path: str) -> None:
+async def test_an_impossible_number_is_a_client_error(served: Served, path: str) -> None:
     assert (await served.get(path))[0] in {400, 404}
 
 
-async def test_an_alarm_is_marked_as_false_explained_and_taken_back(served: Served) -> None:
+async def test_an_alarm_is_marked_as_false_explained_and_unmarked(served: Served) -> None:
     await served.alarm()
     _, listed = await served.get("/v1/alarms")
     (alarm,) = listed["alarms"]
@@ -370,7 +368,7 @@ async def test_an_alarm_is_marked_as_false_explained_and_taken_back(served: Serv
     assert (await served.get("/v1/alarms/0123456789abcdef"))[0] == 404
 
 
-async def test_an_alarm_whose_beginning_is_forgotten_is_explained_as_it_is_listed(served: Served) -> None:
+async def test_an_alarm_whose_start_was_deleted_is_explained_as_it_is_listed(served: Served) -> None:
     await served.alarm("one", "hall", "s-01")
     await served.alarm("two", "attic", "s-02")
     until_ns = time.time_ns()
@@ -385,7 +383,7 @@ async def test_an_alarm_whose_beginning_is_forgotten_is_explained_as_it_is_liste
 
 
 @pytest.mark.parametrize("path", ["/v1/history", "/v1/alarms/{alarm}", "/v1/webhooks/pager/dead-letters"])
-async def test_all_else_goes_on_while_events_are_written_out(
+async def test_other_requests_are_served_while_events_are_serialised(
     served: Served, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     served.hub.webhooks.declare([WebhookOptions("pager", "https://pager.example/")])
@@ -419,7 +417,7 @@ async def test_alarms_are_listed_page_by_page(served: Served) -> None:
     assert (await served.get("/v1/alarms?of=nonsense"))[0] == 400
 
 
-async def test_a_timeline_tells_what_was_with_each_zone(served: Served) -> None:
+async def test_a_timeline_has_the_states_of_each_zone(served: Served) -> None:
     began = time.time_ns()
     await served.alarm()
     _, body = await served.get(f"/v1/timeline?from={began - 10**9}&until={began + 60 * 10**9}")
@@ -433,7 +431,7 @@ async def test_a_timeline_tells_what_was_with_each_zone(served: Served) -> None:
     assert (body["fromNs"], body["zones"]) == (str(10**18 - 8 * 86_400 * 10**9), [])
 
 
-async def test_a_timeline_tells_when_it_ended_what_was_open_at_its_end(served: Served) -> None:
+async def test_a_timeline_has_the_ends_of_states_open_at_its_end(served: Served) -> None:
     began = time.time_ns()
     await served.alarm()
     until = time.time_ns()
@@ -443,7 +441,7 @@ async def test_a_timeline_tells_when_it_ended_what_was_open_at_its_end(served: S
     assert (state["state"], state["untilNs"]) == ("ZONE_STATE_ALARM", event["timeNs"])
 
 
-async def test_what_was_when_is_told_by_the_wall_clock_though_it_was_set(
+async def test_times_are_those_of_the_wall_clock_even_if_it_was_set(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(served.hub.timeline, "_wall", lambda: time.time_ns() + 3600 * SECOND)
@@ -466,9 +464,9 @@ async def test_what_was_when_is_told_by_the_wall_clock_though_it_was_set(
     _, letters = await served.get("/v1/webhooks/pager/dead-letters")
     _, tokens = await served.get("/v1/access/tokens")
     _, canaries = await served.get("/v1/canaries")
-    told = [int(letters["deadLetters"][0]["diedNs"]) / SECOND, int(tokens["tokens"][0]["madeNs"]) / SECOND]
-    told += [canaries["canaries"][0]["alarmed"], float(metric)]
-    assert told == [pytest.approx(time.time() + 3600, abs=600)] * 4
+    times = [int(letters["deadLetters"][0]["diedNs"]) / SECOND, int(tokens["tokens"][0]["madeNs"]) / SECOND]
+    times += [canaries["canaries"][0]["alarmed"], float(metric)]
+    assert times == [pytest.approx(time.time() + 3600, abs=600)] * 4
 
 
 def bury(draft: Draft) -> None:

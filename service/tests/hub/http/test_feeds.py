@@ -1,4 +1,4 @@
-"""The WebSocket's formats and selections, stored subscriptions and the history, as a client meets them."""
+"""The WebSocket's formats and selections, stored subscriptions and the history, seen by a client."""
 
 import asyncio
 
@@ -16,22 +16,22 @@ from .served import Served
 WS = "/v1/alarms/ws"
 
 
-async def test_events_come_as_json_or_as_protobuf_pushed_or_from_before(served: Served) -> None:
+async def test_events_arrive_as_json_or_protobuf_live_or_from_history(served: Served) -> None:
     await served.alarm("one", "hall")
     async with (
         served.session.ws_connect(f"{served.base}{WS}?cursor=0") as text,
         served.session.ws_connect(f"{served.base}{WS}?cursor=0&format=binary") as binary,
     ):
         for number in (1, 2):
-            told = await text.receive_json(timeout=10)
+            fields = await text.receive_json(timeout=10)
             event = AlarmEvent.FromString(await binary.receive_bytes(timeout=10))
-            assert (told["cursor"], event.cursor) == (str(number), number)
-            assert (told["zone"], told["why"]) == (event.zone, event.why)
+            assert (fields["cursor"], event.cursor) == (str(number), number)
+            assert (fields["zone"], fields["why"]) == (event.zone, event.why)
             await served.alarm("two", "attic")
     assert served.hub.feed.delivered == 2
 
 
-async def test_what_a_client_wants_changes_while_the_socket_is_open(served: Served) -> None:
+async def test_a_client_can_change_its_selection_while_the_socket_is_open(served: Served) -> None:
     await served.put("/v1/subscriptions/attics", {"zones": ["attic"]})
     async with served.session.ws_connect(f"{served.base}{WS}?zone=hall&level=alarm") as socket:
         await served.alarm("one", "attic")
@@ -54,7 +54,7 @@ async def test_what_a_client_wants_changes_while_the_socket_is_open(served: Serv
         ('{"subscription": "none"}', 'no subscription "none" is stored'),
     ],
 )
-async def test_a_message_that_cannot_be_meant_is_answered_and_changes_nothing(
+async def test_an_impossible_message_gets_an_error_and_changes_nothing(
     served: Served, text: str, sentence: str
 ) -> None:
     async with served.session.ws_connect(f"{served.base}{WS}?zone=hall") as socket:
@@ -78,20 +78,18 @@ async def test_a_message_that_cannot_be_meant_is_answered_and_changes_nothing(
         ("cursor=7", 409, "cursor 7 is newer than the newest event, 0"),
     ],
 )
-async def test_a_feed_that_cannot_be_had_is_refused_by_name(
-    served: Served, query: str, status: int, sentence: str
-) -> None:
+async def test_an_impossible_feed_is_refused_by_name(served: Served, query: str, status: int, sentence: str) -> None:
     headers = {
         "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
     }  # fmt: skip
     await served.put("/v1/subscriptions/night", {"levels": ["alarm"]})
-    found, refusal = await served.get(f"{WS}?{query}", **headers)
-    assert found == status
+    answered, refusal = await served.get(f"{WS}?{query}", **headers)
+    assert answered == status
     assert sentence in refusal["error"]
 
 
-async def test_a_client_that_reads_nothing_is_sent_away_and_one_that_coalesces_is_not(
+async def test_a_client_that_reads_nothing_is_disconnected_unless_it_coalesces(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed, "LAG", 300)
@@ -112,13 +110,13 @@ async def test_a_client_that_reads_nothing_is_sent_away_and_one_that_coalesces_i
             await asyncio.sleep(0.02)
         assert served.hub.feed.subscribers == 1
         lazy._conn.protocol.resume_reading()
-        cursors, stands_for = list[int](), 0
+        cursors, events = list[int](), 0
         while not cursors or cursors[-1] < first + 1_499:
-            told = await lazy.receive_json(timeout=20)
-            cursors.append(int(told["cursor"]))
-            stands_for += 1 + told.get("coalesced", 0)
+            fields = await lazy.receive_json(timeout=20)
+            cursors.append(int(fields["cursor"]))
+            events += 1 + fields.get("coalesced", 0)
         assert cursors == sorted(set(cursors))
-        assert (len(cursors) < 1_500, stands_for) == (True, 1_500)
+        assert (len(cursors) < 1_500, events) == (True, 1_500)
 
 
 async def test_the_feed_ends_with_its_cursor_when_the_hub_stops(served: Served) -> None:
@@ -130,7 +128,7 @@ async def test_the_feed_ends_with_its_cursor_when_the_hub_stops(served: Served) 
     assert message.extra == "the hub is stopping: subscribe again with cursor 1"
 
 
-async def test_a_client_is_told_why_its_feed_ends_in_whole_characters(
+async def test_the_reason_for_a_feeds_end_has_whole_characters_only(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(store: Store, after: int, limit: int) -> None:
@@ -150,7 +148,7 @@ async def test_subscriptions_are_stored_replaced_and_removed(served: Served) -> 
     assert (status, stored["select"], stored["madeBy"]) == (200, {"levels": ["alarm", "critical"]}, "admin")
     await served.put("/v1/subscriptions/night", {"kinds": ["smoke"]})
     _, listed = await served.get("/v1/subscriptions")
-    assert [one["select"] for one in listed["subscriptions"]] == [{"kinds": ["smoke"]}]
+    assert [subscription["select"] for subscription in listed["subscriptions"]] == [{"kinds": ["smoke"]}]
     async with served.session.delete(f"{served.base}/v1/subscriptions/night") as response:
         assert response.status == 200
     async with served.session.delete(f"{served.base}/v1/subscriptions/night") as response:
@@ -161,12 +159,12 @@ async def test_subscriptions_are_stored_replaced_and_removed(served: Served) -> 
 
 
 async def pages(served: Served, query: str, way: str) -> list[list[int]]:
-    found, following = list[list[int]](), ""
+    all_pages, following = list[list[int]](), ""
     while True:
         _, body = await served.get(f"/v1/history?{query}{following}")
-        found.append([int(event["cursor"]) for event in body["events"]])
+        all_pages.append([int(event["cursor"]) for event in body["events"]])
         if "next" not in body:
-            return found
+            return all_pages
         following = f"&{way}={body['next']}"
 
 
@@ -185,7 +183,7 @@ async def test_history_is_filtered_and_paged_both_ways(served: Served) -> None:
     assert await pages(served, "after=2&before=5&newest=9", "before") == [[3, 4]]
 
 
-async def test_a_history_that_little_is_wanted_of_is_looked_through_in_bounded_steps(
+async def test_a_history_with_few_matches_is_searched_in_bounded_steps(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("embereye.hub.storage.history.PART", 2)
@@ -197,12 +195,12 @@ async def test_a_history_that_little_is_wanted_of_is_looked_through_in_bounded_s
 
 
 @pytest.mark.parametrize("form", ["json", "binary"])
-async def test_a_client_that_asks_is_told_that_the_hub_is_there_and_up_to_where_all_is_told(
+async def test_alive_messages_have_the_cursor_up_to_which_everything_was_sent(
     served: Served, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.setattr(feed, "ALIVE_MIN_MS", 10)
 
-    async def told(socket: aiohttp.ClientWebSocketResponse) -> AlarmEvent:
+    async def receive(socket: aiohttp.ClientWebSocketResponse) -> AlarmEvent:
         if form == "binary":
             return AlarmEvent.FromString(await socket.receive_bytes(timeout=10))
         return json_format.ParseDict(await socket.receive_json(timeout=10), AlarmEvent())
@@ -210,14 +208,14 @@ async def test_a_client_that_asks_is_told_that_the_hub_is_there_and_up_to_where_
     await served.alarm("one", "attic")
     async with served.session.ws_connect(f"{served.base}{WS}?alive_ms=10&format={form}&zone=hall") as socket:
         for cursor in (1, 1):
-            event = await told(socket)
+            event = await receive(socket)
             assert (event.type, event.cursor, event.zone, event.why) == (AlarmEvent.TYPE_ALIVE, cursor, "", "")
             assert event.time_ns
         await served.alarm("two", "attic", "s-02")
-        while (event := await told(socket)).cursor == 1:
+        while (event := await receive(socket)).cursor == 1:
             pass
         assert (event.type, event.cursor) == (AlarmEvent.TYPE_ALIVE, served.hub.feed.latest)
         served.hub.committer.failing = "the hub cannot write its database: disk full"
-        while not (event := await told(socket)).why:
+        while not (event := await receive(socket)).why:
             pass
         assert event.why == "the hub cannot write its database: disk full"

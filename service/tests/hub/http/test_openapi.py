@@ -1,4 +1,4 @@
-"""What /v1/openapi.json says is what the hub does."""
+"""The hub behaves as /v1/openapi.json describes it."""
 
 import asyncio
 import copy
@@ -40,13 +40,13 @@ SCALING = FleetScaling(
 
 
 def close(schema: Any) -> Any:
-    """The same, with fields that are not described refused."""
+    """Return the schema with undescribed fields forbidden."""
     if isinstance(schema, dict):
         closed = {name: close(value) for name, value in schema.items()}
         if "properties" in schema:
             closed.setdefault("additionalProperties", False)
         return closed
-    return [close(one) for one in schema] if isinstance(schema, list) else schema
+    return [close(part) for part in schema] if isinstance(schema, list) else schema
 
 
 def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
@@ -55,14 +55,14 @@ def test_every_route_is_described_and_nothing_else(tmp_path: Path) -> None:
     routes = {
         (route.method.lower(), route.resource.canonical)
         for route in api.app(CollectorRegistry()).router.routes()
-        if route.method != "HEAD"  # of everything that answers GET
+        if route.method != "HEAD"  # aiohttp adds it to every GET
     }
     paths: Any = api.description()["paths"]
     described = {(method, path) for path, methods in paths.items() for method in methods}
     assert described == routes
 
 
-async def test_it_names_the_role_that_each_operation_takes(served: Served) -> None:
+async def test_each_operation_names_its_role(served: Served) -> None:
     _, document = await served.get(URL)
     roles = {
         (method, path): operation.get("x-embereye-role", "")
@@ -92,9 +92,7 @@ async def test_it_names_the_role_that_each_operation_takes(served: Served) -> No
         (f"{FOLDER}/s-01/thermal", "/v1/devices/{namespace}/{kind}/{fleet}/{device}/thermal"),
     ],
 )  # fmt: skip
-async def test_an_answer_has_the_fields_that_are_described_and_no_others(
-    served: Served, path: str, template: str
-) -> None:
+async def test_an_answer_has_the_described_fields_only(served: Served, path: str, template: str) -> None:
     served.coverage()
     head = PanTiltHead(2_000_000)
     shake = ControlRequest(handshake=Handshake(version=2, name="head", actuator=head.actuator))
@@ -127,7 +125,7 @@ async def test_an_answer_has_the_fields_that_are_described_and_no_others(
         ("/v1/webhooks/pager/dead-letters", "/v1/webhooks/{name}/dead-letters"),
     ],
 )  # fmt: skip
-async def test_what_is_read_from_the_database_is_described_to_fail_with_it(
+async def test_operations_that_read_the_database_are_described_with_its_failure(
     served: Served, monkeypatch: pytest.MonkeyPatch, path: str, template: str
 ) -> None:
     async def fail(*_: object) -> None:
@@ -143,13 +141,13 @@ async def test_what_is_read_from_the_database_is_described_to_fail_with_it(
 async def test_every_form_of_a_clip_is_described(served: Served) -> None:
     _, document = await served.get(URL)
     operation = document["paths"]["/v1/clips/{name}.{form}"]["get"]
-    (form,) = [one["schema"] for one in operation["parameters"] if one["name"] == "form"]
+    (form,) = [part["schema"] for part in operation["parameters"] if part["name"] == "form"]
     assert set(form["enum"]) == set(SUFFIXES.values())
     for status in ("200", "206"):
         assert set(operation["responses"][status]["content"]) == set(CONTENT_TYPES.values())
 
 
-async def test_what_answers_get_and_not_head_is_named(served: Served) -> None:
+async def test_operations_without_head_are_named(served: Served) -> None:
     _, document = await served.get(URL)
     routes = Api(served.hub, served.actuators).app(CollectorRegistry()).router.routes()
     methods = {(route.method, route.resource.canonical) for route in routes}
@@ -158,12 +156,12 @@ async def test_what_answers_get_and_not_head_is_named(served: Served) -> None:
     assert all(path in document["info"]["description"] for path in without)
 
 
-async def test_a_method_that_a_path_does_not_have_is_refused_with_those_it_has(served: Served) -> None:
+async def test_an_unknown_method_is_refused_with_the_allowed_ones(served: Served) -> None:
     async with served.session.delete(f"{served.base}/v1/zones") as response:
         assert (response.status, response.headers["Allow"]) == (405, "GET,HEAD")
 
 
-async def test_nobody_is_answered_by_any_path_that_is_not_open(served: Served) -> None:
+async def test_no_closed_path_answers_a_stranger(served: Served) -> None:
     _, document = await served.get(URL)
     async with aiohttp.ClientSession() as stranger:
         for path, operations in document["paths"].items():
@@ -175,20 +173,20 @@ async def test_nobody_is_answered_by_any_path_that_is_not_open(served: Served) -
                     assert (path, response.status) == (path, 303 if path == "/" else 401)
 
 
-async def test_a_plain_request_for_the_websocket_is_told_what_it_is(served: Served) -> None:
+async def test_a_plain_request_for_the_websocket_is_refused_with_a_reason(served: Served) -> None:
     status, refusal = await served.get("/v1/alarms/ws")
     assert (status, refusal["error"]) == (426, "this is a WebSocket. Request the upgrade.")
 
 
 @pytest.mark.parametrize("body", [{"name": None, "role": "viewer"}, {"name": "ada", "role": {}}, {"name": ["a"]}])
-async def test_what_is_no_text_does_not_become_a_name(served: Served, body: object) -> None:
+async def test_a_name_must_be_a_text(served: Served, body: object) -> None:
     for path in ("/v1/access/tokens", "/v1/access/links"):
         status, refusal = await served.post(path, body)
         assert (status, "is not a string" in str(refusal["error"])) == (400, True)
     assert (await served.get("/v1/access/tokens"))[1] == {"tokens": []}
 
 
-async def test_what_is_no_http_fills_no_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_http_does_not_fill_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", int(served.base.rpartition(":")[2]))
     writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: \x00\r\n\r\n")
     assert b"400" in await reader.readline()
@@ -205,7 +203,7 @@ async def test_what_is_no_http_fills_no_log(served: Served, caplog: pytest.LogCa
         ("PUT", "/v1/plans/hall", {"Content-Encoding": "gzip", "Content-Type": "image/png"}, (400, "Content-Encoding")),
     ],
 )
-async def test_a_body_that_cannot_be_read_is_refused_and_fills_no_log(
+async def test_an_unreadable_body_is_refused_and_does_not_fill_the_log(
     served: Served, caplog: pytest.LogCaptureFixture, method: str, path: str, headers: dict[str, str],
     answer: tuple[int, str],
 ) -> None:  # fmt: skip
@@ -217,14 +215,14 @@ async def test_a_body_that_cannot_be_read_is_refused_and_fills_no_log(
         stranger.request(method, served.base + path, data=b"rubbish", headers=shown) as response,
     ):
         assert (response.status, answer[1] in (await response.json())["error"]) == (answer[0], True)
-    await asyncio.sleep(0.1)  # what is left of a body is read behind the answer
+    await asyncio.sleep(0.1)  # the rest of a body is read after the answer
     assert caplog.records == []
 
 
 @pytest.mark.parametrize(
     ("request_line", "kind"), [("POST /v1/session", "application/json"), ("PUT /v1/plans/hall", "image/png")]
 )
-async def test_who_goes_in_the_middle_of_a_body_fills_no_log(
+async def test_a_client_that_leaves_during_a_body_does_not_fill_the_log(
     served: Served, caplog: pytest.LogCaptureFixture, request_line: str, kind: str
 ) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", int(served.base.rpartition(":")[2]))

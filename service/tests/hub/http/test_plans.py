@@ -1,4 +1,4 @@
-"""Plans over HTTP: uploaded, furnished, served; who may."""
+"""Plans over HTTP: upload, devices, pictures and roles."""
 
 from collections.abc import Mapping
 
@@ -53,7 +53,7 @@ async def test_a_plan_is_uploaded_furnished_and_served(served: Served) -> None:
     assert (await served.get(URL))[0] == (await served.get(f"{URL}/image"))[0] == 404
 
 
-async def test_a_picture_that_is_not_stored_yet_is_neither_served_nor_kept_by_browsers(
+async def test_a_picture_that_is_not_stored_yet_is_neither_served_nor_cached(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await upload(served)
@@ -69,12 +69,12 @@ async def test_a_picture_that_is_not_stored_yet_is_neither_served_nor_kept_by_br
     with monkeypatch.context() as fault:
         fault.setattr(Store, "commit", fail)
         assert (await upload(served, OTHER))[0] == 503
-        assert await picture() == (503, False), "that of the plan before, under the address of the new one"
+        assert await picture() == (503, False), "the previous plan's picture under the new address"
     assert await served.hub.committer.flush(10)
     assert await picture() == (200, True)
 
 
-async def test_what_is_no_plan_is_refused_with_a_reason(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_invalid_plan_is_refused_with_a_reason(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served.coverage()
     assert "is an SVG" in (await upload(served, b"<svg/>"))[1]
     assert (await upload(served, b"<svg/>"))[0] == 400
@@ -96,7 +96,7 @@ async def test_what_is_no_plan_is_refused_with_a_reason(served: Served, monkeypa
 
 
 @pytest.mark.parametrize(("role", "status"), [(Role.VIEWER, 403), (Role.OPERATOR, 403), (Role.ADMIN, 200)])
-async def test_everybody_sees_plans_and_admins_change_them(served: Served, role: Role, status: int) -> None:
+async def test_everybody_sees_plans_and_only_admins_change_them(served: Served, role: Role, status: int) -> None:
     served.coverage()
     await upload(served)
     shown = {"Authorization": f"Bearer {await served.hub.access.create_token(ADA, 'somebody', role)}"}
@@ -108,7 +108,7 @@ async def test_everybody_sees_plans_and_admins_change_them(served: Served, role:
 
 
 @pytest.mark.parametrize("number", ["1" + 400 * "0", "1e999", "NaN", "true", '"1"', "null"])
-async def test_a_thermal_picture_lies_nowhere_that_no_number_tells(served: Served, number: str) -> None:
+async def test_an_overlay_needs_finite_numbers(served: Served, number: str) -> None:
     body = f'{{"fleet": "default/sensors/hall", "sensor": "s-01", "x": {number}, "y": 0, "scale": 1, "opacity": 1}}'
     served.coverage()
     async with served.session.put(

@@ -1,4 +1,4 @@
-"""Webhooks as people and programs ask for them: over HTTP, by the command, and in the metrics."""
+"""Webhooks over HTTP, by the command, and in the metrics."""
 
 import asyncio
 import json
@@ -24,12 +24,12 @@ from .served import Served
 
 @pytest.fixture
 def declared(served: Served) -> Served:
-    # Nobody delivers here: what is asked for is the subject, and test_delivery.py has the rest.
+    # Nothing is delivered here; test_delivery.py tests deliveries.
     served.hub.webhooks.declare([WebhookOptions("pager", "http://127.0.0.1:1/secret-path")])
     return served
 
 
-async def test_the_list_tells_how_webhooks_fare_and_no_address(declared: Served) -> None:
+async def test_the_list_has_the_state_of_webhooks_but_no_address(declared: Served) -> None:
     await declared.alarm()
     _, body = await declared.get("/v1/webhooks")
     (webhook,) = body["webhooks"]
@@ -40,7 +40,7 @@ async def test_the_list_tells_how_webhooks_fare_and_no_address(declared: Served)
     assert 'embereye_hub_webhook_behind_events{webhook="pager"} 1.0' in text
 
 
-async def test_a_test_tells_why_it_failed(declared: Served) -> None:
+async def test_a_test_reports_why_it_failed(declared: Served) -> None:
     status, body = await declared.post("/v1/webhooks/pager/test", {})
     assert (status, "this machine's address" in str(body["failed"])) == (200, True)
     _, body = await declared.get("/v1/audit?limit=1")
@@ -56,15 +56,15 @@ async def test_a_test_tells_why_it_failed(declared: Served) -> None:
         ("pager/resend", {"cursors": "7"}, 400, "cursors: not a list"),
     ],
 )
-async def test_what_cannot_be_done_is_refused_by_name(
+async def test_an_impossible_request_is_refused_by_name(
     declared: Served, path: str, body: object, status: int, sentence: str
 ) -> None:
-    found, refusal = await declared.post(f"/v1/webhooks/{path}", body)
-    assert (found, sentence in str(refusal["error"])) == (status, True)
+    answered, refusal = await declared.post(f"/v1/webhooks/{path}", body)
+    assert (answered, sentence in str(refusal["error"])) == (status, True)
     assert (await declared.get("/v1/webhooks/none/dead-letters"))[0] == 404
 
 
-async def test_viewers_see_webhooks_and_do_nothing_to_them(declared: Served) -> None:
+async def test_viewers_see_webhooks_but_cannot_use_them(declared: Served) -> None:
     _, made = await declared.post("/v1/access/tokens", {"name": "eve", "role": "viewer"})
     shown = {"Authorization": f"Bearer {made['token']}"}
     assert (await declared.get("/v1/webhooks", **shown))[0] == 200
@@ -72,7 +72,7 @@ async def test_viewers_see_webhooks_and_do_nothing_to_them(declared: Served) -> 
     assert (await declared.post("/v1/webhooks/pager/test", {}, **shown))[0] == 403
 
 
-async def test_the_command_lists_tests_and_sends_again(
+async def test_the_command_lists_tests_and_resends(
     stored: Stored, make_hub: Callable[..., Any], tmp_path: Path
 ) -> None:
     answers, bodies = [410, 401], list[bytes]()
@@ -128,5 +128,5 @@ async def make_event(hub: Any) -> None:
 
 async def listed(command: Callable[..., Any]) -> dict[str, Any]:
     _, out, _ = await command("list")
-    found: dict[str, Any] = json.loads(out)
-    return found
+    answer: dict[str, Any] = json.loads(out)
+    return answer

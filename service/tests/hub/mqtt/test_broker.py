@@ -1,4 +1,4 @@
-"""A hub and a real Mosquitto: what others read there of zones and devices, whatever becomes of either."""
+"""A hub and a real Mosquitto: topics of zones and devices, also through failures of either."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ def options_for(broker: Mosquitto, **more: Any) -> MqttOptions:
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, devices: tuple[str, ...] = ("s-01",)) -> AsyncIterator[Hub]:
-    """A hub with one fleet in zone hall."""
+    """Run a hub with one fleet in zone hall."""
     folder.mkdir(exist_ok=True)
     store = Stored(folder).threads()
     hub = Hub(store, retention_ns=10**18)
@@ -72,7 +72,7 @@ async def publishing(hub: Hub, options: MqttOptions) -> AsyncIterator[MqttPublis
 
 
 class Reader:
-    """Somebody else at the broker: what every topic's last message was."""
+    """Another client of the broker, which records the last message of every topic."""
 
     def __init__(self) -> None:
         self.last: dict[str, bytes] = {}
@@ -85,8 +85,8 @@ class Reader:
             self.last[message.topic.value] = message.payload
 
     def json(self, topic: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.last.get(topic) or b"{}")
-        return found
+        payload: dict[str, Any] = json.loads(self.last.get(topic) or b"{}")
+        return payload
 
     @property
     def topics(self) -> set[str]:
@@ -102,10 +102,10 @@ async def reading(broker: Mosquitto, **more: Any) -> AsyncIterator[Reader]:
             yield reader
 
 
-async def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+async def until(condition: Callable[[], object], expected: str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline, f"{expected}: not within {seconds} s"
         await asyncio.sleep(0.01)
 
 
@@ -126,48 +126,48 @@ async def up_to_date(publisher: MqttPublisher) -> None:
     await until(lambda: publisher.connected and not publisher.behind, f"up to date ({publisher.failing})")
 
 
-async def test_an_alarm_its_acknowledgement_and_its_reset_are_told(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_an_alarm_its_acknowledgement_and_its_reset_are_published(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
-        await until(lambda: reader.json(ZONE).get("state") == "normal", "the zone is told")
+        await until(lambda: reader.json(ZONE).get("state") == "normal", "the zone is published")
         assert reader.json(ZONE)["fire"] is False
         hub.inbox.admit(smoke(), lambda _: None)
-        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the alarm is told")
-        told = reader.json(ZONE)
-        assert (told["fire"], told["acknowledged"]) == (True, False)
-        assert told["signs"] == [{"device": "s-01", "kind": "smoke", "level": "alarm"}]
-        assert len(told["alarm"]) == 16
+        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the alarm is published")
+        zone = reader.json(ZONE)
+        assert (zone["fire"], zone["acknowledged"]) == (True, False)
+        assert zone["signs"] == [{"device": "s-01", "kind": "smoke", "level": "alarm"}]
+        assert len(zone["alarm"]) == 16
         await hub.actions.perform(Action.ACKNOWLEDGE, PERSON, "default", "hall")
-        await until(lambda: reader.json(ZONE)["acknowledged"], "the acknowledgement is told")
+        await until(lambda: reader.json(ZONE)["acknowledged"], "the acknowledgement is published")
         assert reader.json(ZONE)["fire"]
         await hub.actions.perform(Action.RESET, PERSON, "default", "hall")
-        await until(lambda: not reader.json(ZONE)["fire"], "the reset is told")
+        await until(lambda: not reader.json(ZONE)["fire"], "the reset is published")
         assert reader.json(ZONE)["state"] == "normal"
 
 
-async def test_what_people_silence_is_told_as_it_is_and_as_silenced(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_a_silenced_alarm_is_published_and_marked_as_silenced(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
         hub.inbox.admit(smoke(level=Level.ALARM), lambda _: None)
-        await until(lambda: reader.json(ZONE).get("fire"), "the alarm is told")
+        await until(lambda: reader.json(ZONE).get("fire"), "the alarm is published")
         assert reader.json(ZONE)["silenced"] is False
         await hub.silences.begin(PERSON, "default", "hall", reason="roofers", minutes=5)
-        await until(lambda: reader.json(ZONE)["silenced"], "the silence is told")
+        await until(lambda: reader.json(ZONE)["silenced"], "the silence is published")
         assert reader.json(ZONE)["fire"]
 
 
 async def test_a_device_is_unknown_then_watched_then_dark(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
-        await until(lambda: reader.json(DEVICE).get("state") == "unknown", "it is told")
+        await until(lambda: reader.json(DEVICE).get("state") == "unknown", "it is published")
         hub.coverage.report(covered(1))
         await until(lambda: reader.json(DEVICE)["state"] == "watched", "it is watched")
-        await until(lambda: reader.json(DEVICE)["state"] == "dark", "nobody reports it any more")
+        await until(lambda: reader.json(DEVICE)["state"] == "dark", "its reports ended")
         assert reader.json(DEVICE)["reason"]
-        await until(lambda: reader.json(ZONE)["dark"] == ["s-01"], "its zone says so, too")
+        await until(lambda: reader.json(ZONE)["dark"] == ["s-01"], "its zone lists it")
 
 
-async def test_everything_is_told_anew_to_a_broker_that_forgot_it(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_everything_is_published_again_to_a_broker_that_lost_it(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
         broker.stop(signal.SIGKILL)
@@ -177,13 +177,13 @@ async def test_everything_is_told_anew_to_a_broker_that_forgot_it(tmp_path: Path
         broker.start()
         await up_to_date(publisher)
         async with reading(broker) as reader:
-            await until(lambda: {ZONE, STATUS, DEVICE} <= reader.topics, "what is retained is read")
+            await until(lambda: {ZONE, STATUS, DEVICE} <= reader.topics, "the retained topics are read")
             assert reader.json(ZONE)["state"] == "alarm"
             assert reader.last[STATUS] == b"online"
         assert publisher.failures >= 1
 
 
-async def test_what_happens_while_the_broker_hangs_is_not_queued(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_changes_while_the_broker_hangs_are_not_queued(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
         broker.freeze()
@@ -193,42 +193,44 @@ async def test_what_happens_while_the_broker_hangs_is_not_queued(tmp_path: Path,
         await hub.committer.flush(5)
         before = publisher.published
         broker.freeze(frozen=False)
-        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the newest is told")
+        await until(lambda: reader.json(ZONE)["state"] == "alarm", "the newest state is published")
         await up_to_date(publisher)
         assert publisher.published - before < 20
 
 
-async def test_a_hub_that_ends_says_so_and_one_that_dies_is_said_to(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_a_stopped_hub_publishes_offline_and_a_killed_hub_leaves_a_will(
+    tmp_path: Path, broker: Mosquitto
+) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader:
         async with publishing(hub, options_for(broker)) as publisher:
             await up_to_date(publisher)
             await until(lambda: reader.last.get(STATUS) == b"online", "it is online")
-        await until(lambda: reader.last[STATUS] == b"offline", "it said so itself")
+        await until(lambda: reader.last[STATUS] == b"offline", "it published that")
         options = options_for(broker)
-        # Whoever connects as the hub takes the connection from it, as when the hub's machine is cut off and comes back.
+        # A client with the hub's id ends the hub's connection, as when the hub's machine is cut off and comes back.
         async with publishing(hub, options) as publisher:
             await up_to_date(publisher)
             reader.order.clear()
             async with aiomqtt.Client("127.0.0.1", broker.port, identifier=options.client):
-                await until(lambda: STATUS in reader.order, "the will is told")
+                await until(lambda: STATUS in reader.order, "the will is published")
             await up_to_date(publisher)
             await until(lambda: reader.last[STATUS] == b"online", "it is back")
 
 
-async def test_what_went_while_the_hub_was_away_is_forgotten(tmp_path: Path, broker: Mosquitto) -> None:
-    gone = f"embereye/devices/{FLEET}/s-02"
+async def test_topics_of_devices_removed_while_the_hub_was_down_are_removed(tmp_path: Path, broker: Mosquitto) -> None:
+    removed = f"embereye/devices/{FLEET}/s-02"
     async with opened(tmp_path, ("s-01", "s-02")) as hub, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
     async with reading(broker) as reader:
-        await until(lambda: gone in reader.topics, "both are retained")
+        await until(lambda: removed in reader.topics, "both are retained")
         described = {topic for topic in reader.topics if topic.startswith("homeassistant/")}
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)):
-        await until(lambda: gone not in reader.topics, "one is forgotten")
+        await until(lambda: removed not in reader.topics, "it is removed")
         await until(lambda: len({t for t in reader.topics if t.startswith("homeassistant/")}) < len(described), "there")
-        await until(lambda: {ZONE, DEVICE} <= reader.topics, "the others are not")
+        await until(lambda: {ZONE, DEVICE} <= reader.topics, "the others remain")
 
 
-async def test_an_alarm_in_a_zone_that_is_just_being_forgotten_is_told(
+async def test_an_alarm_in_a_zone_that_is_being_removed_is_published(
     tmp_path: Path, broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path / "one") as hub, publishing(hub, options_for(broker)) as publisher:
@@ -246,20 +248,20 @@ async def test_an_alarm_in_a_zone_that_is_just_being_forgotten_is_told(
     monkeypatch.setattr(aiomqtt.Client, "publish", burn_first)
     async with (
         beside(hub.run(), name="hub"),
-        reading(broker) as seen,
+        reading(broker) as reader,
         publishing(hub, options_for(broker)) as publisher,
     ):
-        await until(lambda: seen.order.count(ZONE) >= 4, "what was, the alarm, nothing, the alarm")
-        assert seen.json(ZONE)["signs"], "it is told for what happened, not for what changed half a minute later"
+        await until(lambda: reader.order.count(ZONE) >= 4, "the old state, the alarm, nothing, the alarm")
+        assert reader.json(ZONE)["signs"], "published for the alarm, not for a change half a minute later"
     await store.close()
 
 
-async def test_a_device_that_is_removed_is_forgotten(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_the_topics_of_a_removed_device_are_removed(tmp_path: Path, broker: Mosquitto) -> None:
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options_for(broker)) as publisher:
         await up_to_date(publisher)
-        await until(lambda: len(reader.topics) > 3, "they are told")
+        await until(lambda: len(reader.topics) > 3, "they are published")
         await hub.coverage.retain(())
-        await until(lambda: reader.topics == {STATUS}, "zone, device and entities are forgotten")
+        await until(lambda: reader.topics == {STATUS}, "zone, device and entities are removed")
 
 
 async def test_login_and_certificates_are_read_again_for_each_attempt(tmp_path: Path) -> None:
@@ -267,19 +269,19 @@ async def test_login_and_certificates_are_read_again_for_each_attempt(tmp_path: 
     shown = authority.issue("broker", alternatives=["127.0.0.1"])
     broker = Mosquitto(tmp_path / "mosquitto", users=("ember",), certificates=shown.folder)
     broker.start()
-    login, own = tmp_path / "login", tmp_path / "own"
+    login, certificates = tmp_path / "login", tmp_path / "certificates"
     login.mkdir()
-    own.mkdir()
+    certificates.mkdir()
     (login / "username").write_text("ember\n")
     (login / "password").write_text("wrong")
-    (own / "ca.crt").write_bytes((shown.folder / "ca.crt").read_bytes())
-    options = read_broker(f"mqtts://127.0.0.1:{broker.port}", credentials=login, certificates=own)
+    (certificates / "ca.crt").write_bytes((shown.folder / "ca.crt").read_bytes())
+    options = read_broker(f"mqtts://127.0.0.1:{broker.port}", credentials=login, certificates=certificates)
     try:
         async with opened(tmp_path / "hub") as hub, publishing(hub, options) as publisher:
-            await until(lambda: publisher.failures, "no certificate is shown")
+            await until(lambda: publisher.failures, "the broker got no certificate")
             client = authority.issue("hub").folder
             for name in ("tls.crt", "tls.key"):
-                (own / name).write_bytes((client / name).read_bytes())
+                (certificates / name).write_bytes((client / name).read_bytes())
             await until(lambda: "authori" in publisher.failing.lower(), f"the password is refused {publisher.failing}")
             assert PASSWORD not in publisher.failing
             (login / "password").write_text(f"{PASSWORD}\n")
@@ -288,18 +290,18 @@ async def test_login_and_certificates_are_read_again_for_each_attempt(tmp_path: 
         broker.stop()
 
 
-async def test_a_broker_that_drops_what_it_acknowledges_is_not_up_to_date(tmp_path: Path) -> None:
+async def test_a_broker_that_drops_acknowledged_messages_is_not_up_to_date(tmp_path: Path) -> None:
     broker = Mosquitto(tmp_path / "mosquitto", rules="topic read #\n")
     broker.start()
     try:
         async with opened(tmp_path / "hub") as hub, publishing(hub, options_for(broker)) as publisher:
-            await until(lambda: "embereye/status" in publisher.failing, "it is found out")
+            await until(lambda: "embereye/status" in publisher.failing, "it is noticed")
             assert not publisher.connected
     finally:
         broker.stop()
 
 
-async def test_entities_have_states_and_ids_of_their_own(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_entities_have_separate_states_and_ids(tmp_path: Path, broker: Mosquitto) -> None:
     async with (
         opened(tmp_path, ("s-01", "s-02")) as hub,
         reading(broker) as reader,
@@ -317,15 +319,15 @@ async def test_entities_have_states_and_ids_of_their_own(tmp_path: Path, broker:
     assert {config["device"]["via_device"] for config in watched} == set(zone)
 
 
-async def test_no_entities_are_described_where_nobody_looks_for_them(tmp_path: Path, broker: Mosquitto) -> None:
+async def test_without_a_discovery_prefix_no_entities_are_described(tmp_path: Path, broker: Mosquitto) -> None:
     options = options_for(broker, discovery="", prefix="site/north")
     async with opened(tmp_path) as hub, reading(broker) as reader, publishing(hub, options) as publisher:
         await up_to_date(publisher)
-        own = {f"site/north/{name}" for name in ("status", "zones/default/hall", f"devices/{FLEET}/s-01")}
-        await until(lambda: reader.topics == own, f"these alone, not {reader.topics}")
+        expected = {f"site/north/{name}" for name in ("status", "zones/default/hall", f"devices/{FLEET}/s-01")}
+        await until(lambda: reader.topics == expected, f"only these, not {reader.topics}")
 
 
-async def test_a_hub_as_a_process_tells_how_it_fares_and_ends_at_once(
+async def test_a_hub_process_reports_its_broker_and_ends_immediately(
     tmp_path: Path, broker: Mosquitto, make_hub: Callable[..., Any]
 ) -> None:
     hub = make_hub(Stored(tmp_path), "--mqtt-broker", f"mqtt://127.0.0.1:{broker.port}")
@@ -333,7 +335,7 @@ async def test_a_hub_as_a_process_tells_how_it_fares_and_ends_at_once(
     await hub.ready()
     async with reading(broker) as reader:
         await until(lambda: reader.last.get(STATUS) == b"online", "the hub is online")
-        await until(lambda: "embereye_hub_mqtt_connected 1.0" in str(hub.get("/metrics")), "it is said to be")
+        await until(lambda: "embereye_hub_mqtt_connected 1.0" in str(hub.get("/metrics")), "the metric says so")
         broker.freeze()
         began = time.monotonic()
         assert hub.terminate() == 0
@@ -342,9 +344,7 @@ async def test_a_hub_as_a_process_tells_how_it_fares_and_ends_at_once(
         await until(lambda: reader.last[STATUS] == b"offline", "nobody is online")
 
 
-async def test_a_hub_without_a_broker_in_reach_works_and_ends_all_the_same(
-    tmp_path: Path, make_hub: Callable[..., Any]
-) -> None:
+async def test_a_hub_without_a_reachable_broker_works_and_ends(tmp_path: Path, make_hub: Callable[..., Any]) -> None:
     hub = make_hub(Stored(tmp_path), "--mqtt-broker", "mqtt://127.0.0.1:1")
     hub.start()
     await hub.ready()

@@ -24,7 +24,7 @@ from embereye.v1.alarms_pb2 import Zone
         ("mqtt://broker", {"discovery": "/x"}, "discovery"),
     ],
 )
-def test_what_is_no_broker_is_refused_by_name(address: str, more: dict[str, object], sentence: str) -> None:
+def test_an_invalid_broker_is_refused_by_name(address: str, more: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         read_broker(address, **more)  # type: ignore[arg-type]
     assert "secret" not in str(caught.value)
@@ -36,7 +36,7 @@ def test_a_port_follows_from_tls() -> None:
     assert read_broker("mqtt://broker", prefix="site/north").client == "site-north-hub"
 
 
-def test_names_cannot_ask_for_other_topics() -> None:
+def test_names_cannot_address_other_topics() -> None:
     topics = Topics(read_broker("mqtt://broker"))
     assert topics.zone("default", "a/+#") == "embereye/zones/default/a%2F%2B%23"
     assert topics.device("default/sensors/hall", "10.0.0.1:9") == "embereye/devices/default/sensors/hall/10.0.0.1%3A9"
@@ -63,5 +63,5 @@ def test_zones_of_the_same_name_are_two_entities() -> None:
     ],
 )
 def test_a_zone_burns_until_its_alarm_is_reset(state: ZoneState, fire: bytes, acknowledged: bytes) -> None:
-    told = zone_payload(Zone(namespace="default", name="hall", state=state.wire))
-    assert b'"fire":%s,"acknowledged":%s' % (fire, acknowledged) in told
+    payload = zone_payload(Zone(namespace="default", name="hall", state=state.wire))
+    assert b'"fire":%s,"acknowledged":%s' % (fire, acknowledged) in payload

@@ -1,5 +1,5 @@
 // npm's oidc-provider, certified by the OpenID Foundation, for one test: node provider.mjs SETTINGS
-// A line on the standard input makes it begin anew with a new key, as providers do when they rotate theirs.
+// A line on the standard input restarts it with a new key, as providers rotate theirs.
 import { generateKeyPairSync } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";

@@ -1,4 +1,4 @@
-"""Which ID tokens count, and what they are worth."""
+"""Checks of ID tokens, names and roles."""
 
 import base64
 import dataclasses
@@ -37,7 +37,7 @@ def check(claims: dict[str, Any], key: Any = KEY, **header: str) -> Any:
     "change",
     [{}, {"aud": ["embereye", "b"], "azp": "embereye"}, {"exp": NOW - 59}, {"iat": NOW + 59}, {"nbf": NOW + 59}],
 )
-def test_a_token_for_us_of_our_provider_counts(change: dict[str, Any]) -> None:
+def test_a_valid_token_for_this_client_is_accepted(change: dict[str, Any]) -> None:
     assert check({**GOOD, **change})["sub"] == "7"
 
 
@@ -64,20 +64,20 @@ def test_a_token_for_us_of_our_provider_counts(change: dict[str, Any]) -> None:
         ({"sub": 7}, "has no subject"),
     ],
 )
-def test_a_token_that_says_anything_else_does_not(change: dict[str, Any], reason: str) -> None:
+def test_a_token_with_a_wrong_claim_is_refused_with_a_reason(change: dict[str, Any], reason: str) -> None:
     claims = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
     with pytest.raises(NotProvedError) as caught:
         check(claims)
     assert reason in str(caught.value)
 
 
-def test_only_a_signature_by_the_providers_key_counts() -> None:
+def test_only_a_signature_by_the_providers_key_is_accepted() -> None:
     for key, header in ((OTHER, {}), (OTHER, {"kid": "two"})):
         with pytest.raises(UnknownKeyError):
             check(GOOD, key, **header)
 
 
-def test_neither_no_signature_nor_one_with_what_everybody_knows_counts() -> None:
+def test_tokens_without_signature_or_signed_with_a_public_value_are_refused() -> None:
     def token_of(mac: Callable[[bytes], bytes], **header: str) -> str:
         parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, GOOD)]
         signature = base64.urlsafe_b64encode(mac(b".".join(parts))).rstrip(b"=")
@@ -107,7 +107,7 @@ def test_the_highest_value_of_the_claim_gives_the_role(claim: str, claims: dict[
     assert RoleRules(claim, {"wardens": Role.OPERATOR, "chiefs": Role.ADMIN}).role(claims) == role
 
 
-def test_people_are_called_by_the_first_name_that_can_be_shown() -> None:
+def test_people_get_the_first_name_that_can_be_displayed() -> None:
     wanted = ("preferred_username", "email")
     assert name_of({"preferred_username": " ", "email": "ada@example.com", "sub": "7"}, wanted) == "ada@example.com"
     assert name_of({"preferred_username": "ada\x1b[2J", "sub": "7"}, wanted) == "7"
@@ -134,12 +134,12 @@ def test_an_attempt_belongs_to_its_browser_its_state_and_ten_minutes() -> None:
 @pytest.mark.parametrize(
     "issuer", ["http://accounts.example", "accounts.example", "https://", "https://a.example/?x=1"]
 )
-def test_an_issuer_has_to_be_an_https_url(issuer: str) -> None:
+def test_an_issuer_must_be_an_https_url(issuer: str) -> None:
     with pytest.raises(ValueError, match=r"https URL|query"):
         ProviderOptions(issuer, "embereye", RoleRules("groups", {}))
 
 
-def test_a_hub_without_a_provider_does_not_load_what_checks_tokens() -> None:
+def test_a_hub_without_a_provider_does_not_load_the_token_libraries() -> None:
     check = (
         "import sys, embereye_cli.processes.hub; sys.exit({'cryptography', 'joserfc'} & sys.modules.keys() != set())"
     )

@@ -49,7 +49,7 @@ class Site:
 
 
 class Browser:
-    """Follows redirections and fills in the provider's forms, as somebody would."""
+    """Follows redirections and fills in the provider's forms, as a person would."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -63,7 +63,7 @@ class Browser:
         await self.session.close()
 
     async def go(self, address: str, form: dict[str, str] | None = None) -> tuple[int, str]:
-        """Follow redirections up to a page; its status and text."""
+        """Follow redirections up to a page; return its status and text."""
         for _ in range(20):
             self.visited.append(address)
             method = "POST" if form else "GET"
@@ -74,14 +74,14 @@ class Browser:
         raise AssertionError("redirected in circles")
 
     async def sign_in(self, name: str, after: str = "/", until: str = "/login/oidc/callback") -> tuple[int, str]:
-        """Sign in at the provider; the page that the hub shows then."""
+        """Sign in at the provider; return the page that the hub then shows."""
         status, text = await self.go(f"{self.site.base}/login/oidc?next={after}")
-        while found := re.search(r'<form[^>]*action="([^"]+)"', text):
+        while action := re.search(r'<form[^>]*action="([^"]+)"', text):
             prompt = re.search(r'name="prompt" value="(\w+)"', text)
             if prompt is None or urlsplit(self.visited[-1]).path == until:
                 break
             form = {"prompt": prompt[1], "login": name, "password": "any"}
-            status, text = await self.go(urljoin(self.visited[-1], found[1]), form)
+            status, text = await self.go(urljoin(self.visited[-1], action[1]), form)
         return status, text
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
@@ -92,13 +92,13 @@ class Browser:
 
     @property
     def callback(self) -> str:
-        """Where the provider sent this browser back to, last."""
-        return next(one for one in reversed(self.visited) if "/login/oidc/callback" in one)
+        """The latest address to which the provider sent this browser back."""
+        return next(address for address in reversed(self.visited) if "/login/oidc/callback" in address)
 
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Stored:
-    """SQLite alone: sessions are stored the same way whoever has signed in."""
+    """SQLite only: sessions are stored the same way for all people."""
     return Stored(tmp_path)
 
 
@@ -136,7 +136,7 @@ async def site(request: pytest.FixtureRequest, hub_process: HubProcess, tmp_path
 
 
 async def first_entry(hub: HubProcess) -> dict[str, str]:
-    """The oldest of the audit trail, which is durable soon after the answer."""
+    """Wait for the oldest entry of the audit trail, which is durable soon after the answer."""
     async with asyncio.timeout(10):
         while True:
             audit: Any = hub.get("/v1/audit")
@@ -149,7 +149,7 @@ async def first_entry(hub: HubProcess) -> dict[str, str]:
 once = pytest.mark.parametrize("site", ["claims in the ID token"], indirect=True)
 
 
-async def test_who_signs_in_there_has_the_role_of_their_highest_group(site: Site) -> None:
+async def test_a_signed_in_person_has_the_role_of_their_highest_group(site: Site) -> None:
     async with Browser(site) as browser:
         assert await browser.ask("GET", "/v1/session") == (200, {"provider": urlsplit(site.issuer).netloc})
         status, page = await browser.sign_in("ada", after="/%3Fzone=hall")
@@ -164,7 +164,7 @@ async def test_who_signs_in_there_has_the_role_of_their_highest_group(site: Site
 
 
 @once
-async def test_a_name_of_a_token_of_the_hub_is_told_apart(site: Site) -> None:
+async def test_a_person_with_the_name_of_a_token_gets_another_name(site: Site) -> None:
     async with Browser(site) as browser:
         await browser.sign_in("admin")
         _, me = await browser.ask("GET", "/v1/access/me")
@@ -172,7 +172,7 @@ async def test_a_name_of_a_token_of_the_hub_is_told_apart(site: Site) -> None:
 
 
 @once
-async def test_who_has_no_role_is_refused_and_told_why(site: Site) -> None:
+async def test_a_person_without_a_role_is_refused_with_a_reason(site: Site) -> None:
     async with Browser(site) as browser:
         status, page = await browser.sign_in("eve")
         assert (status, "eve has no role here: no value of groups" in page) == (403, True)
@@ -180,17 +180,17 @@ async def test_who_has_no_role_is_refused_and_told_why(site: Site) -> None:
 
 
 @once
-async def test_new_keys_of_the_provider_are_learnt_when_they_are_used(site: Site) -> None:
+async def test_new_keys_of_the_provider_are_fetched_when_they_are_used(site: Site) -> None:
     async with Browser(site) as browser:
         await browser.sign_in("ada")
     await site.rotate()
-    await asyncio.sleep(5.5)  # no provider is asked for its keys more often
+    await asyncio.sleep(5.5)  # keys are not fetched more often
     async with Browser(site) as browser:
         assert (await browser.sign_in("ada"))[0] == 200
 
 
 @once
-async def test_an_answer_counts_once_in_the_browser_that_asked(site: Site) -> None:
+async def test_an_answer_is_accepted_once_and_in_the_requesting_browser_only(site: Site) -> None:
     async with Browser(site) as ada, Browser(site) as eve:
         await ada.sign_in("ada")
         status, page = await ada.go(ada.callback)
@@ -202,7 +202,7 @@ async def test_an_answer_counts_once_in_the_browser_that_asked(site: Site) -> No
 
 
 @once
-async def test_a_code_of_somebody_elses_attempt_is_refused_by_the_provider(site: Site) -> None:
+async def test_a_code_from_another_attempt_is_refused_by_the_provider(site: Site) -> None:
     async with Browser(site) as ada, Browser(site) as eve:
         await ada.sign_in("ada", until="/nowhere")
         code = parse_qs(urlsplit(ada.callback).query)["code"][0]
@@ -229,21 +229,21 @@ async def test_guessing_at_the_callback_is_slowed(site: Site) -> None:
 
         answers = [await guess() for _ in range(15)]
         assert answers[:10] == [403] * 10
-        assert 429 in answers  # of the others, one in three seconds may try
+        assert 429 in answers  # after the burst, one attempt in three seconds is allowed
 
 
 @once
-async def test_who_has_begun_nothing_keeps_nobody_out_who_comes_from_the_same_address(site: Site) -> None:
+async def test_callbacks_without_an_attempt_lock_out_nobody_at_the_same_address(site: Site) -> None:
     async with Browser(site) as stranger, Browser(site) as ada:
         for _ in range(30):
             status, page = await stranger.go(f"{site.base}/login/oidc/callback?code=x&state=y")
             assert (status, "has not started to sign in here" in page) == (403, True)
         assert (await ada.sign_in("ada"))[0] == 200
-    assert "is refused" not in site.hub.log(), "nor does it fill the log"
+    assert "is refused" not in site.hub.log(), "the log must not fill"
 
 
 @once
-async def test_a_secret_that_was_changed_is_read_again(site: Site) -> None:
+async def test_a_changed_client_secret_is_read_again(site: Site) -> None:
     site.secret.write_text("another")
     async with Browser(site) as browser:
         status, page = await browser.sign_in("ada")
@@ -254,7 +254,7 @@ async def test_a_secret_that_was_changed_is_read_again(site: Site) -> None:
 
 
 @once
-async def test_signing_out_ends_the_session_here_and_leads_to_the_provider(site: Site) -> None:
+async def test_signing_out_ends_the_session_and_leads_to_the_provider(site: Site) -> None:
     async with Browser(site) as browser:
         await browser.sign_in("ada")
         status, answer = await browser.ask("POST", "/v1/access/logout", {})
@@ -266,7 +266,7 @@ async def test_signing_out_ends_the_session_here_and_leads_to_the_provider(site:
 
 
 @once
-async def test_without_its_provider_the_hub_says_so_and_takes_tokens(site: Site) -> None:
+async def test_without_its_provider_the_hub_says_so_and_accepts_tokens(site: Site) -> None:
     site.provider.kill()
     await site.provider.wait()
     async with Browser(site) as browser:

@@ -1,4 +1,4 @@
-"""Somebody's server, which webhooks call."""
+"""A server that webhooks call."""
 
 from collections.abc import AsyncIterator
 
@@ -10,13 +10,13 @@ from .receiver import Receiver
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    found = Receiver()
+    receiver = Receiver()
     app = web.Application()
-    app.router.add_post("/{tail:.*}", found.answer)
+    app.router.add_post("/{tail:.*}", receiver.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    found.port = int(runner.addresses[0][1])
-    yield found
+    receiver.port = int(runner.addresses[0][1])
+    yield receiver
     await runner.cleanup()

@@ -1,4 +1,4 @@
-"""Somebody's server, which webhooks call, and a hub that has some."""
+"""A server that webhooks call, and a hub with webhooks."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,11 @@ LOOPBACK = (ip_network("127.0.0.0/8"),)
 
 @dataclass
 class Receiver:
-    """Somebody's server. It answers with the next of `answers`, and 204 where there is none."""
+    """A server that answers with the next of `answers`, or with 204 after them."""
 
     port: int = 0
     answers: list[int] = field(default_factory=list)
-    taken: list[dict[str, Any]] = field(default_factory=list)
+    accepted: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
 
@@ -35,13 +35,13 @@ class Receiver:
         self.headers.append(dict(request.headers))
         self.bodies.append(await request.read())
         if status < 300:
-            self.taken.append(json.loads(self.bodies[-1]))
+            self.accepted.append(json.loads(self.bodies[-1]))
         headers = {"Location": f"http://127.0.0.1:{self.port}/elsewhere"} if 300 <= status < 400 else {}
         return web.Response(status=status, headers=headers)
 
     @property
     def cursors(self) -> list[int]:
-        return [int(body["event"]["cursor"]) for body in self.taken]
+        return [int(body["event"]["cursor"]) for body in self.accepted]
 
     def options(self, name: str = "pager", **changed: Any) -> WebhookOptions:
         return WebhookOptions(name, f"http://127.0.0.1:{self.port}/hook?key=1", **{"allow": LOOPBACK, **changed})

@@ -1,4 +1,4 @@
-"""A hub and a real Alertmanager: what it takes of ours, and that we write to receivers what it writes itself."""
+"""A hub and a real Alertmanager: it accepts the hub's alerts, and both write the same to receivers."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.needs(ALERTMANAGER)
 
 @pytest.fixture
 async def alertmanager(receiver: Receiver, tmp_path: Path) -> AsyncIterator[str]:
-    """The address of one that sends what it is told to `receiver`."""
+    """Run an Alertmanager that sends its alerts to `receiver`; yield its address."""
     (port,) = free_ports(1)
     (tmp_path / "config.yml").write_text(CONFIG.replace("PORT", str(receiver.port)))
     process = await asyncio.create_subprocess_exec(
@@ -42,7 +42,7 @@ async def alertmanager(receiver: Receiver, tmp_path: Path) -> AsyncIterator[str]
     async with asyncio.timeout(30):
         while True:
             try:
-                await asked(f"{address}/api/v2/status")
+                await get_json(f"{address}/api/v2/status")
                 break
             except aiohttp.ClientError:
                 await asyncio.sleep(0.1)
@@ -51,7 +51,7 @@ async def alertmanager(receiver: Receiver, tmp_path: Path) -> AsyncIterator[str]
     await process.wait()
 
 
-async def asked(url: str) -> Any:
+async def get_json(url: str) -> Any:
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return await response.json()
 
@@ -65,14 +65,14 @@ async def alarm(hub: Hub, state: ZoneState, previous: ZoneState) -> None:
     await hub.committer.commit(lambda draft: hub.zones.add_events(draft, [event]))
 
 
-async def test_an_alarm_is_an_alert_there_until_it_is_reset(
+async def test_an_alarm_is_an_alert_at_the_alertmanager_until_its_reset(
     stored: Stored, alertmanager: str, receiver: Receiver
 ) -> None:
     theirs = WebhookOptions("theirs", f"{alertmanager}/api/v2/alerts", format="alertmanager-api", allow=LOOPBACK)
     ours = receiver.options("ours", format="alertmanager")
 
     async def active() -> list[dict[str, str]]:
-        return [one["labels"] for one in await asked(f"{alertmanager}/api/v2/alerts?active=true")]
+        return [alert["labels"] for alert in await get_json(f"{alertmanager}/api/v2/alerts?active=true")]
 
     async with run(stored, theirs, ours) as hub, asyncio.timeout(40):
         await alarm(hub, ZoneState.ALARM, ZoneState.NORMAL)
@@ -95,8 +95,8 @@ async def test_an_alarm_is_an_alert_there_until_it_is_reset(
     assert written["ours"]["version"] == written["hook"]["version"]
 
 
-async def test_a_test_of_a_webhook_there_says_that_it_is_taken(stored: Stored, alertmanager: str) -> None:
+async def test_a_test_of_an_alertmanagers_webhook_succeeds(stored: Stored, alertmanager: str) -> None:
     theirs = WebhookOptions("theirs", f"{alertmanager}/api/v2/alerts", format="alertmanager-api", allow=LOOPBACK)
     async with run(stored, theirs) as hub:
         assert await hub.webhooks.test(Principal("ada", Role.OPERATOR, "ada"), "theirs") == ""
-    assert await asked(f"{alertmanager}/api/v2/alerts") == []
+    assert await get_json(f"{alertmanager}/api/v2/alerts") == []

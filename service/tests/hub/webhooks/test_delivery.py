@@ -1,4 +1,4 @@
-"""Webhooks of a hub in this process, and a receiver that is real."""
+"""Webhooks of a hub in this process, and a real receiver."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ SECRET = "whsec_" + base64.b64encode(b"sixteen bytes or more").decode()
 
 
 async def events(hub: Hub, count: int = 1, zone: str = "hall") -> None:
-    """`count` things that happen, durable."""
+    """Add `count` durable events."""
     made = [
         AlarmEvent(
             namespace="default", zone=f"{zone}-{number}", type=AlarmEvent.TYPE_TEST, time_ns=hub.timeline.now_ns(),
@@ -53,26 +53,26 @@ async def test_every_event_is_delivered_once_and_in_order_over_a_restart(stored:
         await events(hub, 3)
     async with run(stored, receiver.options()) as hub:
         await events(hub, 5)
-        await until(lambda: len(receiver.taken) == 5)
+        await until(lambda: len(receiver.accepted) == 5)
     async with run(stored) as hub:
         await events(hub, 2)  # while the webhook is not declared
     async with run(stored, receiver.options()) as hub:
         await events(hub, 2)
-        await until(lambda: hub.webhooks.all()[0].position == 12)  # it knows of the last a moment after that is taken
+        await until(lambda: hub.webhooks.all()[0].position == 12)  # it advances a moment after the last delivery
         (webhook,) = hub.webhooks.all()
         assert (webhook.delivered, webhook.position, webhook.failing) == (4, 12, "")
-    assert receiver.cursors == list(range(4, 13)), "a new webhook begins with what happens next"
-    assert receiver.taken[0] == {"webhook": "pager", "event": receiver.taken[0]["event"]}
+    assert receiver.cursors == list(range(4, 13)), "a new webhook starts with the next event"
+    assert receiver.accepted[0] == {"webhook": "pager", "event": receiver.accepted[0]["event"]}
     assert len({shown["webhook-id"] for shown in receiver.headers}) == 9
 
 
-async def test_a_disk_that_cannot_be_read_for_now_costs_no_delivery(
+async def test_a_temporarily_unreadable_disk_loses_no_delivery(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = Stored(tmp_path)
     async with run(stored, receiver.options()) as hub:
         await events(hub)
-        await until(lambda: receiver.taken)
+        await until(lambda: receiver.accepted)
     async with run(stored) as hub:
         await events(hub, 600)  # while the webhook is not declared
     read, refused = Store.events, list[Exception]()
@@ -93,11 +93,11 @@ async def test_a_disk_that_cannot_be_read_for_now_costs_no_delivery(
     monkeypatch.setattr(Store, "events", failing)
     monkeypatch.setattr(keeper, "STORE_SECONDS", 0.01)
     async with run(stored, receiver.options()):
-        await until(lambda: len(receiver.taken) == 601)
+        await until(lambda: len(receiver.accepted) == 601)
     assert receiver.cursors == list(range(1, 602))
 
 
-async def test_an_event_that_is_damaged_in_the_store_is_sent_until_it_is_late(
+async def test_an_event_damaged_in_the_store_is_sent_until_it_is_too_old(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(*_: object) -> int:
@@ -107,11 +107,11 @@ async def test_an_event_that_is_damaged_in_the_store_is_sent_until_it_is_late(
     receiver.answers = [500] * 5
     async with run(Stored(tmp_path), receiver.options()) as hub:
         await events(hub)
-        await until(lambda: receiver.taken)
+        await until(lambda: receiver.accepted)
         assert hub.webhooks.all()[0].dead == 0
 
 
-async def test_only_what_is_selected_is_sent(stored: Stored, receiver: Receiver) -> None:
+async def test_only_selected_events_are_sent(stored: Stored, receiver: Receiver) -> None:
     async with run(stored, receiver.options(selection=read_selection({"zones": ["attic-1"]}))) as hub:
         await events(hub, 2)
         await events(hub, 2, "attic")
@@ -119,20 +119,18 @@ async def test_only_what_is_selected_is_sent(stored: Stored, receiver: Receiver)
     assert receiver.cursors == [4]
 
 
-async def test_a_webhook_that_never_delivered_anything_goes_on_where_it_began(
-    stored: Stored, receiver: Receiver
-) -> None:
+async def test_a_webhook_without_deliveries_continues_where_it_started(stored: Stored, receiver: Receiver) -> None:
     receiver.answers = [500] * 10_000
     async with run(stored, receiver.options()) as hub:
         await events(hub)
         await until(lambda: receiver.bodies)
     receiver.answers = []
     async with run(stored, receiver.options()):
-        await until(lambda: receiver.taken)
+        await until(lambda: receiver.accepted)
     assert receiver.cursors == [1]
 
 
-async def test_what_was_not_selected_is_behind_it_and_is_not_sent_when_more_is_selected(
+async def test_events_outside_the_old_selection_are_not_sent_after_it_widens(
     stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "TIDY_SECONDS", 0.05)
@@ -140,20 +138,20 @@ async def test_what_was_not_selected_is_behind_it_and_is_not_sent_when_more_is_s
     async with run(stored, receiver.options(selection=attic), receiver.options("bell", selection=attic)) as hub:
         await events(hub, 1, "attic")
         await events(hub, 300)
-        await until(lambda: [one.position for one in hub.webhooks.all()] == [301, 301])
+        await until(lambda: [webhook.position for webhook in hub.webhooks.all()] == [301, 301])
         await until(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(301,), (301,)])
         await events(hub, 20)
-        await until(lambda: [one.position for one in hub.webhooks.all()] == [321, 321])
-        hub.feed.close()  # as when the hub is stopped
+        await until(lambda: [webhook.position for webhook in hub.webhooks.all()] == [321, 321])
+        hub.feed.close()  # as when the hub stops
         await until(lambda: stored.query("SELECT cursor FROM webhooks ORDER BY name") == [(321,), (321,)])
     assert receiver.cursors == [1, 1]
     async with run(stored, receiver.options()) as hub:
         await events(hub, 1)
-        await until(lambda: len(receiver.taken) == 3)
+        await until(lambda: len(receiver.accepted) == 3)
     assert receiver.cursors == [1, 1, 322]
 
 
-async def test_a_delivery_is_signed_as_standard_webhooks_says_and_shows_a_token(
+async def test_a_delivery_is_signed_by_standard_webhooks_and_has_a_token(
     stored: Stored, receiver: Receiver, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text(SECRET + "\n")
@@ -162,7 +160,7 @@ async def test_a_delivery_is_signed_as_standard_webhooks_says_and_shows_a_token(
     options = receiver.options(secret_file=tmp_path / "secret", token_file=tmp_path / "token")
     async with run(stored, options) as hub:
         await events(hub)
-        await until(lambda: receiver.taken)
+        await until(lambda: receiver.accepted)
     first, second = receiver.headers
     assert first["webhook-id"] == second["webhook-id"]
     signed = f"{second['webhook-id']}.{second['webhook-timestamp']}.".encode() + receiver.bodies[1]
@@ -171,19 +169,19 @@ async def test_a_delivery_is_signed_as_standard_webhooks_says_and_shows_a_token(
     assert (second["Authorization"], second["Content-Type"]) == ("Bearer let-me-in", "application/json")
 
 
-async def test_an_attempt_that_fails_is_repeated_and_those_behind_it_wait(stored: Stored, receiver: Receiver) -> None:
+async def test_a_failed_attempt_is_repeated_and_later_events_wait(stored: Stored, receiver: Receiver) -> None:
     receiver.answers = [500, 429, 503, 204]
     async with run(stored, receiver.options()) as hub:
         await events(hub, 3)
         (webhook,) = hub.webhooks.all()
         await until(lambda: webhook.delivered == 3)
-        assert len(receiver.taken) == 3
+        assert len(receiver.accepted) == 3
         assert (webhook.failed, webhook.dead, webhook.failing) == (3, 0, "")
     assert receiver.cursors == [1, 2, 3]
 
 
 @pytest.mark.parametrize("status", [501, 522, 599])
-async def test_whatever_a_receiver_or_what_stands_before_it_says_of_its_own_fault_passes(
+async def test_server_errors_of_a_receiver_or_its_proxy_are_retried(
     stored: Stored, receiver: Receiver, status: int
 ) -> None:
     receiver.answers = [status]
@@ -195,7 +193,7 @@ async def test_whatever_a_receiver_or_what_stands_before_it_says_of_its_own_faul
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 410, 302])
-async def test_what_would_fail_alike_again_becomes_a_dead_letter_that_can_be_sent_again(
+async def test_a_final_failure_becomes_a_dead_letter_that_can_be_resent(
     stored: Stored, receiver: Receiver, status: int
 ) -> None:
     receiver.answers = [status]
@@ -223,19 +221,17 @@ async def test_what_would_fail_alike_again_becomes_a_dead_letter_that_can_be_sen
     assert all(shown.get("Host") == f"127.0.0.1:{receiver.port}" for shown in receiver.headers)
 
 
-async def test_an_event_is_given_up_when_it_is_too_old_and_the_backlog_is_gone_through(
-    stored: Stored, receiver: Receiver
-) -> None:
+async def test_too_old_events_are_given_up_and_the_backlog_is_processed(stored: Stored, receiver: Receiver) -> None:
     receiver.answers = [500] * 4
     async with run(stored, receiver.options(give_up=1e-9)) as hub:
         await events(hub, 5)
-        await until(lambda: receiver.taken)
+        await until(lambda: receiver.accepted)
         await hub.committer.flush(10)
-        assert [one.attempts for one in await hub.webhooks.dead_letters("pager", 0, 9)] == [1, 1, 1, 1]
+        assert [letter.attempts for letter in await hub.webhooks.dead_letters("pager", 0, 9)] == [1, 1, 1, 1]
     assert receiver.cursors == [5]
 
 
-async def test_a_dead_letter_that_went_with_its_history_is_counted_no_more(
+async def test_a_dead_letter_deleted_with_its_history_is_not_counted(
     stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(history, "PRUNE_SECONDS", 0.05)
@@ -253,7 +249,7 @@ async def test_a_dead_letter_that_went_with_its_history_is_counted_no_more(
         await until(lambda: not webhook.dead)
 
 
-async def test_sending_very_many_dead_letters_again_compares_each_with_none_of_the_others(
+async def test_resending_many_dead_letters_does_not_compare_each_with_all(
     stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Cursor(int):
@@ -274,15 +270,15 @@ async def test_sending_very_many_dead_letters_again_compares_each_with_none_of_t
         monkeypatch.setattr(hub.webhooks, "dead_letters", dead_letters)
         for cursors in ((), [letter.cursor for letter in letters]):
             assert await hub.webhooks.resend(ADA, "pager", cursors) == 500
-    assert Cursor.compared < 5_000, "where there are many, the hub has time for nothing else"
+    assert Cursor.compared < 5_000, "with many letters, the hub would be busy with this only"
 
 
 @pytest.mark.parametrize(("step", "give_up", "delivered"), [(2 * HOUR, HOUR / SECOND, 1), (-2 * HOUR, 1e-9, 0)])
-async def test_an_event_is_as_old_as_it_is_also_when_the_wall_clock_is_set(
+async def test_setting_the_wall_clock_does_not_change_an_events_age(
     stored: Stored, receiver: Receiver, step: int, give_up: float, delivered: int
 ) -> None:
     def clock() -> int:
-        return time.time_ns() + (step if receiver.bodies else 0)  # set as soon as the first attempt has been made
+        return time.time_ns() + (step if receiver.bodies else 0)  # set as soon as the first attempt is made
 
     receiver.answers = [500]
     async with run(stored, receiver.options(give_up=give_up), clock=clock) as hub:
@@ -292,7 +288,7 @@ async def test_an_event_is_as_old_as_it_is_also_when_the_wall_clock_is_set(
         assert (webhook.delivered, webhook.dead) == (delivered, 1 - delivered)
 
 
-async def test_what_is_secret_is_read_again_and_what_cannot_be_read_is_told(
+async def test_secrets_are_read_again_and_unreadable_ones_are_reported(
     stored: Stored, receiver: Receiver, tmp_path: Path
 ) -> None:
     options = WebhookOptions("pager", url_file=tmp_path / "url", allow=LOOPBACK)
@@ -302,11 +298,11 @@ async def test_what_is_secret_is_read_again_and_what_cannot_be_read_is_told(
         await until(lambda: webhook.failing)
         assert webhook.failing == f"urlFile {tmp_path}/url cannot be read: No such file or directory"
         (tmp_path / "url").write_text(f"http://127.0.0.1:{receiver.port}/found\n")
-        await until(lambda: receiver.taken)
+        await until(lambda: receiver.accepted)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"])
-async def test_this_machine_is_not_called_unless_that_is_allowed(stored: Stored, receiver: Receiver, host: str) -> None:
+async def test_this_machine_is_not_called_unless_allowed(stored: Stored, receiver: Receiver, host: str) -> None:
     options = WebhookOptions("pager", f"http://{host}:{receiver.port}/")
     async with run(stored, options) as hub:
         await events(hub)
@@ -316,29 +312,27 @@ async def test_this_machine_is_not_called_unless_that_is_allowed(stored: Stored,
     assert receiver.bodies == []
 
 
-async def test_a_test_says_whether_it_was_taken(stored: Stored, receiver: Receiver) -> None:
+async def test_a_test_reports_its_success_or_failure(stored: Stored, receiver: Receiver) -> None:
     async with run(stored, receiver.options()) as hub:
         assert await hub.webhooks.test(ADA, "pager") == ""
         receiver.answers = [401]
         assert await hub.webhooks.test(ADA, "pager") == "it answers 401"
         with pytest.raises(UnknownWebhookError, match='no webhook "none" is declared'):
             await hub.webhooks.test(ADA, "none")
-    assert receiver.taken[0]["event"]["why"] == "a test of the webhook pager by ada"
+    assert receiver.accepted[0]["event"]["why"] == "a test of the webhook pager by ada"
 
 
-async def test_a_webhook_that_is_behind_for_long_delays_nothing_and_misses_nothing(
-    stored: Stored, receiver: Receiver
-) -> None:
+async def test_a_webhook_far_behind_delays_nothing_and_misses_nothing(stored: Stored, receiver: Receiver) -> None:
     receiver.answers = [500] * 20
     async with run(stored, receiver.options(give_up=HOUR)) as hub:
         for _ in range(15):
             await events(hub, 100)
         assert hub.feed.latest == 1_500
-        await until(lambda: len(receiver.taken) == 1_500)
+        await until(lambda: len(receiver.accepted) == 1_500)
     assert receiver.cursors == list(range(1, 1_501))
 
 
-async def test_what_cannot_be_stored_is_delivered_all_the_same_and_once(
+async def test_an_unstored_event_is_delivered_once(
     stored: Stored, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(store: Store, transaction: object) -> None:
@@ -347,20 +341,20 @@ async def test_what_cannot_be_stored_is_delivered_all_the_same_and_once(
     receiver.answers = [204, 503]
     async with run(stored, receiver.options()) as hub:
         await events(hub, 1)
-        await until(lambda: len(receiver.taken) == 1)
+        await until(lambda: len(receiver.accepted) == 1)
         with monkeypatch.context() as fault:
             fault.setattr(Store, "commit", full)
             writing = asyncio.ensure_future(events(hub, 2, "attic"))
-            await until(lambda: len(receiver.taken) == 3)
+            await until(lambda: len(receiver.accepted) == 3)
             (webhook,) = hub.webhooks.all()
             assert webhook.position == 1
         await asyncio.gather(writing, return_exceptions=True)
         await until(lambda: webhook.position == 3)
         await events(hub, 1)
-        await until(lambda: len(receiver.taken) == 4)
+        await until(lambda: len(receiver.accepted) == 4)
     assert receiver.cursors == [1, 2, 3, 4]
     assert not webhook.delivered_ids
     async with run(stored, receiver.options()) as hub:
         await events(hub, 1)
-        await until(lambda: len(receiver.taken) == 5)
+        await until(lambda: len(receiver.accepted) == 5)
     assert receiver.cursors[-1] == 5

@@ -1,4 +1,4 @@
-"""Silences of a hub: begun, told, ended, over restarts, in either database; and what webhooks are sent meanwhile."""
+"""Silences of a hub: start, events, end and restarts, in either database; and their effect on webhooks."""
 
 import asyncio
 import time
@@ -51,18 +51,18 @@ async def go_dark(hub: Hub, device: str = "s-01") -> None:
     )
 
 
-async def told(hub: Hub) -> list[AlarmEvent]:
+async def history(hub: Hub) -> list[AlarmEvent]:
     return await hub.history.events(0, 1000)
 
 
 async def expire(hub: Hub) -> None:
-    """As if the time of every silence were over."""
+    """Let every silence expire."""
     for silence in hub.zones.silences["default", "kitchen"].values():
         silence.until_ns = hub.timeline.now_ns()
     await hub.committer.commit(hub.silences.pass_time)
 
 
-async def test_a_silence_says_who_why_and_until_when_and_survives_a_restart(stored: Stored) -> None:
+async def test_a_silence_has_person_reason_and_end_and_survives_a_restart(stored: Stored) -> None:
     async with run(stored) as hub:
         await furnish(hub)
         event = await hub.silences.begin(ADA, "default", "kitchen", reason=" welding ", minutes=60, who="Bob")
@@ -70,7 +70,7 @@ async def test_a_silence_says_who_why_and_until_when_and_survives_a_restart(stor
         assert event.why == "zone kitchen is silenced for 60 min by Bob (Ada): welding"
         before = hub.silences.all()
         (zone,) = hub.zones.messages()
-        assert [one.id for one in zone.silences] == [event.silence.id]
+        assert [silence.id for silence in zone.silences] == [event.silence.id]
         assert zone.silences[0].until_ns - zone.silences[0].since_ns == 60 * MINUTE
     async with run(stored) as hub:
         assert hub.silences.all() == before
@@ -80,11 +80,11 @@ async def test_a_silence_says_who_why_and_until_when_and_survives_a_restart(stor
         assert trail[:2] == ["end silence", "silence"]
     async with run(stored) as hub:
         assert (hub.silences.all(), len(hub.zones.messages()[0].silences)) == ([], 0)
-        kinds = [event.silence.reason for event in await told(hub) if event.type == AlarmEvent.TYPE_SILENCE]
-        assert kinds == ["welding", "welding"], "history keeps both ends"
+        kinds = [event.silence.reason for event in await history(hub) if event.type == AlarmEvent.TYPE_SILENCE]
+        assert kinds == ["welding", "welding"], "history has start and end"
 
 
-async def test_it_ends_by_itself_and_what_it_covered_and_is_still_so_is_told_anew(stored: Stored) -> None:
+async def test_when_a_silence_expires_its_remaining_faults_are_published_again(stored: Stored) -> None:
     async with run(stored) as hub:
         await furnish(hub)
         await hub.silences.begin(ADA, "default", "kitchen", reason="repair", minutes=1)
@@ -93,45 +93,48 @@ async def test_it_ends_by_itself_and_what_it_covered_and_is_still_so_is_told_ane
         await hub.committer.commit(
             lambda draft: hub.zones.clear_fault(draft, ("default", "kitchen"), FLEET, "s-02", "is watched again")
         )
-        assert [event.silence.who for event in await told(hub) if event.type == AlarmEvent.TYPE_FAULT] == ["Ada", "Ada"]
+        assert [event.silence.who for event in await history(hub) if event.type == AlarmEvent.TYPE_FAULT] == [
+            "Ada",
+            "Ada",
+        ]
         await expire(hub)
-        over, again = (await told(hub))[-2:]
+        over, again = (await history(hub))[-2:]
         assert over.why == "the silence of zone kitchen by Ada (repair) is over"
         assert (again.type, again.why) == (AlarmEvent.TYPE_FAULT, "s-01 is still dark: no data")
         assert not again.HasField("silence")
         assert hub.silences.all() == []
 
 
-async def test_an_alarm_is_told_in_a_silenced_zone_and_can_then_be_silenced_itself(stored: Stored) -> None:
+async def test_an_alarm_in_a_silenced_zone_notifies_and_can_then_be_silenced(stored: Stored) -> None:
     async with run(stored) as hub:
         await furnish(hub)
         await hub.silences.begin(ADA, "default", "kitchen", reason="welding", minutes=60)
         await see(hub)
-        event = (await told(hub))[-1]
+        event = (await history(hub))[-1]
         assert (ZoneState(event.state), event.HasField("silence")) == (ZoneState.ALARM, False)
         (zone,) = hub.zones.messages()
         assert not zone.silenced
         await hub.silences.begin(ADA, "default", "kitchen", reason="we are there", minutes=60)
-        assert len(hub.silences.all()) == 1, "one takes the place of the other"
+        assert len(hub.silences.all()) == 1, "the new one replaces the old one"
         assert hub.zones.messages()[0].silenced
         await see(hub, device="s-02")
-        assert (await told(hub))[-1].silence.reason == "we are there"
+        assert (await history(hub))[-1].silence.reason == "we are there"
         await see(hub, Level.CRITICAL, "s-02")
-        assert not (await told(hub))[-1].HasField("silence"), "it has become worse"
+        assert not (await history(hub))[-1].HasField("silence"), "it is more serious than the silenced alarm"
 
 
-async def test_a_silence_of_one_device_leaves_the_others_alone(stored: Stored) -> None:
+async def test_a_silence_of_one_device_does_not_cover_others(stored: Stored) -> None:
     async with run(stored) as hub:
         await furnish(hub)
         await hub.silences.begin(ADA, "default", "kitchen", device="s-01", reason="being cleaned", minutes=60)
         await go_dark(hub)
         await go_dark(hub, "s-02")
-        assert [(event.fault.device, event.HasField("silence")) for event in (await told(hub))[-2:]] == [
+        assert [(event.fault.device, event.HasField("silence")) for event in (await history(hub))[-2:]] == [
             ("s-01", True), ("s-02", False),
         ]  # fmt: skip
 
 
-async def test_what_cannot_be_silenced_is_refused_in_a_sentence(stored: Stored) -> None:
+async def test_an_impossible_silence_is_refused_with_a_reason(stored: Stored) -> None:
     async with run(stored) as hub:
         await furnish(hub)
         begin = hub.silences.begin
@@ -148,7 +151,7 @@ async def test_what_cannot_be_silenced_is_refused_in_a_sentence(stored: Stored) 
             await hub.silences.end(ADA, "0123")
 
 
-async def test_webhooks_are_not_sent_what_is_silenced_but_that_it_is_and_everything_worse(
+async def test_webhooks_get_the_silence_and_worse_events_but_no_silenced_ones(
     stored: Stored, receiver: Receiver
 ) -> None:
     async with run(stored, receiver.options()) as hub:
@@ -163,7 +166,7 @@ async def test_webhooks_are_not_sent_what_is_silenced_but_that_it_is_and_everyth
         await expire(hub)
         latest = hub.feed.latest
         await until(lambda: hub.webhooks.all()[0].position == latest)
-    sent = [(one["event"]["type"], one["event"].get("state")) for one in receiver.taken]
+    sent = [(body["event"]["type"], body["event"].get("state")) for body in receiver.accepted]
     assert sent == [
         ("TYPE_SILENCE", "ZONE_STATE_NORMAL"),
         ("TYPE_STATE", "ZONE_STATE_ALARM"),
