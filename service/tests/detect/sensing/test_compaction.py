@@ -1,4 +1,4 @@
-"""What stands for readings that are given up."""
+"""Summaries of readings that are dropped."""
 
 import math
 
@@ -14,43 +14,43 @@ FULL_SCALE = 4095.0
 NAN = math.nan
 
 
-def test_a_summary_tells_extremes_last_slope_and_count_of_each_channel() -> None:
+def test_a_summary_has_extremes_last_value_slope_and_count_of_each_channel() -> None:
     rows = np.array([[100.0, 5, NAN, 0], [300, 5, NAN, 1], [200, 5, NAN, 0]])
-    found = summarize(rows, FULL_SCALE)
-    assert found.readings == 3
-    assert found.lowest.tolist()[:2] == [100, 5]
-    assert found.highest.tolist()[:2] == [300, 5]
-    assert found.last.tolist()[:2] == [200, 5]
-    assert found.slope.tolist()[:2] == [50, 0]
-    assert found.highest[3] == 1
-    assert np.isnan([found.lowest[2], found.highest[2], found.last[2], found.slope[2]]).all()
+    summary = summarize(rows, FULL_SCALE)
+    assert summary.readings == 3
+    assert summary.lowest.tolist()[:2] == [100, 5]
+    assert summary.highest.tolist()[:2] == [300, 5]
+    assert summary.last.tolist()[:2] == [200, 5]
+    assert summary.slope.tolist()[:2] == [50, 0]
+    assert summary.highest[3] == 1
+    assert np.isnan([summary.lowest[2], summary.highest[2], summary.last[2], summary.slope[2]]).all()
 
 
-def test_a_channel_that_is_said_now_and_then_is_summarized_over_what_it_said() -> None:
-    found = summarize(
+def test_a_channel_that_is_reported_sometimes_is_summarized_over_its_values() -> None:
+    summary = summarize(
         np.array([[NAN, 1, 1, 0], [10, 1, 1, 0], [NAN, 1, 1, 0], [30, 1, 1, 0], [NAN, 1, 1, 0]]), FULL_SCALE
     )
-    assert (found.lowest[0], found.highest[0], found.last[0], found.slope[0]) == (10, 30, 30, 10)
+    assert (summary.lowest[0], summary.highest[0], summary.last[0], summary.slope[0]) == (10, 30, 30, 10)
 
 
-def test_a_value_that_no_converter_gives_does_not_hide_the_highest_that_is_real() -> None:
-    found = summarize(np.array([[280.0, 1, 1, 0], [4000, 1, 1, 0], [999_999, 1, 1, 0], [-5, 1, 1, 0]]), FULL_SCALE)
-    assert (found.lowest[0], found.highest[0], found.last[0]) == (280, 4000, -5)
+def test_an_impossible_value_does_not_hide_the_highest_real_one() -> None:
+    summary = summarize(np.array([[280.0, 1, 1, 0], [4000, 1, 1, 0], [999_999, 1, 1, 0], [-5, 1, 1, 0]]), FULL_SCALE)
+    assert (summary.lowest[0], summary.highest[0], summary.last[0]) == (280, 4000, -5)
 
 
 values = st.one_of(st.floats(0, 4095, width=32), st.just(NAN))
 
 
 @given(arrays(np.float64, st.tuples(st.integers(1, 40), st.just(4)), elements=values))
-def test_a_summary_agrees_with_looking_at_each_reading(rows: np.ndarray) -> None:
-    found = summarize(rows, FULL_SCALE)
+def test_a_summary_agrees_with_the_single_readings(rows: np.ndarray) -> None:
+    summary = summarize(rows, FULL_SCALE)
     for column in range(4):
         places = np.flatnonzero(~np.isnan(rows[:, column]))
-        said = rows[places, column]
-        if not len(said):
-            assert math.isnan(found.highest[column])
+        reported = rows[places, column]
+        if not len(reported):
+            assert math.isnan(summary.highest[column])
             continue
-        assert (found.lowest[column], found.highest[column]) == (said.min(), said.max())
-        assert found.last[column] == said[-1]
-        expected = np.polyfit(places, said, 1)[0] if len(said) > 1 else 0.0
-        assert found.slope[column] == pytest.approx(expected, abs=1e-6)
+        assert (summary.lowest[column], summary.highest[column]) == (reported.min(), reported.max())
+        assert summary.last[column] == reported[-1]
+        expected = np.polyfit(places, reported, 1)[0] if len(reported) > 1 else 0.0
+        assert summary.slope[column] == pytest.approx(expected, abs=1e-6)

@@ -12,7 +12,7 @@ from embereye.units import SECOND
 DICE = random.Random(4)
 
 
-def looked(rows: Sequence[tuple[float, ...]]) -> dict[str, str]:
+def faults_of(rows: Sequence[tuple[float, ...]]) -> dict[str, str]:
     health = SensorHealth()
     faults: dict[str, str] = {}
     for second, row in enumerate(rows):
@@ -22,27 +22,27 @@ def looked(rows: Sequence[tuple[float, ...]]) -> dict[str, str]:
 
 def test_a_sensor_at_rest_has_no_fault() -> None:
     rows = [(283 + DICE.randint(-4, 4), 1305 + DICE.randint(-1, 1), 2.0) for _ in range(4000)]
-    assert looked(rows) == {}
+    assert faults_of(rows) == {}
 
 
 def test_a_value_that_never_moves_is_stuck() -> None:
     rows = [(283.0, 1305 + DICE.randint(-1, 1), 0.0) for _ in range(1900)]
-    assert list(looked(rows)) == ["smoke"]
-    assert "stuck at 283 counts" in looked(rows)["smoke"]
-    assert looked([*rows, (284.0, 1305.0, 0.0)]) == {}
+    assert list(faults_of(rows)) == ["smoke"]
+    assert "stuck at 283 counts" in faults_of(rows)["smoke"]
+    assert faults_of([*rows, (284.0, 1305.0, 0.0)]) == {}
 
 
-def test_smoke_that_jumps_is_noise_and_a_flame_that_flickers_is_none() -> None:
+def test_jumping_smoke_values_are_noise_but_a_flickering_flame_is_not() -> None:
     rows = [(DICE.choice([10.0, 900.0]), DICE.choice([10.0, 4000.0]), math.nan) for _ in range(200)]
-    assert list(looked(rows)) == ["smoke"]
+    assert list(faults_of(rows)) == ["smoke"]
 
 
-def test_smoke_that_rises_as_quickly_as_a_fire_makes_it_is_no_noise() -> None:
+def test_smoke_that_rises_as_fast_as_in_a_fire_is_no_noise() -> None:
     rows = [(min(283.0 + 80 * second, 3000.0 + DICE.randint(-60, 60)), math.nan, math.nan) for second in range(90)]
-    assert looked(rows) == {}
+    assert faults_of(rows) == {}
 
 
-def test_a_coarser_converter_is_given_longer_to_move() -> None:
+def test_a_coarser_converter_has_more_time_to_change() -> None:
     health = SensorHealth()
     row = (283.0 / 4, 1305.0 / 4, math.nan)
     for minutes in range(121):
@@ -50,14 +50,14 @@ def test_a_coarser_converter_is_given_longer_to_move() -> None:
     assert list(health.inspect_row(row, 7260 * SECOND, full_scale=1023)) == ["smoke", "flame"]
 
 
-def test_a_device_that_was_switched_off_overnight_is_not_stuck_where_it_comes_back_to_the_same_value() -> None:
+def test_a_device_with_the_same_value_after_a_night_switched_off_is_not_stuck() -> None:
     health = SensorHealth()
     row = (71.0, 330.0, math.nan)
     for second in (*range(0, 200, 5), *range(8 * 3600, 8 * 3600 + 200, 5)):
         assert not health.inspect_row(row, second * SECOND, full_scale=1023)
 
 
-def test_a_sensor_at_its_end_in_a_fire_is_not_called_stuck_but_noise_stays_noise() -> None:
+def test_a_sensor_at_the_end_of_its_range_in_a_fire_may_be_noisy_but_not_stuck() -> None:
     health = SensorHealth()
     health.inspect_row((4095.0, math.nan, math.nan), SECOND)
     assert not health.inspect_row((4095.0, math.nan, math.nan), 4000 * SECOND, alarmed=True)
@@ -66,26 +66,28 @@ def test_a_sensor_at_its_end_in_a_fire_is_not_called_stuck_but_noise_stays_noise
     assert "jumps" in faults["smoke"]
 
 
-def test_a_channel_that_is_not_said_any_more_is_silent() -> None:
+def test_a_channel_that_is_no_longer_reported_is_silent() -> None:
     health = SensorHealth()
     row = (283.0, 1305.0, 400.0)
     assert not health.inspect_row(row, 100 * SECOND, omitted={2: 50 * SECOND})
     assert health.inspect_row(row, 120 * SECOND, omitted={2: 50 * SECOND}) == {
         "gas": "gas has not been reported for 70 s"
     }
-    assert not health.inspect_row((283.0, 1305.0, math.nan), 120 * SECOND, omitted={2: 50 * SECOND})  # it never was
+    assert not health.inspect_row(
+        (283.0, 1305.0, math.nan), 120 * SECOND, omitted={2: 50 * SECOND}
+    )  # it was never reported
 
 
-def test_a_sensor_that_falls_to_nothing_was_unplugged_and_one_that_never_read_anything_is_not_there() -> None:
+def test_a_sensor_that_falls_to_nothing_is_unplugged_unless_it_never_read_more() -> None:
     rows = [(283.0 + DICE.randint(-4, 4), math.nan, DICE.choice([0.0, 2.0, 7.0])) for _ in range(100)]
-    assert looked([*rows, *((0.0, math.nan, 2.0) for _ in range(30))]) == {}
-    assert list(looked([*rows, *((0.0, math.nan, 2.0) for _ in range(90))])) == ["smoke"]
+    assert faults_of([*rows, *((0.0, math.nan, 2.0) for _ in range(30))]) == {}
+    assert list(faults_of([*rows, *((0.0, math.nan, 2.0) for _ in range(90))])) == ["smoke"]
 
 
 @pytest.mark.parametrize("garbled", [28_305.0, 1e308, math.inf, -1.0])
-def test_a_value_that_no_converter_gives_says_nothing_of_noise(garbled: float) -> None:
+def test_an_impossible_value_does_not_count_as_noise(garbled: float) -> None:
     rows = [(283.0 + second % 2, math.nan, math.nan) for second in range(200)]
     rows[100] = (garbled, math.nan, math.nan)
-    assert looked(rows[:102]) == {}
+    assert faults_of(rows[:102]) == {}
     noisy = [(DICE.choice([10.0, 3000.0]), math.nan, math.nan) for _ in range(200)]
-    assert list(looked([*rows, *noisy])) == ["smoke"]
+    assert list(faults_of([*rows, *noisy])) == ["smoke"]

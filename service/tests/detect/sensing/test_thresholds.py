@@ -13,7 +13,7 @@ from embereye.levels import Level
 CLEAR, PRE_ALARM, ALARM = Level.CLEAR, Level.PRE_ALARM, Level.ALARM
 UNKNOWN = Level.UNSPECIFIED
 FULL_SCALE = 4095.0
-USUAL = Thresholds(sensor_settings())  # a fleet's that declares none
+USUAL = Thresholds(sensor_settings())  # the settings of a fleet that declares none
 
 
 def amount(adc: Any) -> Any:
@@ -24,7 +24,7 @@ def declared(**spec: object) -> Thresholds:
     return Thresholds(sensor_settings(**spec))
 
 
-def test_a_real_device_at_rest_gives_no_evidence() -> None:
+def test_a_real_device_at_rest_is_clear() -> None:
     for smoke, flame, gas in ((277, 1304, 2), (297, 1303, 2), (283, 1308, 7), (284, 1307, 0)):
         assert USUAL.assess_smoke(smoke).level == CLEAR
         assert USUAL.assess_flame(flame, False).level == CLEAR
@@ -34,7 +34,7 @@ def test_a_real_device_at_rest_gives_no_evidence() -> None:
 @pytest.mark.parametrize(
     ("value", "level"), [(14.9, CLEAR), (15.1, PRE_ALARM), (24.9, PRE_ALARM), (25.1, ALARM), (100, ALARM)]
 )
-def test_smoke_is_held_against_per_cent_of_the_converters_range(value: float, level: int) -> None:
+def test_smoke_is_compared_in_per_cent_of_the_converters_range(value: float, level: int) -> None:
     assessment = USUAL.assess_smoke(value / 100 * FULL_SCALE)
     assert assessment.level == level
     [term] = assessment.terms
@@ -57,7 +57,7 @@ def test_a_level_is_left_only_clearly_below_its_threshold() -> None:
     assert USUAL.assess_smoke(0.13 * FULL_SCALE, current=ALARM).level == CLEAR
 
 
-def test_the_score_grows_with_the_value_through_its_fixed_points() -> None:
+def test_the_score_grows_with_the_value_and_passes_its_fixed_points() -> None:
     scores = [USUAL.assess_smoke(value / 100 * FULL_SCALE).score for value in (0, 15, 20, 25, 50, 100)]
     assert scores == pytest.approx([0, 0.4, 0.55, 0.7, 1, 1])
 
@@ -100,7 +100,7 @@ def test_the_digital_flame_output_is_among_the_reasons() -> None:
 def test_gas_follows_the_datasheets_curve() -> None:
     # Rs = R0 at 116.6 ppm; the divider then gives 10 / (10 + 76.63) of the range.
     assert amount(FULL_SCALE * 10 / 86.63) == pytest.approx(116.6, rel=1e-4)
-    # Half the resistance: 2^2.769 times as much.
+    # Half the resistance means 2^2.769 times the concentration.
     assert amount(FULL_SCALE * 10 / (10 + 76.63 / 2)) == pytest.approx(116.6 * 2**2.769034857, rel=1e-4)
     assert amount(2) < 0.01
 
@@ -112,13 +112,13 @@ def test_gas_never_falls_while_counts_rise_and_stays_finite() -> None:
     assert amounts[-1] == 1_000_000
 
 
-def test_many_counts_are_converted_as_one() -> None:
+def test_an_array_of_counts_is_converted_like_single_counts() -> None:
     counts = np.array([0, 283, 1305, 4095])
     np.testing.assert_allclose(percent(counts, FULL_SCALE), [0, 6.911, 31.868, 100], atol=1e-3)
     np.testing.assert_allclose(amount(counts), [amount(float(count)) for count in counts])
 
 
-def test_the_boards_own_resistances_move_the_gas_level() -> None:
+def test_the_boards_resistances_change_the_gas_level() -> None:
     counts = 1500.0
     assert USUAL.assess_gas(counts).level == ALARM
     assert declared(gas={"cleanAirKilohm": 20}).assess_gas(counts).level == CLEAR

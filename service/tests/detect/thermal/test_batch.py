@@ -1,4 +1,4 @@
-"""Frames of several devices at once."""
+"""Frames of several devices in one batch."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from embereye.detect.thermal.mlx90640 import NOT_MEASURED, Calibration
 from embereye.sim.mlx90640 import invent_eeprom, measure
 
 
-def test_a_mixed_batch_gives_each_device_what_it_would_get_alone() -> None:
+def test_a_mixed_batch_gives_each_device_the_same_result_as_alone() -> None:
     dice = np.random.default_rng(5)
     runs = []
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Supplies, chips and pixels that do not work."""
+"""Faulty supplies, chips and pixels."""
 
 from typing import Any
 
@@ -19,38 +19,38 @@ ROOM = np.full((24, 32), 22.0)
 
 
 class Chip:
-    """Raw words of a still room with the noise of a real device, 1 to 2 counts; `spoil` is done to each picture."""
+    """Raw words of a still room with a real device's noise of 1 to 2 counts; `spoil` changes each picture."""
 
     def __init__(self, seed: int = 7) -> None:
         self.dice = np.random.default_rng(seed)
         self.pattern = self.dice.normal(-60, 12, (24, 32))  # offsets differ from pixel to pixel
         self.watch = PixelWatch()
 
-    def show(self, looks: int, spoil: object = None, *, quiet: bool = True) -> frozenset[int]:
-        for look in range(looks):
+    def show(self, checks: int, spoil: object = None, *, quiet: bool = True) -> frozenset[int]:
+        for check in range(checks):
             picture = self.pattern + self.dice.normal(0, 1.4, (24, 32))
             if callable(spoil):
-                spoil(picture, look, self.dice)
+                spoil(picture, check, self.dice)
             self.watch.inspect_pixels(np.round(picture).astype(np.int16).view(np.uint16).ravel(), quiet=quiet)
         return self.watch.deviating
 
 
-def stuck(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+def stuck(picture: NDArray[np.float64], check: int, dice: np.random.Generator) -> None:
     picture[5, 6] = -77
 
 
-def noisy(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+def noisy(picture: NDArray[np.float64], check: int, dice: np.random.Generator) -> None:
     picture[20, 3] += dice.choice([-60, 60])
 
 
-def flame(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
-    """A distant flame: one pixel, a little of it in its neighbours, now strong, now weak."""
+def flame(picture: NDArray[np.float64], check: int, dice: np.random.Generator) -> None:
+    """A distant flame in one pixel and weakly in its neighbours, of changing strength."""
     strength = dice.choice([0, 0, 80, 160])
     picture[11:14, 14:17] += 0.1 * strength
     picture[12, 15] += 0.9 * strength
 
 
-def test_the_pixels_of_a_working_device_all_stay() -> None:
+def test_no_pixel_of_a_working_device_is_replaced() -> None:
     assert Chip().show(3 * WINDOW_CHECKS) == frozenset()
 
 
@@ -61,14 +61,14 @@ def test_a_pixel_that_never_changes_is_stuck_until_it_changes_again() -> None:
     assert chip.show(1) == frozenset()
 
 
-def test_nothing_is_called_stuck_in_a_picture_that_does_not_change_at_all() -> None:
-    def frozen(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+def test_no_pixel_is_stuck_in_a_picture_that_does_not_change_at_all() -> None:
+    def frozen(picture: NDArray[np.float64], check: int, dice: np.random.Generator) -> None:
         picture[:] = -60
 
     assert Chip().show(3 * STUCK_CHECKS, frozen) == frozenset()
 
 
-def test_a_pixel_that_strays_to_both_sides_is_noisy_and_comes_back_when_it_does_not() -> None:
+def test_a_pixel_is_noisy_while_it_deviates_in_both_directions() -> None:
     chip = Chip()
     chip.show(10)
     assert chip.show(WINDOW_CHECKS, noisy) == {20 * 32 + 3}
@@ -85,19 +85,19 @@ def test_noise_is_not_judged_while_something_is_hot() -> None:
     assert Chip().show(2 * WINDOW_CHECKS, noisy, quiet=False) == frozenset()
 
 
-def test_a_source_that_saturates_a_pixel_is_no_stuck_one_if_it_warms_those_around_it() -> None:
-    def blaze(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+def test_a_saturated_pixel_is_not_stuck_if_its_neighbours_are_warm() -> None:
+    def blaze(picture: NDArray[np.float64], check: int, dice: np.random.Generator) -> None:
         picture[8:11, 8:11] += 0.1 * 32000
         picture[9, 9] = 32767
 
-    def broken(picture: NDArray[np.float64], look: int, dice: np.random.Generator) -> None:
+    def broken(picture: NDArray[np.float64], check: int, dice: np.random.Generator) -> None:
         picture[9, 9] = 32767
 
     assert Chip().show(2 * STUCK_CHECKS, blaze, quiet=False) == frozenset()
     assert Chip().show(2 * STUCK_CHECKS, broken, quiet=False) == {9 * 32 + 9}
 
 
-def test_what_a_deviating_pixel_says_is_replaced_by_its_neighbours() -> None:
+def test_a_deviating_pixel_is_replaced_by_its_neighbours() -> None:
     frame = measure(CALIBRATION, ROOM)
     frame[9 * 32 + 9] = 0x7000
     assert CALIBRATION.temperatures(frame[None])[0, 9, 9] > 100
@@ -106,7 +106,7 @@ def test_what_a_deviating_pixel_says_is_replaced_by_its_neighbours() -> None:
     assert mended.replacing(()).temperatures(frame[None])[0, 9, 9] > 100
 
 
-def test_without_a_calibration_a_deviating_pixel_is_passed_over() -> None:
+def test_without_a_calibration_a_deviating_pixel_is_ignored() -> None:
     watch, broken = HeatWatch(HEAT), 9 * 32 + 9
     pixels = np.full(768, 1000, np.uint16)
     watch.observe_words(pixels, 1)
@@ -123,14 +123,14 @@ def test_a_supply_or_a_chip_out_of_its_range_is_named(state: dict[str, Any], sen
     assert sentence in doubt(CALIBRATION, measure(CALIBRATION, ROOM, **state))
 
 
-def test_a_damaged_gain_is_named_and_a_working_sensor_is_not_doubted() -> None:
+def test_a_damaged_gain_is_reported_and_a_working_sensor_is_not() -> None:
     frame = measure(CALIBRATION, ROOM)
     assert doubt(CALIBRATION, frame) == ""
     frame[GAIN] = 5
     assert "gain" in doubt(CALIBRATION, frame)
 
 
-def test_frames_that_were_lost_for_days_are_not_awaited_for_hours_when_they_are_lost_again() -> None:
+def test_after_days_without_frames_the_next_loss_is_reported_soon() -> None:
     rhythm = FrameRhythm()
     for second in (*range(100), *range(3 * 86_400, 3 * 86_400 + 30)):
         rhythm.observe(second * SECOND, changed=True)
@@ -139,7 +139,7 @@ def test_frames_that_were_lost_for_days_are_not_awaited_for_hours_when_they_are_
     assert rhythm.fault(ended_ns + 2 * FRAMES_LOST_NS) == "its thermal frames stopped 60 s ago"
 
 
-def test_frames_that_become_rare_are_awaited_for_longer_after_some_of_them() -> None:
+def test_a_device_whose_frames_become_rare_gets_more_time_after_some_of_them() -> None:
     rhythm, rare = FrameRhythm(), 600
     for second in (*range(100), *range(100, 100 + 6 * rare, rare)):
         rhythm.observe(second * SECOND, changed=True)

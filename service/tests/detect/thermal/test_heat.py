@@ -1,4 +1,4 @@
-"""Heat evidence from thermal frames."""
+"""Heat findings from thermal frames."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def frame(hottest: float, room: float = 22.0) -> NDArray[np.float32]:
 
 
 class Device:
-    """A watched device whose frames come 4 times a second."""
+    """A watched device with 4 frames per second."""
 
     def __init__(self, thresholds: HeatThresholds | None = None, period: float = 0.25) -> None:
         self.watch = HeatWatch(thresholds or HEAT)
@@ -38,7 +38,7 @@ class Device:
         self.period = int(period * SECOND)
 
     def show(self, hottest: float, seconds: float = 0.0) -> HeatAssessment:
-        """One frame, or frames for so many seconds; the last assessment."""
+        """Show one frame, or frames for so many seconds, and return the last assessment."""
         for assessment in self.ramp(hottest, hottest, seconds):
             last = assessment
         return last
@@ -50,7 +50,7 @@ class Device:
             yield self.watch.observe(frame(start + (end - start) * (index + 1) / count), self.now)
 
 
-def test_a_room_is_clear_and_says_where_it_is_warmest() -> None:
+def test_a_room_is_clear_and_its_warmest_pixel_is_reported() -> None:
     assessment = Device().show(24.0, 60)
     assert (assessment.level, assessment.score, assessment.hottest) == (CLEAR, 0.0, (7, 9))
     assert assessment.blind == assessment.note == ""
@@ -66,16 +66,16 @@ def test_a_room_is_clear_and_says_where_it_is_warmest() -> None:
     ("hottest", "level"),
     [(46.9, CLEAR), (47.0, PRE_ALARM), (56.9, PRE_ALARM), (57.0, ALARM), (89.9, ALARM), (90.0, CRITICAL)],
 )
-def test_fixed_temperatures_make_their_levels(hottest: float, level: int) -> None:
+def test_fixed_temperatures_give_their_levels(hottest: float, level: int) -> None:
     device = Device()
-    for _ in range(3):  # from the first frame on: no rise is known yet
+    for _ in range(3):  # from the first frame on, when no rise is known
         assessment = device.show(hottest)
     assert assessment.level == level
     if level > CLEAR:
         assert assessment.terms[0].threshold == {PRE_ALARM: 47, ALARM: 57, CRITICAL: 90}[level]
 
 
-def test_ninety_degrees_need_one_frame_only() -> None:
+def test_ninety_degrees_need_only_one_frame() -> None:
     device = Device()
     device.show(22, 30)
     assert device.show(95).level == CRITICAL
@@ -103,7 +103,7 @@ def test_one_hot_frame_among_cool_ones_confirms_nothing() -> None:
         device.show(22, 1)
 
 
-def test_thresholds_are_lowered_while_it_rises_fast() -> None:
+def test_thresholds_are_lowered_during_a_fast_rise() -> None:
     device = Device()
     device.show(22, 120)
     levels = [(assessment.level, assessment.terms) for assessment in device.ramp(22, 52, 180)]  # 10 °C/min
@@ -123,7 +123,7 @@ def test_a_slow_rise_keeps_the_fixed_thresholds() -> None:
         assert assessment.level == (PRE_ALARM if hottest >= 47 else CLEAR)
 
 
-def test_what_rose_fast_and_stays_warm_stays_suspect() -> None:
+def test_a_place_that_rose_fast_and_stays_warm_stays_suspect() -> None:
     device = Device()
     device.show(22, 120)
     list(device.ramp(22, 42, 60))
@@ -131,7 +131,7 @@ def test_what_rose_fast_and_stays_warm_stays_suspect() -> None:
     assert "lowered by 10 °C" in device.show(42).note
 
 
-def test_a_heater_that_was_turned_on_becomes_normal_in_the_end() -> None:
+def test_a_heater_that_is_turned_on_eventually_becomes_normal() -> None:
     device = Device(period=1)
     device.show(22, 120)
     list(device.ramp(22, 42, 60))
@@ -155,12 +155,12 @@ def test_a_level_is_left_only_clearly_below_its_threshold() -> None:
     assert device.show(46).level == CLEAR
 
 
-def test_a_device_that_starts_in_a_fire_says_so() -> None:
+def test_a_device_that_starts_in_a_fire_raises_an_alarm() -> None:
     device = Device()
     assert device.show(200).level == CRITICAL
 
 
-def test_new_thresholds_count_from_the_next_frame_and_normal_is_kept() -> None:
+def test_new_thresholds_apply_from_the_next_frame_and_normal_is_preserved() -> None:
     device = Device()
     device.show(40, 120)
     device.watch.configure(sensor_settings(thermal={"preAlarmCelsius": 38, "alarmCelsius": 70}).heat)
@@ -181,7 +181,7 @@ def test_a_frame_without_pixels_is_unknown_not_clear() -> None:
     assert assessment.blind == "only 0 of 768 pixels are measured"
 
 
-def test_a_frame_that_is_half_missing_still_tells_of_the_fire_it_shows() -> None:
+def test_a_half_missing_frame_still_shows_a_fire() -> None:
     celsius = frame(120.0)
     celsius[12:] = np.nan
     celsius[0] = np.nan
@@ -191,7 +191,7 @@ def test_a_frame_that_is_half_missing_still_tells_of_the_fire_it_shows() -> None
 
 
 @given(st.lists(st.tuples(st.floats(-40, 500), st.integers(-SECOND, 90 * SECOND)), max_size=40))
-def test_any_course_gives_a_score_within_bounds_and_no_level_under_the_fixed_one(
+def test_any_sequence_gives_a_valid_score_and_at_least_the_fixed_level(
     course: list[tuple[float, int]],
 ) -> None:
     watch, now = HeatWatch(HEAT), START
@@ -212,7 +212,7 @@ def words(rise: int = 0, everywhere: int = 0) -> NDArray[np.uint16]:
     return counts.view(np.uint16)
 
 
-def test_raw_words_give_a_relative_rise_of_at_most_pre_alarm() -> None:
+def test_a_relative_rise_of_raw_words_is_a_pre_alarm_at_most() -> None:
     watch = HeatWatch(HEAT)
     assert watch.observe_words(words(), START).level == CLEAR
     assessment = watch.observe_words(words(20_000), START + SECOND)
@@ -241,7 +241,7 @@ def test_a_saturated_pixel_is_a_rise_and_an_empty_frame_is_unknown() -> None:
     assert watch.observe_words(saturated, START + 2 * SECOND).level == PRE_ALARM
 
 
-def test_slow_drift_of_raw_words_is_learnt_and_a_fire_is_not() -> None:
+def test_slow_drift_of_raw_words_is_learned_but_a_fire_is_not() -> None:
     watch, now = HeatWatch(HEAT), START
     for drift in range(0, 1000, 5):  # 20 counts a minute
         now += 15 * SECOND

@@ -1,4 +1,4 @@
-"""°C from raw words: the datasheet's example, the formulas taken literally, a real device, and damaged input."""
+"""°C from raw words: the datasheet's example, its formulas taken literally, a real device, and damaged input."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from embereye.sim.mlx90640 import invent_eeprom, measure, raw_counts
 from embereye.wire.device.messages import Eeprom, FrameWords
 from embereye.wire.device.reader import LineReader
 
-# Datasheet, section 11.2.2: the EEPROM of its worked example; every pixel is given the word of pixel (12, 16).
+# Datasheet, section 11.2.2: the EEPROM of its worked example; every pixel gets the word of pixel (12, 16).
 EXAMPLE_HEAD = """
     0000 0000 0000 0000 0000 0000 0000 0000  0000 0000 0000 0000 0000 0000 0000 0000
     4210 FFBB 0202 F202 F2F2 E2E2 D1E1 B1D1  F10F F00F E0EF E0EF E1E1 F3F2 F404 E504
@@ -45,7 +45,7 @@ def example() -> Calibration:
     return Calibration.from_eeprom(example_eeprom())
 
 
-def test_the_datasheets_example_gives_the_constants_it_prints(example: Calibration) -> None:
+def test_the_datasheets_example_gives_the_printed_constants(example: Calibration) -> None:
     assert (example.k_vdd, example.vdd_25, example.resolution) == (-3168, -13056, 2)
     assert (example.kv_ptat, example.kt_ptat, example.v_ptat_25) == (0.00537109375, 42.25, 12273)
     assert (example.alpha_ptat, example.gain, example.tgc, example.ks_ta) == (9, 6383, 1, -0.001953125)
@@ -72,10 +72,10 @@ def test_the_datasheets_example_gives_its_supply_ambient_and_gain(example: Calib
 def test_the_datasheets_example_gives_its_object_temperature(example: Calibration) -> None:
     celsius = example.temperatures(example_frame()[None], emissivity=1.0, reflected=31.0)
 
-    # The signal is the datasheet's 700.882495690866 less 25.6666575059956, the compensation pixel of subpage 0, to
-    # which the pixel belongs in chess pattern; the example's own 80.36 °C took off another subpage's and left
-    # 679.25. What follows is section 11.2.2.9 in its own words with its own intermediate values. It takes one subpage's
-    # sensitivity where we, like the maker's library, take the mean of both: a difference of 0.03 K.
+    # The signal is the datasheet's 700.882495690866 minus 25.6666575059956, the compensation pixel of subpage 0, to
+    # which the pixel belongs in chess pattern. The example's 80.36 °C used another subpage's and got 679.25. The rest
+    # is section 11.2.2.9 with its intermediate values. It uses one subpage's sensitivity; we use the mean of both, as
+    # the maker's library does: a difference of 0.03 K.
     def object_temperature(signal: float) -> float:
         alpha, background, ks = 1.1876487360496e-7, 9516495632.56, -0.00080108642578125
         s_x = ks * (alpha**3 * signal + alpha**4 * background) ** 0.25
@@ -89,7 +89,7 @@ def test_the_datasheets_example_gives_its_object_temperature(example: Calibratio
 
 
 def literal(c: Calibration, frame: NDArray[np.uint16], pixel: int, emissivity: float, reflected: float | None) -> float:
-    """One pixel's °C by the datasheet's formulas in their own order, in double precision, without our algebra."""
+    """Compute one pixel's °C by the datasheet's formulas in their order, in double precision, without our algebra."""
     signed = [int(word) - 65536 if word > 32767 else int(word) for word in frame]
     known = c.auxiliary(frame[None])
     vdd, ta, gain, chess = known.vdd[0], known.ambient[0], known.gain[0], bool(known.chess[0])
@@ -120,7 +120,7 @@ def literal(c: Calibration, frame: NDArray[np.uint16], pixel: int, emissivity: f
 
 @pytest.mark.parametrize("control", [0x1901, 0x0901, 0x1C01, 0x0001])
 @pytest.mark.parametrize(("emissivity", "reflected"), [(0.95, None), (1.0, 20.0), (0.7, None)])
-def test_a_batch_gives_what_the_formulas_give_pixel_by_pixel(
+def test_a_batch_agrees_with_the_formulas_pixel_by_pixel(
     control: int, emissivity: float, reflected: float | None
 ) -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(5))
@@ -151,7 +151,7 @@ def capture() -> tuple[Calibration, NDArray[np.uint16], NDArray[np.float32]]:
 
 
 def noise(frames: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What sets each frame (n, 24, 32) apart from its neighbours in time and place: its fingerprint, (n, pixels)."""
+    """Return the noise of each frame (n, 24, 32) relative to its neighbours in time and place, as (n, pixels)."""
     moving = frames - np.median(frames, axis=0)
     around = sum(np.roll(moving, shift, axis) for shift in (1, -1) for axis in (1, 2)) / 4
     fingerprint = (moving - around)[:, 1:-1, 1:-1].reshape(len(frames), -1)
@@ -168,7 +168,7 @@ def test_a_real_devices_frames_agree_with_the_makers_library_to_a_tenth_of_a_kel
     same = np.sum(noise(celsius.astype(float)) * noise(reference.astype(float)), axis=1)
     if same.max() < 0.6:
         pytest.skip(
-            f"temperatures.npy is not of capture.bin's frames: their noise correlates by {same.max():.2f} at most"
+            f"temperatures.npy does not belong to capture.bin: their noise correlates by {same.max():.2f} at most"
         )
     assert np.abs(celsius - reference).max() < 0.1
 
@@ -187,17 +187,18 @@ def test_a_real_devices_frames_are_a_room(recwarn: pytest.WarningsRecorder) -> N
 
 
 @pytest.mark.needs(CAPTURE)
-def test_the_makers_temperatures_of_this_device_are_whole_adc_counts_through_our_calibration() -> None:
-    """Its library computed them from integers: only the same model in every pixel leads back to integers.
+def test_our_calibration_converts_the_makers_temperatures_to_whole_adc_counts() -> None:
+    """The library computed them from integers, and only the same model in every pixel leads back to integers.
 
-    Chip temperature and gain of those frames are not on record: they are searched for, two numbers for 768 pixels.
+    Chip temperature and gain of those frames were not recorded, so the test searches for them: two numbers for 768
+    pixels.
     """
     calibration, frames, reference = capture()
     known = calibration.auxiliary(frames)
 
     def misfit(celsius: NDArray[np.float32], ambient: float, gain: float) -> tuple[float, NDArray[np.float64]]:
-        of = Auxiliary(known.vdd[:1], np.array([ambient]), np.array([gain]), known.chess[:1], known.valid[:1])
-        counts = raw_counts(calibration, celsius[None].astype(float), of)
+        auxiliary = Auxiliary(known.vdd[:1], np.array([ambient]), np.array([gain]), known.chess[:1], known.valid[:1])
+        counts = raw_counts(calibration, celsius[None].astype(float), auxiliary)
         return -abs(np.exp(2j * np.pi * counts).mean()), counts
 
     for number in (0, 6, 13, 26):
@@ -216,14 +217,14 @@ def test_the_makers_temperatures_of_this_device_are_whole_adc_counts_through_our
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("peak", [22, 57, 95, 150, 250, 400])
-def test_measuring_a_scene_and_calibrating_it_gives_the_scene_back(seed: int, peak: float) -> None:
+def test_simulated_measurements_are_calibrated_back_to_the_scene(seed: int, peak: float) -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(seed))
     frame = measure(calibration, scene(peak), ambient=25 + seed * 3, vdd=3.25 + seed * 0.03, gain=0.99 + seed * 0.01)
     celsius = calibration.temperatures(frame[None])
     assert np.abs(celsius[0] - scene(peak)).max() < 0.2
 
 
-def test_hotter_than_the_converter_can_say_reads_as_very_hot() -> None:
+def test_a_temperature_beyond_the_converters_range_reads_as_very_hot() -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(3))
     frame = measure(calibration, scene(900.0))
     frame[[0, 400]] = 0x7FFF
@@ -233,7 +234,7 @@ def test_hotter_than_the_converter_can_say_reads_as_very_hot() -> None:
     assert celsius.max() > 540
 
 
-def test_a_batch_is_no_different_from_its_frames_one_by_one() -> None:
+def test_a_batch_agrees_with_its_single_frames() -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(8))
     frames = np.stack([measure(calibration, scene(peak)) for peak in np.linspace(22, 380, 130)])
     single = np.concatenate([calibration.temperatures(frame[None]) for frame in frames])
@@ -243,7 +244,7 @@ def test_a_batch_is_no_different_from_its_frames_one_by_one() -> None:
 
 @pytest.mark.parametrize("pixel", [0, 31, 5 * 32 + 7, 23 * 32])
 @pytest.mark.parametrize("mark", [0x0000, 0x0411])
-def test_a_pixel_marked_in_the_eeprom_takes_its_neighbours_median(pixel: int, mark: int) -> None:
+def test_a_pixel_marked_in_the_eeprom_gets_its_neighbours_median(pixel: int, mark: int) -> None:
     eeprom = invent_eeprom(2)
     frame = measure(Calibration.from_eeprom(eeprom), np.full((24, 32), 22.0))
     frame[pixel] = 0x7000
@@ -258,7 +259,7 @@ def test_rows_without_a_measurement_and_damaged_frames_are_not_numbers() -> None
     good = measure(calibration, np.full((24, 32), 22.0))
     frames = np.stack([good] * 5)
     frames[1, 64:96] = 0x7FFF  # a whole row
-    frames[2, 65:96:2] = 0x7FFF  # a row's pixels of one subpage
+    frames[2, 65:96:2] = 0x7FFF  # the pixels of one subpage in a row
     frames[3, 778] = 0  # gain
     frames[4, 800] = 0x7FFF  # chip temperature
     celsius = calibration.temperatures(frames)
@@ -271,7 +272,7 @@ def test_rows_without_a_measurement_and_damaged_frames_are_not_numbers() -> None
     assert calibration.auxiliary(frames).valid.tolist() == [True, True, True, False, False]
 
 
-def test_any_words_at_all_give_temperatures_or_nothing_but_no_error() -> None:
+def test_arbitrary_words_never_raise_an_error() -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(2))
     noise_words = np.random.default_rng(4).integers(0, 65536, (50, FRAME_WORDS)).astype(np.uint16)
     assert calibration.temperatures(noise_words).shape == (50, 24, 32)
@@ -299,14 +300,12 @@ def changed(**words: int) -> NDArray[np.uint16]:
         (changed(**{f"w{64 + pixel}": 0 for pixel in range(200)}), "200 of 768 pixels are marked"),
     ],
 )
-def test_an_eeprom_that_cannot_be_one_is_refused_with_what_is_wrong(
-    eeprom: NDArray[np.uint16] | bytes, sentence: str
-) -> None:
+def test_an_invalid_eeprom_is_refused_with_a_reason(eeprom: NDArray[np.uint16] | bytes, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Calibration.from_eeprom(eeprom)
 
 
-def test_an_eeprom_is_the_same_as_bytes_as_numbers_and_with_two_words_more() -> None:
+def test_an_eeprom_may_be_bytes_or_numbers_and_have_two_additional_words() -> None:
     words = invent_eeprom(6)
     calibration = Calibration.from_eeprom(words)
     frame = measure(calibration, scene(80))[None]
@@ -316,7 +315,7 @@ def test_an_eeprom_is_the_same_as_bytes_as_numbers_and_with_two_words_more() -> 
         )
 
 
-def test_arguments_that_make_no_sense_are_refused() -> None:
+def test_invalid_arguments_are_refused() -> None:
     calibration = Calibration.from_eeprom(invent_eeprom(6))
     with pytest.raises(ValueError, match="emissivity 0: not"):
         calibration.temperatures(np.zeros((1, FRAME_WORDS), np.uint16), emissivity=0)

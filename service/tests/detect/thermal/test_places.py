@@ -1,4 +1,4 @@
-"""Places that rise beside others that are hotter."""
+"""Rising places next to hotter ones."""
 
 import numpy as np
 from harness.settings import HEAT
@@ -27,54 +27,54 @@ class Watched:
     def show(self, here: float, seconds: int = 1) -> HeatAssessment:
         for _ in range(2 * seconds):
             self.now += SECOND // 2
-            found = self.watch.observe(picture(here, self.machine), self.now)
-        return found
+            assessment = self.watch.observe(picture(here, self.machine), self.now)
+        return assessment
 
 
-def test_a_fire_beside_a_machine_that_is_hotter_is_an_alarm_by_its_rise() -> None:
+def test_a_fire_next_to_a_hotter_machine_raises_an_alarm_by_its_rise() -> None:
     watched = Watched()
     assert watched.show(22, 120).level == Level.PRE_ALARM  # the machine, by the fixed threshold
     for celsius in range(22, 51, 2):
-        found = watched.show(celsius)
-    assert (found.level, found.hottest) == (Level.ALARM, (15, 20))
-    terms = {term.name: term for term in found.terms}
+        assessment = watched.show(celsius)
+    assert (assessment.level, assessment.hottest) == (Level.ALARM, (15, 20))
+    terms = {term.name: term for term in assessment.terms}
     assert terms["temperature.rising"].threshold == 47
     assert terms["temperature.max"].value == 52
     assert terms["temperature.rise"].value > 4
-    assert found.note == "thresholds lowered by 10 °C because of the rise"
+    assert assessment.note == "thresholds lowered by 10 °C because of the rise"
 
 
-def test_what_was_always_warm_there_is_no_rise() -> None:
+def test_a_place_that_was_always_warm_does_not_rise() -> None:
     watched = Watched()
     watched.show(49, 120)
     assert watched.show(49, 60).hottest != (15, 20)
     assert watched.show(49).level == Level.PRE_ALARM
 
 
-def test_what_is_critical_stays_critical_beside_a_rise() -> None:
+def test_a_critical_temperature_stays_critical_next_to_a_rise() -> None:
     watched = Watched(machine=95.0)
     watched.show(22, 60)
     assert [watched.show(celsius).level for celsius in range(22, 89, 6)] == [Level.CRITICAL] * 12
 
 
-def test_people_who_walk_by_raise_nothing() -> None:
+def test_people_who_walk_by_raise_no_alarm() -> None:
     watched = Watched(machine=22.0)
     watched.show(22, 60)
     assert {watched.show(36.0 if second % 7 else 22.0).level for second in range(120)} == {Level.CLEAR}
 
 
-def test_a_place_that_rose_and_stays_warm_becomes_normal_in_the_end() -> None:
+def test_a_place_that_rose_and_stays_warm_eventually_becomes_normal() -> None:
     places, now = Places(), START
     for second in range(3000):
         now += SECOND
-        found = places.observe_frame(picture(22.0 if second < 60 else 45.0), now, 4, 10)
+        assessment = places.observe_frame(picture(22.0 if second < 60 else 45.0), now, 4, 10)
         if second == 200:
-            assert found is not None
-            assert found.pixel == 15 * 32 + 20
-    assert found is None
+            assert assessment is not None
+            assert assessment.pixel == 15 * 32 + 20
+    assert assessment is None
 
 
-def test_a_place_is_known_once_it_is_measured_and_unknown_ones_rise_by_nothing() -> None:
+def test_an_unmeasured_place_does_not_rise_when_it_is_first_measured() -> None:
     places, now = Places(), START
     for second in range(60):
         now += SECOND

@@ -23,49 +23,49 @@ def room(shape=SHAPE, hottest=None, at=(30, 40), size=6):
 
 
 def run(watch, pictures, start=0.0, rate=9):
-    """What `watch` says of `pictures`, one every 1/rate s."""
+    """Let `watch` observe `pictures`, one every 1/rate s, and return its results."""
     return [watch.observe(words, int((1000 + start + n / rate) * SECOND)) for n, words in enumerate(pictures)]
 
 
 @pytest.mark.parametrize("shape", [(120, 160), (512, 640), (24, 32)])
-def test_a_hot_spot_is_an_alarm_with_its_place_and_temperature_at_any_resolution(shape):
+def test_a_hot_spot_raises_an_alarm_with_its_place_at_any_resolution(shape):
     watch = RadiometricWatch(HEAT)
     run(watch, [centikelvin(room(shape)) for _ in range(5)])
-    found = run(watch, [centikelvin(room(shape, 80.0, (8, 20), 5)) for _ in range(6)], start=1)[-1]
-    assert found.assessment.level == Level.ALARM
-    terms = {name: value for name, value, _, _ in found.assessment.measured}
+    heats = run(watch, [centikelvin(room(shape, 80.0, (8, 20), 5)) for _ in range(6)], start=1)[-1]
+    assert heats.assessment.level == Level.ALARM
+    terms = {name: value for name, value, _, _ in heats.assessment.measured}
     assert terms["temperature.max"] == pytest.approx(80, abs=0.5)
     assert (terms["spot.row"], terms["spot.column"], terms["spot.pixels"]) == (10, 22, 25)
-    assert found.box == (20 / shape[1], 8 / shape[0], 5 / shape[1], 5 / shape[0])
-    assert found.fault == ""
+    assert heats.box == (20 / shape[1], 8 / shape[0], 5 / shape[1], 5 / shape[0])
+    assert heats.fault == ""
 
 
-def test_a_fire_in_a_cold_corner_of_a_hot_hall_is_marked_there_and_not_in_the_whole_corner():
+def test_only_the_fire_in_a_cold_corner_of_a_hot_hall_is_marked():
     watch = RadiometricWatch(HEAT)
     for second in range(300):
         celsius = np.full(SHAPE, 45.0)
         celsius[:50, :50], celsius[10:14, 20:24] = 20.0, 20 + min(max(second - 100, 0) / 2, 20)
-        found = watch.observe(centikelvin(celsius), (1000 + second) * SECOND)
-    assert found.assessment.level == Level.PRE_ALARM
-    x, y, width, height = found.box
+        heats = watch.observe(centikelvin(celsius), (1000 + second) * SECOND)
+    assert heats.assessment.level == Level.PRE_ALARM
+    x, y, width, height = heats.box
     assert 20 <= round(x * 160) < round((x + width) * 160) <= 24
     assert 10 <= round(y * 120) < round((y + height) * 120) <= 14
 
 
-def test_a_quiet_room_is_clear_and_seen():
-    found = run(RadiometricWatch(HEAT), [centikelvin(room()) for _ in range(90)])
-    assert {each.assessment.level for each in found} == {Level.CLEAR}
-    assert not any(each.fault for each in found)
+def test_a_quiet_room_is_clear_and_without_a_fault():
+    heats = run(RadiometricWatch(HEAT), [centikelvin(room()) for _ in range(90)])
+    assert {heat.assessment.level for heat in heats} == {Level.CLEAR}
+    assert not any(heat.fault for heat in heats)
 
 
 @pytest.mark.parametrize("hottest", [None, 21.5, 300.0])
-def test_words_in_the_wrong_order_are_no_fire_and_no_all_clear(hottest):
+def test_words_with_swapped_bytes_are_a_fault(hottest):
     pictures = [centikelvin(room(hottest=hottest)) for _ in range(30)]
-    found = run(RadiometricWatch(HEAT), [words.byteswap() for words in pictures])
-    assert all("bytes of its 16-bit words are swapped" in each.fault for each in found)
-    assert max(each.assessment.level for each in found) <= Level.CLEAR
-    found = run(RadiometricWatch(HEAT), pictures)
-    assert not any(each.fault for each in found)
+    heats = run(RadiometricWatch(HEAT), [words.byteswap() for words in pictures])
+    assert all("bytes of its 16-bit words are swapped" in heat.fault for heat in heats)
+    assert max(heat.assessment.level for heat in heats) <= Level.CLEAR
+    heats = run(RadiometricWatch(HEAT), pictures)
+    assert not any(heat.fault for heat in heats)
 
 
 @pytest.mark.parametrize("words", [
@@ -73,17 +73,17 @@ def test_words_in_the_wrong_order_are_no_fire_and_no_all_clear(hottest):
     (RNG.integers(100, 120, SHAPE) * 256).astype(np.uint16),
     RNG.integers(0, 65_536, SHAPE).astype(np.uint16),
 ])  # fmt: skip
-def test_nothing_is_concluded_about_the_order_of_bytes_that_look_alike_both_ways(words):
+def test_byte_order_is_not_judged_if_both_orders_look_alike(words):
     assert not is_swapped(words)
 
 
-def test_the_scale_is_the_cameras_own():
+def test_the_cameras_scale_is_used():
     watch = RadiometricWatch(HEAT, Radiometry(scale=0.04, offset=-100))
     words = np.round((room(hottest=95.0) + 100) / 0.04).astype(np.uint16)
     assert watch.observe(words, SECOND).assessment.level == Level.CRITICAL
 
 
-def test_a_lone_hot_pixel_is_a_defect_and_what_is_not_measured_is_unknown():
+def test_a_lone_hot_pixel_is_a_defect_and_an_unmeasured_one_is_unknown():
     words = centikelvin(room())
     words[50, 60] = 60_000
     words[10, 10], words[11, 11] = 0, 65_535
@@ -97,30 +97,30 @@ def test_a_lone_hot_pixel_is_a_defect_and_what_is_not_measured_is_unknown():
 
 
 @pytest.mark.parametrize("place", [(0, 0), (1, 1)])
-def test_a_pixel_whose_neighbours_are_all_not_measured_keeps_its_temperature(place):
+def test_a_pixel_without_measured_neighbours_keeps_its_temperature(place):
     words = centikelvin(room())
     words[:3, :3], words[place] = 0, 29_415
     assert to_celsius(words, CENTIKELVIN)[place] == pytest.approx(21, abs=0.1)
-    found = run(RadiometricWatch(HEAT), [words + np.uint16(n % 2) * (words > 0) for n in range(90)])
-    assert not any(each.fault for each in found)
+    heats = run(RadiometricWatch(HEAT), [words + np.uint16(n % 2) * (words > 0) for n in range(90)])
+    assert not any(heat.fault for heat in heats)
 
 
-def test_a_shutter_that_repeats_a_frame_is_no_fault_and_confirms_nothing():
+def test_a_frame_repeated_by_a_shutter_is_no_fault_and_confirms_nothing():
     watch = RadiometricWatch(HEAT)
     run(watch, [centikelvin(room()) for _ in range(9)])
     spike = centikelvin(room(hottest=70.0))
-    found = run(watch, [spike] * 8, start=1)
-    assert not any(each.fault for each in found)
-    assert max(each.assessment.level for each in found) < Level.ALARM
+    heats = run(watch, [spike] * 8, start=1)
+    assert not any(heat.fault for heat in heats)
+    assert max(heat.assessment.level for heat in heats) < Level.ALARM
     assert run(watch, [centikelvin(room())], start=2)[0].assessment.level == Level.CLEAR
 
 
 def test_a_picture_that_stays_the_same_is_frozen_until_it_changes():
     watch = RadiometricWatch(HEAT)
     same = centikelvin(room())
-    found = run(watch, [same] * 60)
-    assert found[40].fault == ""
-    assert found[-1].fault == "picture frozen: exactly the same for 7 s"
+    heats = run(watch, [same] * 60)
+    assert heats[40].fault == ""
+    assert heats[-1].fault == "picture frozen: exactly the same for 7 s"
     assert run(watch, [centikelvin(room())], start=7)[0].fault == ""
 
 
@@ -128,19 +128,19 @@ def test_a_lens_cap_is_a_fault_and_a_closed_shutter_is_none():
     watch = RadiometricWatch(HEAT)
     flat = np.full(SHAPE, 22.0)
     run(watch, [centikelvin(room()) for _ in range(9)])
-    assert not any(each.fault for each in run(watch, [centikelvin(flat, 0.01) for _ in range(9)], start=1))
-    found = run(watch, [centikelvin(flat, 0.01) for _ in range(60)], start=2)
-    assert found[-1].fault == "lens covered: every pixel has the same temperature"
+    assert not any(heat.fault for heat in run(watch, [centikelvin(flat, 0.01) for _ in range(9)], start=1))
+    heats = run(watch, [centikelvin(flat, 0.01) for _ in range(60)], start=2)
+    assert heats[-1].fault == "lens covered: every pixel has the same temperature"
 
 
-def test_a_shutter_that_is_closed_as_a_camera_comes_back_is_no_fault():
+def test_a_shutter_that_is_closed_when_a_camera_returns_is_no_fault():
     watch = RadiometricWatch(HEAT)
     flat = np.full(SHAPE, 22.0)
     run(watch, [centikelvin(room()) for _ in range(9)])
-    assert not any(each.fault for each in run(watch, [centikelvin(flat, 0.01) for _ in range(9)], start=60))
+    assert not any(heat.fault for heat in run(watch, [centikelvin(flat, 0.01) for _ in range(9)], start=60))
 
 
 def test_a_frame_without_a_measured_pixel_is_unknown():
-    found = RadiometricWatch(HEAT).observe(np.zeros(SHAPE, np.uint16), SECOND)
-    assert found.assessment.level == Level.UNSPECIFIED
-    assert found.fault == "only 0 of 19200 pixels are measured"
+    heats = RadiometricWatch(HEAT).observe(np.zeros(SHAPE, np.uint16), SECOND)
+    assert heats.assessment.level == Level.UNSPECIFIED
+    assert heats.fault == "only 0 of 19200 pixels are measured"

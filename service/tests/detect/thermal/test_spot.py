@@ -1,4 +1,4 @@
-"""Where the hot spot is, and how it grows."""
+"""The place and growth of the hot spot."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ def test_the_hottest_spot_is_found_with_its_place_and_size() -> None:
     assert (spot.row, spot.column, spot.pixels) == (pytest.approx(11), pytest.approx(21), 9)
 
 
-def test_the_spot_of_a_place_that_rises_beside_a_machine_is_not_the_machines() -> None:
+def test_the_spot_of_a_rising_place_next_to_a_machine_excludes_the_machine() -> None:
     spot = hot_spot(room((10, 20, 3, 90.0), (2, 2, 4, 70.0)), (3, 4))
     assert spot is not None
     assert (spot.row, spot.column, spot.pixels) == (pytest.approx(3.5), pytest.approx(3.5), 16)
 
 
-def test_a_spot_at_the_edge_and_pixels_that_were_not_measured_are_no_matter() -> None:
+def test_a_spot_is_found_at_the_edge_and_among_unmeasured_pixels() -> None:
     celsius = room((0, 30, 2, 90.0))
     celsius[5] = np.nan
     spot = hot_spot(celsius, (0, 31))
@@ -34,7 +34,7 @@ def test_a_spot_at_the_edge_and_pixels_that_were_not_measured_are_no_matter() ->
     assert (spot.row, spot.column, spot.pixels) == (pytest.approx(0.5), pytest.approx(30.5), 4)
 
 
-def test_nothing_stands_out_of_an_even_picture_nor_of_one_that_is_hotter() -> None:
+def test_an_even_or_hotter_picture_has_no_spot() -> None:
     celsius = np.full((24, 32), 21.0)
     assert hot_spot(celsius, (0, 0)) is None
     celsius[4, 5] = 20.0
@@ -43,9 +43,9 @@ def test_nothing_stands_out_of_an_even_picture_nor_of_one_that_is_hotter() -> No
 
 def test_growth_is_in_pixels_per_minute() -> None:
     watch = SpotWatch()
-    found = [watch.growth(spot, second * SECOND) for second, size in enumerate((2, 3, 4))
+    rates = [watch.growth(spot, second * SECOND) for second, size in enumerate((2, 3, 4))
              if (spot := hot_spot(room((5, 5, size, 80.0)), (5, 5)))]  # fmt: skip
-    assert found == pytest.approx([0, 5 * 60, 12 / 2 * 60])
+    assert rates == pytest.approx([0, 5 * 60, 12 / 2 * 60])
     watch.forget()
     later = hot_spot(room((5, 5, 4, 80.0)), (5, 5))
     assert later is not None

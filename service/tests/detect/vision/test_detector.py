@@ -15,8 +15,8 @@ def noisy():
 
 
 @pytest.fixture
-def looked(monkeypatch):
-    """When pictures were looked at for flames, nanoseconds."""
+def detected(monkeypatch):
+    """The times at which pictures were analysed for flames, nanoseconds."""
     times, observe = [], Detector().flame.observe.__func__
     monkeypatch.setattr(
         "embereye.detect.vision.flame.flame.FlameDetector.observe",
@@ -26,26 +26,26 @@ def looked(monkeypatch):
 
 
 @pytest.mark.parametrize(("rate", "every"), [(30, 3), (15, 2), (8, 1), (5, 1)])
-def test_while_nothing_flickers_some_pictures_show_what_the_one_before_did(looked, rate, every):
+def test_without_flicker_some_pictures_repeat_the_previous_result(detected, rate, every):
     detector = Detector()
     for number in range(3 * rate):
         seen = detector.detect(noisy(), time_ns := START + number * SECOND // rate)
         assert seen.time_ns == time_ns
         assert [finding.kind for finding in seen.findings] == [Kind.FLAME, Kind.SMOKE]
-    assert len(looked) == pytest.approx(3 * rate / every, abs=2)
-    assert min(np.diff(looked)) >= min(CALM_NS, SECOND // rate) - 1
+    assert len(detected) == pytest.approx(3 * rate / every, abs=2)
+    assert min(np.diff(detected)) >= min(CALM_NS, SECOND // rate) - 1
 
 
-def test_every_picture_of_a_flame_is_looked_at_as_soon_as_it_flickers(looked):
+def test_every_picture_is_analysed_as_soon_as_a_flame_flickers(detected):
     detector = Detector()
     for picture, at in filmed(candle(24), 15.0, 6):
         detector.detect(picture, START + int(at * 1e9))
-    late = [time_ns for time_ns in looked if time_ns > START + 2 * SECOND]
+    late = [time_ns for time_ns in detected if time_ns > START + 2 * SECOND]
     assert len(late) >= 4 * 15 - 1
 
 
-def test_a_clock_that_steps_back_stops_nobody_from_looking(looked):
+def test_a_clock_that_steps_back_does_not_stop_analysis(detected):
     detector = Detector()
     for time_ns in (START, START + 10, START - SECOND):
         detector.detect(noisy(), time_ns)
-    assert looked == [START, START - SECOND]
+    assert detected == [START, START - SECOND]

@@ -1,4 +1,4 @@
-"""What is not fire and looks like it, drawn with its physics, at the frame rates that cameras have."""
+"""Lookalikes of fire, drawn with their physics, at the frame rates of cameras."""
 
 import numpy as np
 import pytest
@@ -19,9 +19,9 @@ def network():
 
 
 def watch(draw, rate, seconds=SECONDS, quality=80, network=None, *, pauses=False):
-    """The highest level that a camera raises whose pictures show `draw`; as it does without a `network`, if None.
+    """Return the highest level at a camera whose pictures show `draw`; without a `network` if None.
 
-    Where it `pauses`, it sends nothing for three quarters of a second, every three seconds.
+    If it `pauses`, it sends nothing for three quarters of a second, every three seconds.
     """
     detector, highest = Detector(), Level.CLEAR
     for picture, at in filmed(draw, rate, seconds, quality):
@@ -37,39 +37,39 @@ def watch(draw, rate, seconds=SECONDS, quality=80, network=None, *, pauses=False
 
 @pytest.mark.parametrize("rate", [15.0, 6.0])
 @pytest.mark.parametrize("name", LOOKALIKES)
-def test_what_looks_like_fire_raises_no_alarm(name, rate):
+def test_a_lookalike_raises_no_alarm(name, rate):
     assert watch(LOOKALIKES[name], rate) < Level.ALARM
 
 
 @pytest.mark.parametrize("rate", [15.0, 6.0])
 @pytest.mark.parametrize("name", LOOKALIKES)
-def test_what_looks_like_fire_to_the_network_too_raises_no_alarm(name, rate, network):
+def test_a_lookalike_raises_no_alarm_even_if_the_network_sees_fire(name, rate, network):
     assert watch(LOOKALIKES[name], rate, network=network) < Level.ALARM
 
 
 @pytest.mark.parametrize("rate", [30.0, 15.0, 8.0, 5.0])
-def test_a_flame_among_them_is_found_at_any_usual_frame_rate(rate):
+def test_a_flame_is_detected_at_any_usual_frame_rate(rate):
     assert watch(candle(24), rate, seconds=8) == Level.ALARM
 
 
 @pytest.mark.parametrize("rate", [15.0, 6.0])
-def test_a_flame_is_found_with_the_network_as_well(rate, network):
+def test_a_flame_is_also_detected_with_the_network(rate, network):
     assert watch(candle(24), rate, seconds=8, network=network) == Level.ALARM
 
 
 @pytest.mark.parametrize("name", LOOKALIKES)
-def test_what_looks_like_fire_raises_no_alarm_before_a_camera_that_pauses(name):
+def test_a_lookalike_raises_no_alarm_at_a_pausing_camera(name):
     assert watch(LOOKALIKES[name], 15.0, pauses=True) < Level.ALARM
 
 
 @pytest.mark.parametrize("size", [12, 24])
 @pytest.mark.parametrize("rate", [25.0, 15.0, 8.0])
-def test_a_flame_is_found_by_a_camera_that_pauses_again_and_again(rate, size):
+def test_a_flame_is_detected_by_a_camera_that_pauses_repeatedly(rate, size):
     assert watch(candle(size), rate, seconds=10, pauses=True) == Level.ALARM
 
 
 @pytest.mark.parametrize(("rate", "soonest"), [(15.0, 2.0), (6.0, 2.7)])
-def test_two_seconds_make_a_clear_flame_only_where_pictures_come_often(rate, soonest):
+def test_two_seconds_suffice_for_a_clear_flame_only_in_frequent_pictures(rate, soonest):
     detector, needed = Detector(), set()
     for picture, at in filmed(candle(24), rate, 8):
         time_ns = START + int(at * 1e9)
@@ -80,7 +80,7 @@ def test_two_seconds_make_a_clear_flame_only_where_pictures_come_often(rate, soo
     assert min(needed) == pytest.approx(soonest)
 
 
-def test_right_behind_a_pause_pictures_come_no_more_often_than_before():
+def test_the_picture_rate_right_after_a_pause_is_that_before_it():
     detector, needed = Detector(), set()
     for picture, at in filmed(candle(24), 8.0, 20):
         if at % 3 >= 2.25:
@@ -93,7 +93,7 @@ def test_right_behind_a_pause_pictures_come_no_more_often_than_before():
     assert min(needed) == pytest.approx(2.7)
 
 
-def test_what_moves_to_and_fro_for_minutes_and_goes_leaves_no_smoke_behind():
+def test_a_thing_that_moves_for_minutes_and_leaves_causes_no_smoke():
     film = list(filmed(LOOKALIKES["a yellow jacket"], 6.0, 20))
     detector = Detector()
     for number in range(6 * 200):
@@ -102,11 +102,11 @@ def test_what_moves_to_and_fro_for_minutes_and_goes_leaves_no_smoke_behind():
 
 
 @pytest.mark.parametrize("quality", [30, 60, 90])
-def test_a_flame_is_found_in_pictures_of_any_usual_quality(quality):
+def test_a_flame_is_detected_in_pictures_of_any_usual_quality(quality):
     assert watch(candle(24), 15.0, seconds=8, quality=quality) == Level.ALARM
 
 
-def test_a_flame_that_stays_is_not_forgotten():
+def test_a_lasting_flame_keeps_its_level():
     detector = Detector()
     levels = [detector.detect(picture, START + int(at * 1e9)).level for picture, at in filmed(candle(24), 6.0, 100)]
     assert min(levels[60:]) >= Level.PRE_ALARM  # the evidence keeps the level it once had
@@ -114,7 +114,7 @@ def test_a_flame_that_stays_is_not_forgotten():
 
 
 @pytest.mark.parametrize(("draw", "wanted"), [(LOOKALIKES["brake lights"], False), (candle(24), True)])
-def test_a_close_up_is_wanted_of_what_it_could_make_a_flame_alone(draw, wanted):
+def test_a_close_up_is_wanted_only_if_it_could_decide(draw, wanted):
     detector, seen = Detector(), []
     for picture, at in filmed(draw, 15.0, 6):
         detector.detect(picture, START + int(at * 1e9))
@@ -125,7 +125,7 @@ def test_a_close_up_is_wanted_of_what_it_could_make_a_flame_alone(draw, wanted):
 
 
 def infrared(draw):
-    """What `draw` shows by night: without colour, in front of a dark room, what glows clipped."""
+    """Return `draw` at night: without colour, in front of a dark room, with clipped highlights."""
 
     def grey(t, random):
         picture = draw(t, random)
@@ -135,8 +135,8 @@ def infrared(draw):
 
 
 @pytest.mark.parametrize("logit", [0.0, 4.0])
-def test_a_flame_without_colour_is_a_pre_alarm_at_most_that_says_why(logit):
-    """At night, in infrared light, a picture has no colour: what tells flames from lamps is missing."""
+def test_a_flame_without_colour_is_a_pre_alarm_at_most_with_a_reason(logit):
+    """At night, in infrared light, a picture lacks the colour that distinguishes flames from lamps."""
     assert watch_with(logit, infrared(tongues(30)), 15.0) == Level.PRE_ALARM
     detector, names = Detector(), set()
     for picture, at in filmed(infrared(tongues(30)), 15.0, 8):
@@ -146,12 +146,12 @@ def test_a_flame_without_colour_is_a_pre_alarm_at_most_that_says_why(logit):
 
 
 @pytest.mark.parametrize("name", LOOKALIKES)
-def test_without_colour_what_looks_like_fire_raises_no_alarm_either(name):
+def test_a_lookalike_without_colour_raises_no_alarm(name):
     assert watch(infrared(LOOKALIKES[name]), 15.0, seconds=8) < Level.ALARM
 
 
 def watch_with(logit, draw, rate):
-    """The highest level of what `draw` shows where the network says `logit` of it, as far as that is no fire alone."""
+    """Return the highest level of `draw` with the network's `logit`, limited so that it raises no alarm alone."""
     whole = min(logit, FLAME.likeness_min - 0.1)
     detector, highest = Detector(), Level.CLEAR
     for picture, at in filmed(draw, rate, 8):
@@ -163,7 +163,7 @@ def watch_with(logit, draw, rate):
 
 
 def tongues(size):
-    """Three flames side by side, each with a rhythm of its own."""
+    """Draw three flames side by side, each with a separate rhythm."""
 
     def draw(t, random):
         flames = (np.roll(candle(size)((1 + 0.13 * n) * t + n, random), 15 * n - 15, axis=1) for n in range(3))
@@ -173,25 +173,25 @@ def tongues(size):
 
 
 @pytest.mark.parametrize("rate", [25.0, 15.0])
-def test_white_flames_that_move_as_flames_do_are_found_where_the_network_agrees(rate):
+def test_white_flames_that_move_as_such_are_detected_if_the_network_agrees(rate):
     assert watch_with(4.0, overexposed(tongues(30)), rate) == Level.ALARM
-    assert watch_with(-3.0, overexposed(tongues(30)), rate) <= Level.PRE_ALARM, "lit fountains rise as flames do"
+    assert watch_with(-3.0, overexposed(tongues(30)), rate) <= Level.PRE_ALARM, "lit fountains rise like flames"
 
 
 @pytest.mark.parametrize("rate", [25.0, 15.0])
-def test_a_single_white_flicker_is_found_where_the_network_agrees(rate):
+def test_a_single_white_flicker_is_detected_if_the_network_agrees(rate):
     assert watch_with(4.0, overexposed(candle(40)), rate) == Level.ALARM
 
 
-def test_a_failing_lamp_clipped_to_white_raises_no_alarm_even_where_the_network_agrees():
+def test_a_failing_white_lamp_raises_no_alarm_even_if_the_network_agrees():
     assert watch_with(4.0, overexposed(LOOKALIKES["a tube that fails"]), 15.0) < Level.ALARM
 
 
 @pytest.mark.parametrize("rate", [25.0, 15.0])
-def test_a_single_white_flicker_is_no_flame_where_the_network_disagrees(rate):
+def test_a_single_white_flicker_is_no_flame_if_the_network_disagrees(rate):
     assert watch_with(-3.0, overexposed(candle(40)), rate) == Level.CLEAR
 
 
-@pytest.mark.xfail(reason="each glint flickers as a flame does; a mask is the remedy")
-def test_the_suns_path_on_waves_is_no_fire():
+@pytest.mark.xfail(reason="each glint flickers like a flame; a mask helps")
+def test_glints_of_the_sun_on_waves_are_no_fire():
     assert watch(sun_on_water, 10.0) < Level.ALARM

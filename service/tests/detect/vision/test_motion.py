@@ -11,7 +11,7 @@ def grey(level=100, noise=2.0):
     return np.clip(RNG.normal(level, noise, (60, 80)), 0, 255).astype(np.uint8)
 
 
-def test_noise_is_no_motion_and_something_new_is():
+def test_noise_is_no_motion_but_a_new_thing_is():
     gate = MotionGate()
     for n in range(10):
         motion = gate.observe(grey(), n * SECOND)
@@ -21,7 +21,7 @@ def test_noise_is_no_motion_and_something_new_is():
     assert gate.observe(changed, 11 * SECOND).share == pytest.approx(0.5, abs=0.01)
 
 
-def test_what_stays_becomes_background_unless_it_is_frozen():
+def test_a_lasting_thing_becomes_background_unless_it_is_frozen():
     frozen = np.zeros((60, 80), bool)
     frozen[:, :40] = True
     gate = MotionGate()

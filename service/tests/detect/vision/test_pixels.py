@@ -8,7 +8,7 @@ RNG = np.random.default_rng(11)
 
 
 def masks():
-    """Empty, full, sparse and dense ones of any shape, with regions and with single pixels."""
+    """Yield empty, full, sparse and dense masks of any shape, with regions and single pixels."""
     for number in range(400):
         most = (91, 161) if number % 4 == 0 else (12, 12)
         shape = [int(RNG.integers(1, end)) for end in most]
@@ -16,7 +16,7 @@ def masks():
         yield cv2.dilate(mask, np.ones((3, 3), np.uint8)) if number % 2 else 255 * mask
 
 
-def test_regions_are_those_of_the_whole_mask_in_its_order():
+def test_regions_agree_with_those_of_the_whole_mask():
     for mask in masks():
         count, labels, measured, _ = cv2.connectedComponentsWithStats(mask, connectivity=8)
         ours, boxes = regions(mask)
@@ -26,7 +26,7 @@ def test_regions_are_those_of_the_whole_mask_in_its_order():
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (0, 5), (1, 1), (90, 160)])
-def test_an_empty_mask_has_none(shape):
+def test_an_empty_mask_has_no_regions(shape):
     labels, measured = regions(np.zeros(shape, np.uint8))
     assert labels.shape == shape
     assert len(measured) == 1

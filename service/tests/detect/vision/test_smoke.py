@@ -33,7 +33,7 @@ def veil(picture, opacity, colour):
 
 
 def plume(seconds, colour=(165, 160, 155), strength=1.1):
-    """A plume that grows from a source at the bottom, rises and drifts."""
+    """Draw a plume that grows from a source at the bottom, rises and drifts."""
     if seconds <= 0:
         return SCENE
     rows, columns = np.mgrid[0:120, 0:160].astype(np.float32)
@@ -50,7 +50,7 @@ def room_fills(seconds):
 
 
 def puff(seconds):
-    """Breath: there at once, gone after a few seconds."""
+    """Draw breath that appears at once and disappears after a few seconds."""
     return plume(max(0.0, seconds), strength=1.1 * max(0.0, 1 - seconds / 5))
 
 
@@ -109,7 +109,7 @@ def first_alarm(seen, rate=RATE):
 
 
 @pytest.mark.parametrize("colour", [(165, 160, 155), (190, 175, 165), (110, 110, 115)])
-def test_a_plume_that_goes_on_is_smoke(colour):
+def test_a_lasting_plume_is_smoke(colour):
     seen = watch(lambda t: plume(t, colour), 35)
     assert 10 < first_alarm(seen) < 32
     (smoke,) = seen[-1].findings
@@ -124,7 +124,7 @@ def test_a_room_that_fills_with_smoke_is_smoke():
     assert first_alarm(watch(room_fills, 50)) < 50
 
 
-def test_smoke_that_stays_is_not_learnt_as_background():
+def test_lasting_smoke_is_not_learned_as_background():
     seen = watch(plume, 5 * 60, rate=1.0)
     assert seen[-1].level == Level.ALARM
     assert first_alarm(seen, 1.0) < 60
@@ -132,7 +132,7 @@ def test_smoke_that_stays_is_not_learnt_as_background():
 
 @pytest.mark.parametrize("back", [0.5, 3600.0])
 @pytest.mark.parametrize("draw", [plume, room_fills])
-def test_a_sender_s_clock_that_is_set_back_takes_no_smoke_for_the_background(draw, back):
+def test_after_a_clock_set_back_smoke_is_not_learned_as_background(draw, back):
     seen = watch(draw, 50, clock=lambda time: time - back * (time > QUIET + 10))
     assert first_alarm(seen) == pytest.approx(first_alarm(watch(draw, 50)), abs=1)
 
@@ -141,7 +141,7 @@ def test_a_sender_s_clock_that_is_set_back_takes_no_smoke_for_the_background(dra
     "draw",
     [puff, shadow, lights_dim, contrast_switches, defocus, person_stands, headlight_glare, dusk, lambda _: SCENE],
 )
-def test_what_only_veils_the_picture_is_no_smoke(draw):
+def test_other_veils_are_no_smoke(draw):
     assert max(observation.level for observation in watch(draw, 25)) == Level.CLEAR
 
 
@@ -156,26 +156,26 @@ def restless_exposure(seconds):
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.8])
-def test_another_exposure_is_no_smoke_beside_a_mask_either(share):
+def test_another_exposure_next_to_a_mask_is_no_smoke(share):
     masks = [Mask(x=[0, share, share, 0], y=[0, 0, 1, 1])]
     seen = watch(restless_exposure, 25, Detector(flame=None, masks=masks))
     assert max(observation.level for observation in seen) == Level.CLEAR
 
 
-def test_smoke_from_before_a_camera_was_away_is_none_when_it_is_back():
+def test_smoke_from_before_an_absence_of_the_camera_does_not_count():
     seen = watch(lambda t: plume(t) if t < 30 else SCENE, 40, clock=lambda time: time + 3600 * (time > QUIET + 30))
     assert seen[int((QUIET + 30) * RATE)].level == Level.ALARM
     assert {observation.level for observation in seen[int((QUIET + 30) * RATE) + 1 :]} == {Level.CLEAR}
 
 
-def test_smoke_behind_a_mask_is_not_looked_at():
+def test_smoke_behind_a_mask_is_ignored():
     everything = Mask(x=[0, 1, 1, 0], y=[0, 0, 1, 1])
     seen = watch(plume, 30, Detector(flame=None, masks=[everything]))
     assert first_alarm(seen) is None
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (7, 300, 3), (9, 9, 3)])
-def test_a_picture_of_any_size_is_looked_at(shape):
+def test_a_picture_of_any_size_is_analysed(shape):
     detector = Detector(flame=None)
     for number in range(20):
         picture = np.random.default_rng(number).integers(0, 255, shape, dtype=np.uint8)

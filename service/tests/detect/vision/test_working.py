@@ -17,14 +17,14 @@ from embereye.detect.vision.working import WORKING_SIDE, shrunk, to_working_size
         (120, 90, 1, (120, 90)),
     ],
 )
-def test_pictures_of_any_size_come_to_about_the_working_size(width, height, scale, working):
+def test_pictures_of_any_size_are_reduced_to_about_the_working_size(width, height, scale, working):
     assert working_scale(width, height) == scale
     reduced = np.zeros((-(-height // scale), -(-width // scale), 3), np.uint8)
     assert to_working_size(reduced).shape == (*working[::-1], 3)
 
 
 @pytest.mark.parametrize("side", [200, 240, 300, 480])
-def test_no_pixel_is_left_out_of_a_picture_that_is_made_smaller(side):
+def test_no_pixel_is_left_out_when_a_picture_is_reduced(side):
     for place in range(side):
         line = np.zeros((side, side), np.uint8)
         line[:, place] = 255
@@ -32,7 +32,7 @@ def test_no_pixel_is_left_out_of_a_picture_that_is_made_smaller(side):
         assert weight == pytest.approx(WORKING_SIDE / side, rel=0.3)
 
 
-def test_what_is_smooth_looks_the_same_however_it_is_made_smaller():
+def test_a_smooth_picture_is_the_same_however_it_is_reduced():
     noise = np.random.default_rng(1).normal(128, 60, (135, 240)).clip(0, 255).astype(np.uint8)
     smooth = cv2.GaussianBlur(noise, (0, 0), 4).astype(np.uint8)
     area = cv2.resize(smooth, (160, 90), interpolation=cv2.INTER_AREA)

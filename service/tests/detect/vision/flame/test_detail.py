@@ -1,4 +1,4 @@
-"""What is too small to be measured in the whole picture is looked at with more pixels."""
+"""Detection with more pixels of things too small to be measured in the whole picture."""
 
 from itertools import pairwise
 
@@ -18,12 +18,12 @@ from embereye.v1.types_pb2 import Mask
 
 START = 1_700_000_000 * SECOND
 FAR = cv2.resize(0.6 * ROOM, (640, 480)).astype(np.uint8)
-SMALL = 14  # pixels high: 3.5 of those that detection has
+SMALL = 14  # pixels high: detection has 3.5 of them
 MIDDLE = slice(180, 300), slice(240, 400)
 
 
 def far_away(draw, rate, seconds):
-    """What a camera of 640 x 480 sees of `draw`, which takes a sixteenth of its picture, and when."""
+    """Yield pictures of a 640 x 480 camera with `draw` in a sixteenth of the picture, and their times."""
     for picture, at in filmed(draw, rate, seconds):
         whole = FAR.copy()
         whole[MIDDLE] = picture
@@ -31,7 +31,7 @@ def far_away(draw, rate, seconds):
 
 
 class Agrees:
-    """A network to which whatever it looks at closely looks like fire."""
+    """A network that finds every close-up fire-like."""
 
     def logits(self, picture, close_ups, closer=None):
         return (0.0, *(2.0 for _ in close_ups))
@@ -60,47 +60,47 @@ def highest(seen):
 
 
 @pytest.mark.parametrize("rate", [15.0, 8.0])
-def test_a_flame_of_a_few_pixels_is_found_where_the_camera_has_more_of_them(rate):
+def test_a_flame_of_a_few_pixels_is_detected_if_the_camera_has_more_pixels(rate):
     seen = watch(candle(SMALL), rate, network=Agrees())
     assert highest(seen) == Level.ALARM
     assert highest(watch(candle(SMALL), rate, network=Agrees(), detailed=False)) < Level.ALARM
-    found = next(observation for observation in seen if observation.level == Level.ALARM)
-    [finding] = [one for one in found.findings if one.kind == Kind.FLAME]
+    alarming = next(observation for observation in seen if observation.level == Level.ALARM)
+    [finding] = [finding for finding in alarming.findings if finding.kind == Kind.FLAME]
     x, y, width, height = finding.box
     assert abs(x + width / 2 - 0.5) < 0.03
     assert abs(y + height / 2 - 0.52) < 0.05
     assert 0.01 < height < 0.08
 
 
-def test_a_detail_alone_raises_no_alarm_while_the_network_does_not_agree():
+def test_a_detail_raises_no_alarm_unless_the_network_agrees():
     assert highest(watch(candle(SMALL))) < Level.ALARM
 
 
-NEAR_ONLY = "headlights in rain"  # from afar they raise an alarm without a detail already, as small flames do
+NEAR_ONLY = "headlights in rain"  # from afar they raise an alarm even without a detail, as small flames do
 
 
 @pytest.mark.parametrize("name", [name for name in LOOKALIKES if name != NEAR_ONLY])
-def test_what_looks_like_fire_raises_no_alarm_from_afar(name, network):
+def test_distant_lookalikes_raise_no_alarm(name, network):
     assert highest(watch(LOOKALIKES[name], seconds=20.0, network=network)) < Level.ALARM
 
 
-def test_nothing_is_wanted_where_nothing_small_flickers():
+def test_no_detail_is_wanted_if_nothing_small_flickers():
     detector = Detector()
     watch(lambda t, random: 0.6 * ROOM, seconds=3.0, detector=detector)
     assert detector.wanted_detail(START + 4 * SECOND) is None
 
 
-def test_nothing_is_wanted_where_pictures_come_seldom():
-    """Of few pixels in few pictures chance makes flames: a lamp in a tunnel was one, at 6 frames/s."""
+def test_no_detail_is_wanted_if_pictures_are_rare():
+    """Few pixels in few pictures look like flames by chance: a lamp in a tunnel did, at 6 frames/s."""
     detector, wanted = Detector(), set()
     for picture, time_ns in far_away(candle(SMALL), 6.0, 8.0):
         wanted.add(detector.wanted_detail(time_ns))
         detector.detect(to_working_size(cv2.resize(picture, (160, 120), interpolation=cv2.INTER_AREA)), time_ns)
-    assert detector.flame.distant, "it is seen to flicker"
+    assert detector.flame.distant, "its flicker is noticed"
     assert wanted == {None}
 
 
-def test_a_detail_is_a_square_part_of_the_picture_that_shows_what_flickers():
+def test_a_detail_is_a_square_part_of_the_picture_around_the_flicker():
     detector = Detector()
     watch(candle(SMALL), seconds=2.0, detector=detector)
     left, top, width, height = detector.wanted_detail(START + 3 * SECOND)
@@ -109,7 +109,7 @@ def test_a_detail_is_a_square_part_of_the_picture_that_shows_what_flickers():
     assert top < 0.52 < top + height
 
 
-def test_what_is_no_flame_after_a_while_is_left_alone_for_a_while():
+def test_a_place_without_a_flame_is_not_watched_again_for_a_while():
     detector, asked = Detector(), []
     for picture, time_ns in far_away(candle(SMALL), 15.0, (RESTED_NS + WATCHED_NS) / SECOND):
         if place := detector.wanted_detail(time_ns):
@@ -120,13 +120,13 @@ def test_what_is_no_flame_after_a_while_is_left_alone_for_a_while():
     assert rests == [pytest.approx(RESTED_NS - WATCHED_NS, abs=SECOND)]
 
 
-def test_a_mask_holds_in_a_detail_as_well():
+def test_a_mask_also_applies_to_a_detail():
     detector = Detector(masks=[Mask(x=[0.45, 0.55, 0.55, 0.45], y=[0.4, 0.4, 0.6, 0.6])])
     seen = watch(candle(SMALL), detector=detector)
     assert highest(seen) == Level.CLEAR
 
 
-def test_a_camera_that_is_given_no_details_yet_wants_one_of_where_it_flickers_now():
+def test_a_camera_without_details_wants_one_of_the_current_flicker():
     detector, wanted = Detector(), []
     for picture, time_ns in far_away(candle(SMALL), 15.0, WATCHED_NS / SECOND + 2):
         wanted.append(detector.wanted_detail(time_ns))

@@ -68,7 +68,7 @@ def scene():
         ((40, 190, 255), True, True),  # yellow-orange flame
         ((20, 100, 220), True, False),  # deep orange edge
         ((15, 110, 250), True, False),  # orange cloth
-        ((140, 170, 220), True, False),  # skin in warm light: only the missing core tells it apart
+        ((140, 170, 220), True, False),  # skin in warm light: only the missing core distinguishes it
         ((165, 175, 200), False, False),  # skin in white light
         ((255, 255, 255), False, False),  # lamp
         ((200, 240, 255), False, True),  # warm white: the middle of a flame, or a bulb
@@ -77,14 +77,14 @@ def scene():
         ((10, 20, 90), False, False),  # dark red
     ],
 )
-def test_colours_are_told_apart_as_the_rules_say(colour, flame, core):
+def test_colours_are_classified_by_the_rules(colour, flame, core):
     picture = Planes.of(np.full((20, 20, 3), colour, np.uint8))
-    found, hot = flame_coloured(picture, LIMITS, 1.0), core_coloured(picture, LIMITS, 1.0)
-    assert (found.size, hot.size) == (400 * flame, 400 * core)
-    assert found.window == ((slice(0, 20), slice(0, 20)) if flame else NOWHERE)
+    coloured, hot = flame_coloured(picture, LIMITS, 1.0), core_coloured(picture, LIMITS, 1.0)
+    assert (coloured.size, hot.size) == (400 * flame, 400 * core)
+    assert coloured.window == ((slice(0, 20), slice(0, 20)) if flame else NOWHERE)
     dim = Planes.of(np.full((20, 20, 3), [0.7 * value for value in colour], np.uint8))
-    found, hot = flame_coloured(dim, LIMITS, 0.7), core_coloured(dim, LIMITS, 0.7)
-    assert (found.size, hot.size) == (400 * flame, 400 * core), "a camera that clips at 180 sees the same"
+    coloured, hot = flame_coloured(dim, LIMITS, 0.7), core_coloured(dim, LIMITS, 0.7)
+    assert (coloured.size, hot.size) == (400 * flame, 400 * core), "a camera that clips at 180 sees the same"
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_colours_are_told_apart_as_the_rules_say(colour, flame, core):
         ((190, 190, 190), False),  # a wall
     ],
 )
-def test_what_is_too_bright_for_colour_may_be_a_flame(colour, glows):
+def test_a_place_too_bright_for_colour_may_be_a_flame(colour, glows):
     assert glowing(Planes.of(np.full((20, 20, 3), colour, np.uint8)), LIMITS, 1.0).size == 400 * glows
 
 
-def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
+def test_a_fire_is_first_suspected_and_raises_an_alarm_once_it_has_lasted(quiet, fire):
     seen = watch([*quiet, *fire])
     levels = [observation.level for observation in seen]
     assert set(levels[:30]) == {Level.CLEAR}
@@ -118,11 +118,11 @@ def test_a_fire_is_suspected_first_and_an_alarm_once_it_has_lasted(quiet, fire):
 
 
 @pytest.mark.parametrize("rate", [5.0, 7.5, 30.0])
-def test_a_fire_is_found_at_other_frame_rates(room, rate):
+def test_a_fire_is_detected_at_other_frame_rates(room, rate):
     assert highest(watch(decoded(room.fire(3.0, int(8 * rate), rate)), rate)) == Level.ALARM
 
 
-def test_a_fire_is_found_when_frames_come_irregularly(fire):
+def test_a_fire_is_detected_with_irregular_frames(fire):
     detector, time_ns, levels = Detector(), START, []
     for number, picture in enumerate(fire):
         if number % 7 not in {2, 5}:
@@ -145,12 +145,12 @@ def test_a_large_clear_flame_needs_less_time(room):
     assert soon < first_alarm(replace(limits, large_share=1.0))[0]
 
 
-def test_a_threshold_of_0_finds_no_less_than_one_just_above(fire):
-    def held(score_min):
+def test_a_threshold_of_0_detects_as_much_as_one_just_above(fire):
+    def persistence(score_min):
         seen = watch(fire[:60], detector=Detector(replace(LIMITS, score_min=score_min), smoke=None))
         return [observation.findings[0].lasted_ns for observation in seen]
 
-    assert held(0.0) == held(0.001) != held(0.5)
+    assert persistence(0.0) == persistence(0.001) != persistence(0.5)
 
 
 def rise_of(pictures):
@@ -164,7 +164,7 @@ def test_a_flame_flickers_above_its_middle(fire):
     assert rise_of([cv2.flip(picture, 0) for picture in fire[:45]]) < 0
 
 
-def test_what_glows_alike_everywhere_rises_nowhere(quiet):
+def test_an_evenly_glowing_thing_has_no_rise(quiet):
     def lamp(number):
         picture = quiet[number].copy()
         cv2.circle(picture, (80, 60), 12, (40, 150 + 50 * (number // 2 % 2), 250), -1)
@@ -173,8 +173,8 @@ def test_what_glows_alike_everywhere_rises_nowhere(quiet):
     assert abs(rise_of([lamp(number) for number in range(30)])) < LIMITS.weights["rise"].limit
 
 
-def test_what_few_pixels_say_counts_less_unless_the_network_says_so_too():
-    """Lights on a frosty motorway, of 20 pixels each, were a flame once in 19 minutes."""
+def test_few_pixels_count_less_unless_the_network_agrees():
+    """Lights on a frosty motorway, of 20 pixels each, looked like a flame once in 19 minutes."""
 
     def odds(limits, logit):
         detector = Detector(limits)
@@ -193,26 +193,26 @@ def test_what_few_pixels_say_counts_less_unless_the_network_says_so_too():
     assert 0 <= agreed < 0.5 * doubt
 
 
-def test_the_alarm_ends_some_seconds_after_the_fire(quiet, fire):
+def test_the_alarm_ends_a_few_seconds_after_the_fire(quiet, fire):
     seen = watch([*fire, *quiet * 8])
     assert seen[len(fire) - 1].level == Level.ALARM
     assert seen[-1].level == Level.CLEAR
 
 
 @pytest.mark.parametrize("seconds", [3, 30])
-def test_an_alarm_outlasts_a_camera_that_shakes_for_seconds_and_no_longer(fire, seconds):
+def test_an_alarm_survives_only_seconds_of_a_shaking_camera(fire, seconds):
     snow = RNG.integers(0, 255, (8, *fire[0].shape), dtype=np.uint8)
     seen = watch([*fire, *(snow[number % 8] for number in range(15 * seconds))])
     assert seen[len(fire) - 1].level == Level.ALARM
     assert seen[-1].level == (Level.ALARM if seconds == 3 else Level.CLEAR)
 
 
-def test_a_fire_behind_a_mask_is_not_looked_at(fire):
+def test_a_fire_behind_a_mask_is_ignored(fire):
     everything = Mask(x=[0, 1, 1, 0], y=[0, 0, 1, 1])
     assert highest(watch(fire, detector=Detector(masks=[everything]))) == Level.CLEAR
 
 
-def test_nothing_is_concluded_from_what_did_not_arrive(fire):
+def test_lost_parts_of_a_picture_are_ignored(fire):
     detector = Detector()
     everything = ((0.0, 0.0, 1.0, 1.0),)
     seen = [detector.detect(picture, START + int(n / 15 * SECOND), everything) for n, picture in enumerate(fire)]
@@ -227,7 +227,7 @@ LEFT = 0.45  # of the picture
     [([Mask(x=[0, LEFT, LEFT, 0], y=[0, 0, 1, 1])], ()), ([], [(0.0, 0.0, LEFT, 1.0)])],
     ids=["masked", "lost"],
 )
-def test_a_fire_is_found_beside_what_swings_where_nothing_is_looked_for(masks, lost):
+def test_a_fire_is_detected_next_to_masked_or_lost_parts_that_swing(masks, lost):
     detector, random, seen = Detector(smoke=None, masks=masks), np.random.default_rng(4), []
     for picture, at in filmed(candle(24), 15.0, 8):
         columns = int(LEFT * picture.shape[1])
@@ -236,20 +236,20 @@ def test_a_fire_is_found_beside_what_swings_where_nothing_is_looked_for(masks, l
     assert highest(seen) == Level.ALARM
 
 
-def test_a_mask_covers_its_polygon_and_nothing_else():
+def test_a_mask_covers_only_its_polygon():
     pixels = rasterize([Mask(x=[0, 0.5, 0.5, 0], y=[0, 0, 1, 1])], 100, 50)
     assert pixels[:, :49].all()
     assert not pixels[:, 52:].any()
     assert rasterize([Mask(x=[0, 1], y=[0, 1])], 10, 10) is None
 
 
-def test_a_detector_that_is_switched_off_says_nothing(fire):
+def test_a_disabled_detector_has_no_findings(fire):
     seen = watch(fire[:30], detector=Detector(flame=None, smoke=None))
     assert not any(observation.findings or observation.suspected for observation in seen)
     assert highest(seen) == Level.CLEAR
 
 
-def test_a_large_picture_is_looked_at_in_the_working_size(room):
+def test_a_large_picture_is_analysed_in_the_working_size(room):
     seen = watch(decoded(room.fire(3.0, 90, 15.0), scale=1))
     assert highest(seen) == Level.ALARM
 
@@ -301,12 +301,12 @@ def camera_shakes(n):
     [steady_lamp, flashing_beacon, orange_box_passes, orange_cloth_waves, headlights_pass, room_light_flickers,
      camera_shakes],
 )  # fmt: skip
-def test_what_only_looks_like_fire_is_no_fire(draw):
+def test_simple_lookalikes_are_no_fire(draw):
     seen = watch([noisy(draw(n)) for n in range(120)])
     assert highest(seen) <= Level.CLEAR
 
 
-def test_time_that_jumps_or_stands_still_breaks_nothing(fire):
+def test_jumping_or_constant_time_stamps_cause_no_error(fire):
     detector = Detector()
     for number, picture in enumerate(fire[:40]):
         time_ns = START + (0 if number % 5 == 0 else number * 66_000_000) - (number % 11) * SECOND
@@ -316,12 +316,12 @@ def test_time_that_jumps_or_stands_still_breaks_nothing(fire):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 3), (2, 300, 3), (7, 5, 3), (240, 320, 3), (4, 160, 3), (160, 3, 3)])
-def test_a_picture_of_any_size_is_looked_at(shape):
+def test_a_picture_of_any_size_is_analysed(shape):
     pictures = [RNG.integers(0, 255, shape, dtype=np.uint8) for _ in range(12)]
     assert len(watch(pictures)) == 12
 
 
-def test_a_picture_that_changes_its_size_starts_the_memory_anew(fire):
+def test_a_change_of_picture_size_resets_the_memory(fire):
     detector = Detector()
     watch(fire[:60], detector=detector)
     seen = watch([picture[::2, ::2].copy() for picture in fire[:10]], detector=detector, start=START + 5 * SECOND)
@@ -336,11 +336,11 @@ def test_pictures_are_reduced_to_about_the_same_size(size, scale):
     assert working_scale(*size) == scale
 
 
-VIOLET_WHITE, PINK_WHITE = (255, 238, 252), (246, 222, 250)  # what is clipped, by the camera's white balance
+VIOLET_WHITE, PINK_WHITE = (255, 238, 252), (246, 222, 250)  # clipped white, tinted by the camera's white balance
 
 
-def rests(clipped, shown, **limits):
-    """How much of the time pixels rest of which `clipped` are white but for dips, and `shown` flicker."""
+def rest_share(clipped, shown, **limits):
+    """Return the rest of pixels of which `clipped` are white except for dips, and `shown` flicker."""
     random, recent = np.random.default_rng(3), Recent()
     window = slice(0, 2 * (clipped + shown)), slice(0, 40)
     for number in range(30):
@@ -353,14 +353,16 @@ def rests(clipped, shown, **limits):
     return rest
 
 
-def test_what_is_clipped_as_a_rule_says_nothing_of_rest_where_the_rest_of_a_flame_shows():
-    assert rests(clipped=4, shown=6) > 0.45
-    assert rests(clipped=4, shown=6, shown_max=215.0) < 0.35
-    assert rests(clipped=6, shown=4, shown_max=215.0) == rests(clipped=6, shown=4), "less than half of it shows"
+def test_clipped_pixels_do_not_count_for_rest_if_enough_others_remain():
+    assert rest_share(clipped=4, shown=6) > 0.45
+    assert rest_share(clipped=4, shown=6, shown_max=215.0) < 0.35
+    assert rest_share(clipped=6, shown=4, shown_max=215.0) == rest_share(clipped=6, shown=4), (
+        "less than half of it is unclipped"
+    )
 
 
 def sofa_fire(t, random, white=VIOLET_WHITE):
-    """A clipped flame, wider than its tongues are high, behind the arm of a sofa that hides a side."""
+    """Draw a clipped flame, wider than its tongues are high, behind the arm of a sofa that hides one side."""
     rows, columns = np.mgrid[0:120, 0:160].astype(np.float32)
     tongues = sum(
         (4 + 3 * random.random()) * np.sin(columns / (2.1 + n) + (5 + 3 * n) * t + 2 * np.sin((7 + n) * t))
@@ -375,7 +377,7 @@ def sofa_fire(t, random, white=VIOLET_WHITE):
 
 
 @pytest.mark.parametrize("white", [VIOLET_WHITE, PINK_WHITE])
-def test_a_clipped_flame_that_furniture_hides_in_part_is_one_site_with_its_inside(white):
+def test_a_clipped_flame_partly_hidden_by_furniture_is_one_site(white):
     random, detector = np.random.default_rng(5), Detector()
     watch([noisy(sofa_fire(n / 15, random, white)) for n in range(75)], detector=detector)
     largest = max(detector.flame.sites, key=lambda site: np.count_nonzero(site.mask))
@@ -384,7 +386,7 @@ def test_a_clipped_flame_that_furniture_hides_in_part_is_one_site_with_its_insid
 
 
 @pytest.mark.parametrize("white", [(250, 250, 255), PINK_WHITE])
-def test_a_window_that_somebody_passes_is_no_part_of_what_flickers_before_it(white):
+def test_a_window_that_somebody_passes_is_no_part_of_a_flicker_in_front(white):
     detector = Detector()
     pictures = []
     for n in range(60):

@@ -11,7 +11,7 @@ BOX = (0, 0, 32, 32)
 
 
 def value(draw, seconds=4.0, box=BOX, *, pauses=False):
-    """How well `draw` repeats itself; `pauses`: of each three seconds, the last three quarters are not seen."""
+    """Return how well `draw` repeats; `pauses`: the last three quarters of every three seconds are missing."""
     recent = Recent()
     memory = Periodicity(FlameThresholds(), recent)
     before, time_ns = None, 0
@@ -31,7 +31,7 @@ def value(draw, seconds=4.0, box=BOX, *, pauses=False):
 
 
 def wheel(period):
-    """A picture with a bright spoke that turns once in `period` seconds."""
+    """Return a function that draws a bright spoke turning once in `period` seconds."""
     y, x = np.mgrid[-16:16, -16:16]
     angle = np.arctan2(y, x)
 
@@ -43,7 +43,7 @@ def wheel(period):
 
 
 @pytest.mark.parametrize("period", [0.5, 0.8, 1.2, 2.0])
-def test_what_turns_or_flashes_repeats_itself(period):
+def test_turning_and_flashing_things_repeat_themselves(period):
     assert value(wheel(period)) > 0.6
 
 
@@ -53,7 +53,7 @@ def test_noise_and_a_still_picture_do_not_repeat_themselves():
 
 
 @pytest.mark.parametrize("period", [0.5, 0.8, 1.2, 2.0])
-def test_what_turns_repeats_itself_across_pauses(period):
+def test_turning_things_repeat_themselves_across_pauses(period):
     assert value(wheel(period), 11.0, pauses=True) > 0.6
 
 
@@ -61,16 +61,16 @@ def test_noise_does_not_repeat_itself_across_pauses():
     assert value(lambda _: RNG.integers(0, 255, (32, 32), dtype=np.uint8), 11.0, pauses=True) < 0.4
 
 
-def test_nothing_is_said_before_enough_is_known_and_after_everything_is_forgotten():
+def test_there_is_no_result_with_too_short_a_memory():
     assert value(wheel(0.8), seconds=0.3) == 0.0
 
 
 @pytest.mark.parametrize("box", [(0, 0, 1, 1), (31, 31, 1, 1), (0, 0, 32, 32)])
-def test_a_region_at_any_edge_is_looked_at(box):
+def test_a_region_at_any_edge_is_analysed(box):
     assert -1 <= value(wheel(0.8), box=box) <= 1.0001
 
 
-def test_of_regions_that_come_and_go_only_those_of_the_last_moment_are_known():
+def test_only_recent_regions_are_remembered():
     recent = Recent()
     memory = Periodicity(FlameThresholds(), recent)
     recent.see(np.zeros((32, 32), np.uint8), (slice(0, 320), slice(0, 480)), 0)
@@ -80,7 +80,7 @@ def test_of_regions_that_come_and_go_only_those_of_the_last_moment_are_known():
 
 
 @pytest.mark.parametrize("count", [8, 20, 48])
-def test_the_best_return_is_that_of_the_lags_one_by_one(count):
+def test_the_best_return_agrees_with_a_calculation_per_lag(count):
     for _ in range(20):
         turning = np.sin(np.arange(count) * RNG.uniform(0.2, 2.0))[:, None, None]
         pictures = (128 + 60 * turning + RNG.normal(0, 20, (count, 12, 14))).clip(0, 255).astype(np.uint8)

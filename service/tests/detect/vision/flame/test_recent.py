@@ -1,4 +1,4 @@
-"""What is remembered of the last seconds, beside lists of pictures that are kept one by one."""
+"""The memory of the last seconds, compared with plain lists of pictures."""
 
 import numpy as np
 import pytest
@@ -10,16 +10,16 @@ WHOLE = (90, 160)
 
 
 @pytest.mark.parametrize("most", [1, 3, SWINGS, PICTURES])
-def test_a_film_holds_the_latest_pictures_in_their_order(most):
+def test_a_film_has_the_latest_pictures_in_order(most):
     film = Film(most)
     assert len(film.pictures) == 0
     for number in range(5 * most):
         film.append(np.full((2, 3), number, np.uint8), number)
-        kept = list(range(max(0, number + 1 - most), number + 1))
-        assert film.pictures[:, 0, 0].tolist() == list(film.times) == kept
+        expected = list(range(max(0, number + 1 - most), number + 1))
+        assert film.pictures[:, 0, 0].tolist() == list(film.times) == expected
 
 
-def test_a_window_that_grows_shows_of_earlier_pictures_what_it_shows_now():
+def test_a_growing_window_fills_earlier_pictures_with_the_current_one():
     rng = np.random.default_rng(7)
     recent, pictures, samples, noted = Recent(), [], [], 0
     top, bottom, left, right = 40, 51, 60, 77
@@ -32,7 +32,7 @@ def test_a_window_that_grows_shows_of_earlier_pictures_what_it_shows_now():
         grey = rng.integers(0, 255, WHOLE, dtype=np.uint8)
         grown = recent.window != window
         recent.see(grey, window, time_ns)
-        if grown:  # outside of what was known, all pictures show what this one does
+        if grown:  # outside the known window, all pictures show the current one
             for whole, known in (*pictures, *samples):
                 shown = grey.copy()
                 shown[known] = whole[known]
@@ -49,7 +49,7 @@ def test_a_window_that_grows_shows_of_earlier_pictures_what_it_shows_now():
     assert len(recent.swings.times) == SWINGS
 
 
-def test_a_gap_is_as_many_slots_wide_as_pictures_are_missing_in_it():
+def test_a_gap_has_one_slot_per_missing_picture():
     film, picture = Film(8), np.zeros((2, 3), np.uint8)
     for time in (0, 100, 200, 900, 1_000):
         if time == 900:
@@ -59,13 +59,13 @@ def test_a_gap_is_as_many_slots_wide_as_pictures_are_missing_in_it():
     assert film.missing == 6
     film.note_gap()
     film.append(picture, 1_900)
-    assert list(film.slots) == [9, 10, 19], "what is too long ago is forgotten"
+    assert list(film.slots) == [9, 10, 19], "old pictures are dropped"
     film.note_gap()
     film.append(picture, 90_000)
     assert list(film.times) == [90_000]
 
 
-def test_the_time_of_gaps_is_not_known_where_the_picture_swings():
+def test_gaps_do_not_count_as_known_time():
     recent, window, seen = Recent(), (slice(0, 8), slice(0, 8)), []
     for number in range(180):
         if number % 45 < 30:

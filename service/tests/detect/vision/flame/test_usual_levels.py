@@ -20,18 +20,18 @@ def known(area=AREA, seconds=KNOWN_S, time_ns=NOON):
     return usual_levels
 
 
-def test_what_was_seen_for_ten_minutes_is_known_at_that_time_of_day_and_at_no_other():
+def test_a_thing_seen_for_ten_minutes_is_known_only_at_that_time_of_day():
     usual_levels = known()
     assert usual_levels.familiarity(STOVE, AREA, NOON + 20 * 60 * SECOND) == pytest.approx(1.0, abs=0.05)
     assert usual_levels.familiarity(STOVE, AREA, NOON + DAY) == pytest.approx(1.0, abs=0.1)
     assert usual_levels.familiarity(STOVE, AREA, NOON + 5 * HOUR) == 0
 
 
-def test_what_was_seen_for_a_minute_is_not_known():
+def test_a_thing_seen_for_a_minute_is_not_known():
     assert known(seconds=60).of(STOVE, AREA, NOON + 60 * SECOND) == 0
 
 
-def test_what_is_elsewhere_or_larger_is_new():
+def test_a_thing_elsewhere_or_a_larger_one_is_new():
     usual_levels, later = known(), NOON + 20 * 60 * SECOND
     assert usual_levels.familiarity(ELSEWHERE, AREA, later) == 0
     assert usual_levels.familiarity(STOVE, 2 * AREA, later) == 0
@@ -42,7 +42,7 @@ def test_a_fire_of_a_few_per_cent_of_the_picture_never_becomes_known():
     assert known(area=LARGE).of(STOVE, LARGE, NOON) == 0
 
 
-def test_what_never_comes_again_is_forgotten_in_weeks():
+def test_a_thing_that_never_returns_is_forgotten_in_weeks():
     usual_levels = known()
     for day in range(1, 60):
         usual_levels.learn(ELSEWHERE, AREA, 1.0, NOON + day * DAY)
@@ -62,7 +62,7 @@ def test_a_marked_false_alarm_is_known_at_any_time_of_day():
     assert usual_levels.familiarity(ELSEWHERE, AREA, NOON) == 0
 
 
-def test_a_mark_that_is_taken_back_leaves_what_was_learnt():
+def test_removing_a_mark_preserves_the_learned_levels():
     usual_levels = known()
     usual_levels.set_marks([(STOVE, AREA), (ELSEWHERE, AREA)])
     usual_levels.set_marks([])
@@ -71,7 +71,7 @@ def test_a_mark_that_is_taken_back_leaves_what_was_learnt():
     assert usual_levels.familiarity(STOVE, AREA, NOON + 5 * HOUR) == 0
 
 
-def test_what_is_kept_is_bounded_and_comes_back_as_it_was():
+def test_saved_levels_are_bounded_and_restored_unchanged():
     usual_levels = known()
     data = usual_levels.dump()
     assert len(data) < 40_000
@@ -80,13 +80,13 @@ def test_what_is_kept_is_bounded_and_comes_back_as_it_was():
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\xff" * 36864, b"\0" * 36860])
-def test_what_is_no_memory_of_a_view_is_refused(data):
+def test_bytes_that_are_no_saved_view_are_refused(data):
     with pytest.raises(ValueError, match="not a saved view"):
         UsualLevels.load(data)
 
 
 def watch(detector, draw, since_ns, seconds, rate=6.0):
-    """(level, terms) of the flame at each frame of `draw`, a film of 20 s again and again."""
+    """Yield (level, terms) of the flame for each frame of `draw`, a film of 20 s that repeats."""
     film = list(filmed(draw, rate, 20.0))
     for number in range(int(seconds * rate)):
         picture, _ = film[number % len(film)]
@@ -98,8 +98,8 @@ def shifted(draw, columns):
     return lambda t, random: np.maximum(draw(t, random), np.roll(draw(t + 3.7, random), columns, axis=1))
 
 
-def test_a_stove_that_burns_for_an_hour_becomes_known_and_a_fire_begun_beside_it_is_found():
-    """Simulated time: what is drawn of an hour is its beginning, its end, and what a stove's presence adds between."""
+def test_a_stove_becomes_known_and_a_new_fire_next_to_it_is_detected():
+    """Simulated time: only the beginning and end of an hour are drawn; the presence of a stove is added in between."""
     detector = Detector(smoke=None)
     stove = candle(12)
     levels, _ = zip(*watch(detector, stove, NOON, 30), strict=True)
@@ -111,12 +111,12 @@ def test_a_stove_that_burns_for_an_hour_becomes_known_and_a_fire_begun_beside_it
         detector.flame.usual_levels.learn(box, area, 1.0, NOON + second * SECOND)
     levels, terms = zip(*watch(detector, stove, NOON + 1770 * SECOND, 60), strict=True)
     assert max(levels) < Level.ALARM, "half an hour later it is known"
-    assert max(its.get("flame.familiar.below", 0.0) for its in terms) > 90
+    assert max(entry.get("flame.familiar.below", 0.0) for entry in terms) > 90
     levels, _ = zip(*watch(detector, shifted(candle(24), 50), NOON + 1830 * SECOND, 10), strict=True)
-    assert max(levels) == Level.ALARM, "a fire beside it is none the less one"
+    assert max(levels) == Level.ALARM, "a fire next to it raises an alarm"
 
 
-def test_a_fire_that_grows_out_of_what_is_known_is_found():
+def test_a_fire_that_outgrows_a_known_place_is_detected():
     detector = Detector(smoke=None)
     detector.flame.usual_levels.set_marks([((0.4, 0.4, 0.2, 0.3), 0.004)])
     levels, _ = zip(*watch(detector, candle(40), NOON, 10, rate=15.0), strict=True)

@@ -11,7 +11,7 @@ RNG = np.random.default_rng(11)
 
 
 def draw_scene(seed, size=(120, 160)):
-    """A yard that never existed: walls, boxes, poles."""
+    """Draw an invented yard with walls, boxes and poles."""
     rng = np.random.default_rng(seed)
     picture = np.full(size, 120, np.uint8)
     for _ in range(40):
@@ -35,13 +35,13 @@ class Camera:
         self.health, self.now = PictureHealth(), 0
 
     def show(self, picture, seconds, *, noise=0.8, suspected=False):
-        """The faults that were told, one entry per look."""
-        told = []
+        """Return the reported faults, one per check."""
+        faults = []
         for _ in range(int(seconds / 0.6)):
             self.now += LIMITS.period_ns
             shown = picture() if callable(picture) else picture
-            told.append(self.health.observe(exposed(shown, noise), self.now, suspected=suspected))
-        return told
+            faults.append(self.health.observe(exposed(shown, noise), self.now, suspected=suspected))
+        return faults
 
 
 @pytest.fixture
@@ -72,27 +72,27 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_of_the_picture_is_told_in_time_and_ends_with_its_cause(camera, fault):
+def test_a_fault_of_the_picture_is_reported_in_time_and_ends_with_its_cause(camera, fault):
     picture, noise, within = FAULTS[fault]
-    told = camera.show(picture, within, noise=noise)
-    assert told[-1].partition(":")[0] == fault
+    faults = camera.show(picture, within, noise=noise)
+    assert faults[-1].partition(":")[0] == fault
     assert camera.show(YARD, 12)[-1] == ""
 
 
-def test_a_picture_that_is_the_same_to_the_last_bit_is_frozen_until_it_changes(camera):
+def test_an_exactly_unchanged_picture_is_frozen_until_it_changes(camera):
     still = exposed(YARD)
-    told = camera.show(still, 6.6, noise=0)
-    assert told[-1] == "picture frozen: exactly the same for 6 s"
-    assert told[6] == ""
+    faults = camera.show(still, 6.6, noise=0)
+    assert faults[-1] == "picture frozen: exactly the same for 6 s"
+    assert faults[6] == ""
     assert camera.show(YARD, 0.6) == [""]
 
 
-def test_a_device_with_a_long_deadline_may_show_the_same_picture_for_that_long(camera):
+def test_a_device_may_show_the_same_picture_for_its_deadline(camera):
     camera.health.patience_ns = 60 * SECOND
     assert not any(camera.show(exposed(YARD), 50, noise=0))
 
 
-def test_a_clock_over_a_dead_picture_does_not_bring_it_to_life(camera):
+def test_a_picture_frozen_behind_a_clock_is_frozen(camera):
     dead = exposed(YARD)
 
     def with_clock():
@@ -100,8 +100,8 @@ def test_a_clock_over_a_dead_picture_does_not_bring_it_to_life(camera):
         picture[2:10, 4:60] = RNG.integers(0, 255, (8, 56))
         return picture
 
-    told = camera.show(with_clock, 40, noise=0)
-    assert told[-1].startswith("picture frozen behind an overlay: 9")
+    faults = camera.show(with_clock, 40, noise=0)
+    assert faults[-1].startswith("picture frozen behind an overlay: 9")
 
 
 LIGHTS = {
@@ -132,35 +132,37 @@ def test_a_lorry_that_passes_is_no_fault(camera):
     assert not any(camera.show(passing, 18))
 
 
-def test_a_fire_that_fills_the_picture_blinds_nobody(camera):
+def test_a_fire_that_fills_the_picture_is_no_fault(camera):
     def blaze():
         return np.clip(cv2.GaussianBlur(RNG.normal(200, 400, YARD.shape), (0, 0), 6), 120, 255)
 
     assert not any(camera.show(blaze, 60, suspected=True))
 
 
-def test_a_scene_that_stays_after_a_move_becomes_the_reference_and_the_old_one_is_remembered(camera):
-    told = camera.show(HARBOUR, 30)
-    assert told[-1] == ("camera moved: the scene is not the one learnt; if it stays it becomes the reference in 10 min")
+def test_a_lasting_scene_becomes_a_reference_and_the_old_one_is_remembered(camera):
+    faults = camera.show(HARBOUR, 30)
+    assert faults[-1] == (
+        "camera moved: the scene is not the one learnt; if it stays it becomes the reference in 10 min"
+    )
     assert camera.show(HARBOUR, 600)[-1] == ""
     assert not any(camera.show(YARD, 60))
     assert camera.show(draw_scene(3), 40)[-1].startswith("camera moved")
 
 
 @pytest.mark.parametrize("picture", [lambda: sprayed(YARD), lambda: cv2.GaussianBlur(YARD, (0, 0), 3)])
-def test_a_lens_that_is_covered_or_blurred_never_becomes_the_reference(camera, picture):
+def test_a_covered_or_blurred_scene_never_becomes_the_reference(camera, picture):
     assert camera.show(picture, 1300)[-1]
 
 
-def test_a_camera_that_keeps_moving_stays_a_fault(camera):
+def test_a_camera_that_keeps_moving_remains_a_fault(camera):
     numbers = iter(range(1000))
 
     def turning():
         return np.roll(HARBOUR, next(numbers) * 5, axis=1)
 
-    told = camera.show(turning, 300)
-    assert told[-1].startswith("camera moves: the picture shifts by 5% of its width a second")
-    assert all(told[8:]), "within 5 s, and without a pause"
+    faults = camera.show(turning, 300)
+    assert faults[-1].startswith("camera moves: the picture shifts by 5% of its width a second")
+    assert all(faults[8:]), "within 5 s, and without a pause"
 
 
 @pytest.mark.parametrize("jolts", [1, 2])
@@ -171,32 +173,32 @@ def test_a_jolt_is_no_movement(camera, jolts):
 
 def test_a_camera_that_comes_to_rest_sees_again(camera):
     place = iter([5 * n for n in range(20)] + [95] * 40)
-    told = camera.show(lambda: np.roll(YARD, next(place), axis=1), 18)
-    assert told[18].startswith("camera moves")
-    assert not any(one.startswith("camera moves") for one in told[24:])
+    faults = camera.show(lambda: np.roll(YARD, next(place), axis=1), 18)
+    assert faults[18].startswith("camera moves")
+    assert not any(fault.startswith("camera moves") for fault in faults[24:])
 
 
-def test_what_passes_where_nothing_else_is_seen_is_no_moving_camera():
+def test_something_passing_an_empty_scene_is_no_moving_camera():
     watching, steps = Camera(), iter(range(1000))
 
     def headlights():
         step = next(steps)
         return cv2.circle(np.zeros((120, 160), np.uint8), (20 + 3 * step % 120, 30 + 2 * step % 60), 9, 255, -1)
 
-    assert not any(one.startswith("camera moves: the picture shifts") for one in watching.show(headlights, 60))
+    assert not any(fault.startswith("camera moves: the picture shifts") for fault in watching.show(headlights, 60))
 
 
-def test_a_suspicion_does_not_hide_that_a_camera_moves(camera):
+def test_a_moving_camera_is_reported_even_while_fire_is_suspected(camera):
     numbers = iter(range(1000))
-    told = camera.show(lambda: np.roll(HARBOUR, next(numbers) * 5, axis=1), 30, suspected=True)
-    assert told[-1].startswith("camera moves")
+    faults = camera.show(lambda: np.roll(HARBOUR, next(numbers) * 5, axis=1), 30, suspected=True)
+    assert faults[-1].startswith("camera moves")
 
 
-def test_a_new_size_of_the_picture_begins_anew(camera):
+def test_a_new_picture_size_resets_the_checks(camera):
     assert not any(camera.show(draw_scene(4, (90, 160)), 30))
 
 
-def test_a_look_is_due_twice_in_a_deadline_and_after_a_clock_went_back():
+def test_a_check_is_due_twice_per_deadline_and_after_a_clock_step_back():
     health = PictureHealth()
     assert health.due(5 * SECOND)
     health.observe(YARD, 5 * SECOND)

@@ -1,4 +1,4 @@
-"""Small ONNX graphs for tests: what they say of a picture is known beforehand."""
+"""Small ONNX graphs for tests, with known results."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ RUNTIMES = [Model.RUNTIME_OPENCV, Model.RUNTIME_ONNXRUNTIME]
 
 
 def graph(nodes: list, shape: tuple, constants: dict, side: int = SIDE) -> bytes:
-    """The file of a model from "images" to "out"."""
+    """Return the file of a model from "images" to "out"."""
     tensors = [numpy_helper.from_array(np.asarray(value, np.float32), name) for name, value in constants.items()]
     picture = helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, side, side])
     output = helper.make_tensor_value_info("out", TensorProto.FLOAT, list(shape))
@@ -24,18 +24,18 @@ def graph(nodes: list, shape: tuple, constants: dict, side: int = SIDE) -> bytes
 
 
 def constant(values: object, side: int = SIDE) -> bytes:
-    """A model that says `values` whatever it is shown."""
-    said = np.asarray(values, np.float32)
+    """Return a model whose output is always `values`."""
+    outputs = np.asarray(values, np.float32)
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
         helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
-        helper.make_node("Add", ["said", "nothing"], ["out"]),
+        helper.make_node("Add", ["outputs", "nothing"], ["out"]),
     ]
-    return graph(nodes, said.shape, {"said": said, "zero": [0.0]}, side)
+    return graph(nodes, outputs.shape, {"outputs": outputs, "zero": [0.0]}, side)
 
 
-def means() -> bytes:
-    """A classification model of which the scores are the means of its input's three channels."""
+def channel_means() -> bytes:
+    """Return a classification model whose scores are the means of its input's three channels."""
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["out"], axes=[2, 3], keepdims=0),
     ]
@@ -43,7 +43,7 @@ def means() -> bytes:
 
 
 def redness() -> bytes:
-    """A model in the form of yolov8 with one box, the whole picture, whose flame score is the mean of red."""
+    """Return a yolov8 model with one box, the whole picture, whose flame score is the mean of red."""
     box = np.zeros((1, 6, 1), np.float32)
     box[0, :4, 0] = SIDE / 2, SIDE / 2, SIDE, SIDE
     pick = np.zeros((1, 3, 1, 1), np.float32)
@@ -61,7 +61,7 @@ def redness() -> bytes:
 
 
 def settings(decoder: int, runtime: int = Model.RUNTIME_OPENCV, **changes: Any) -> Model:
-    """What a fleet declares for the models of this module."""
+    """Return the settings that a fleet declares for the models of this module."""
     given: dict[str, Any] = {
         "width": SIDE,
         "height": SIDE,

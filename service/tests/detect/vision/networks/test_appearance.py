@@ -35,13 +35,13 @@ def network():
     return load_network()
 
 
-def test_the_file_that_ships_is_the_one_its_card_describes():
+def test_the_shipped_file_matches_its_model_card():
     data = SHIPPED.read_bytes()
     assert len(data) <= MOST_BYTES
     assert re.findall(r"`([0-9a-f]{64})`", CARD.read_text()) == [hashlib.sha256(data).hexdigest()]
 
 
-def test_the_file_that_ships_takes_one_picture_and_gives_one_number():
+def test_the_shipped_network_has_one_picture_as_input_and_one_number_as_output():
     onnx = pytest.importorskip("onnx")
     graph = onnx.load_from_string(SHIPPED.read_bytes()).graph
     (taken,), (given,) = graph.input, graph.output
@@ -49,7 +49,7 @@ def test_the_file_that_ships_takes_one_picture_and_gives_one_number():
     assert [side.dim_value for side in given.type.tensor_type.shape.dim] == [1, 1, 1, 1]
 
 
-def test_the_number_is_that_of_the_reference_runtime(network):
+def test_the_output_agrees_with_the_reference_runtime(network):
     onnxruntime = pytest.importorskip("onnxruntime")
     reference = onnxruntime.InferenceSession(SHIPPED.read_bytes(), providers=["CPUExecutionProvider"])
     for _ in range(3):
@@ -60,12 +60,12 @@ def test_the_number_is_that_of_the_reference_runtime(network):
 
 
 @pytest.mark.parametrize("shape", [(90, 160), (160, 90), (120, 160), (3, 5), (1, 1)])
-def test_pictures_and_close_ups_of_any_shape_are_judged(network, shape):
+def test_pictures_and_close_ups_of_any_shape_get_odds(network, shape):
     picture = RNG.integers(0, 256, (*shape, 3), np.uint8)
-    found = network.logits(picture, [(0.0, 0.0, 1.0, 1.0), (0.9, 0.9, 0.1, 0.1), (1.0, 1.0, 0.0, 0.0)])
-    assert len(found) == 4
-    assert np.isfinite(found).all()
-    assert found[1] == pytest.approx(found[0], abs=1e-5), "a close-up of everything is the whole picture"
+    logits = network.logits(picture, [(0.0, 0.0, 1.0, 1.0), (0.9, 0.9, 0.1, 0.1), (1.0, 1.0, 0.0, 0.0)])
+    assert len(logits) == 4
+    assert np.isfinite(logits).all()
+    assert logits[1] == pytest.approx(logits[0], abs=1e-5), "a close-up of everything is the whole picture"
 
 
 def test_a_file_that_is_no_network_is_refused():
@@ -73,60 +73,60 @@ def test_a_file_that_is_no_network_is_refused():
         AppearanceNetwork(b"not a network")
 
 
-def test_looks_become_more_frequent_with_interest():
+def test_inspections_become_more_frequent_with_interest():
     for interest in Interest:
         assert len(asked(Inspections(), interest, 3.5)) == 1 + int(3.5 * SECOND / EVERY_NS[interest])
 
 
-def test_what_stays_suspected_is_looked_at_less_once_it_is_known():
-    looks = Inspections()
-    first = asked(looks, Interest.SUSPECTED, 60.0)
+def test_a_lasting_suspicion_is_inspected_less_often():
+    inspections = Inspections()
+    first = asked(inspections, Interest.SUSPECTED, 60.0)
     assert first[HURRIED - 1] == START + (HURRIED - 1) * SECOND
     assert {after - before for before, after in pairwise(first[HURRIED - 1 :])} == {UNHURRIED_NS}
-    assert UNHURRIED_NS < VALID_NS, "or it would be forgotten between two looks"
+    assert UNHURRIED_NS < VALID_NS, "or it would expire between two inspections"
     for second in range(60, 120):
-        looks.due(START + second * SECOND, Interest.MOVES)
-    again = asked(looks, Interest.SUSPECTED, 3.5, START + 120 * SECOND)
-    assert len(again) >= 3, "what comes afterwards is new"
+        inspections.due(START + second * SECOND, Interest.MOVES)
+    again = asked(inspections, Interest.SUSPECTED, 3.5, START + 120 * SECOND)
+    assert len(again) >= 3, "a later suspicion is new"
 
 
-def test_cameras_that_start_together_are_not_looked_at_together():
+def test_cameras_that_start_together_are_not_inspected_together():
     cameras, every_ns = [Inspections((number + 0.5) / 100) for number in range(100)], EVERY_NS[Interest.STILL]
     times = range(START, START + 2 * every_ns, SECOND // 15)
-    due = [[looks.due(time, Interest.STILL) for looks in cameras] for time in times]
+    due = [[inspections.due(time, Interest.STILL) for inspections in cameras] for time in times]
     assert max(map(sum, due)) <= 2
     assert all(any(of) for of in zip(*due[: 15 * every_ns // SECOND + 1], strict=True)), (
         "each of them within the first period"
     )
 
 
-def asked(looks, interest, seconds, start=START):
+def asked(inspections, interest, seconds, start=START):
     times = range(start, start + int(seconds * SECOND), SECOND // 10)
-    return [time_ns for time_ns in times if looks.due(time_ns, interest)]
+    return [time_ns for time_ns in times if inspections.due(time_ns, interest)]
 
 
-def test_the_mean_of_the_latest_looks_counts_and_old_ones_say_nothing():
-    looks, box, elsewhere = Inspections(), (0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.3, 0.3)
-    assert looks.whole(START) is None
+def test_the_mean_of_the_latest_valid_inspections_counts():
+    inspections, box, elsewhere = Inspections(), (0.1, 0.1, 0.3, 0.3), (0.6, 0.6, 0.3, 0.3)
+    assert inspections.whole(START) is None
     for number, value in enumerate((9.0, 1.0, 2.0, 3.0)):
-        looks.note(Inspection(START + number * SECOND // 2, value, ((box, -value),)))
+        inspections.note(Inspection(START + number * SECOND // 2, value, ((box, -value),)))
     now = START + 2 * SECOND
-    assert looks.whole(now) == pytest.approx(2.5)
-    assert looks.close_up((0.12, 0.1, 0.3, 0.3), now) == pytest.approx(-2.5)
-    assert looks.close_up(elsewhere, now) is None
-    assert looks.whole(now + VALID_NS) is None
+    assert inspections.whole(now) == pytest.approx(2.5)
+    assert inspections.close_up((0.12, 0.1, 0.3, 0.3), now) == pytest.approx(-2.5)
+    assert inspections.close_up(elsewhere, now) is None
+    assert inspections.whole(now + VALID_NS) is None
 
 
-def test_a_step_back_in_time_forgets_the_looks():
-    looks = Inspections()
-    looks.note(Inspection(START, 9.0))
-    looks.note(Inspection(START - SECOND, -1.0))
-    assert looks.whole(START - SECOND) == -1.0
+def test_a_step_back_in_time_clears_the_inspections():
+    inspections = Inspections()
+    inspections.note(Inspection(START, 9.0))
+    inspections.note(Inspection(START - SECOND, -1.0))
+    assert inspections.whole(START - SECOND) == -1.0
 
 
 @pytest.mark.parametrize("box", [(0.0, 0.0, 0.02, 0.02), (0.5, 0.5, 0.1, 0.3), (0.95, 0.9, 0.05, 0.1), (0, 0, 1, 1)])
 @pytest.mark.parametrize("size", [(160, 90), (90, 160)])
-def test_a_close_up_lies_inside_the_picture_and_holds_its_site(box, size):
+def test_a_close_up_is_inside_the_picture_and_contains_its_site(box, size):
     x, y, w, h = close_up_of(box, *size)
     assert 0 <= x <= box[0] + 1e-9
     assert 0 <= y <= box[1] + 1e-9
@@ -134,4 +134,4 @@ def test_a_close_up_lies_inside_the_picture_and_holds_its_site(box, size):
     assert y + h >= box[1] + box[3] - 1e-9
     assert max(x + w, y + h) <= 1 + 1e-9
     if w < 1 and h < 1:
-        assert w * size[0] == pytest.approx(h * size[1]), "a square, as what the network has learnt"
+        assert w * size[0] == pytest.approx(h * size[1]), "a square, as in the training pictures"

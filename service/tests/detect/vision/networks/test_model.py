@@ -1,4 +1,4 @@
-"""Models of one's own: what their output means, and what is no output."""
+"""Custom models: the meaning of their outputs, and invalid outputs."""
 
 import numpy as np
 import pytest
@@ -9,42 +9,46 @@ from hypothesis import strategies as st
 from embereye.detect.vision.networks.model import Detection, ModelError, Network, Placed, decode, prepare
 from embereye.v1.shard_pb2 import Model, ModelClass
 
-from .models import BOTH, FLAME, RUNTIMES, SIDE, SMOKE, constant, means, settings
+from .models import BOTH, FLAME, RUNTIMES, SIDE, SMOKE, channel_means, constant, settings
 
 V5, V8, CLASSES = Model.DECODER_YOLOV5, Model.DECODER_YOLOV8, Model.DECODER_CLASSIFICATION
 PICTURE = np.full((48, 64, 3), 90, np.uint8)  # letterboxed to 64 x 64: 8 rows of grey above and below
 WHERE = Placed(0, 8, 64, 48)
 
 
-def seen(found: list[Detection]) -> list[Detection]:
-    """What counts."""
-    return [each for each in found if each.score >= each.threshold]
+def counted(detections: list[Detection]) -> list[Detection]:
+    """Return the detections that count."""
+    return [detection for detection in detections if detection.score >= detection.threshold]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_yolov5_multiplies_its_objectness_in_and_yolov8_has_none(runtime: int) -> None:
+def test_yolov5_multiplies_by_objectness_and_yolov8_has_none(runtime: int) -> None:
     rows = [[32, 32, 16, 12, 0.9, 0.8, 0.1], [10, 20, 8, 8, 0.2, 0.9, 0.9]]
-    [flame] = seen(Network(constant([rows]), settings(V5, runtime)).detect_objects(PICTURE))
+    [flame] = counted(Network(constant([rows]), settings(V5, runtime)).detect_objects(PICTURE))
     assert (flame.kind, flame.score) == (FLAME, pytest.approx(0.72))
     assert flame.box == pytest.approx((24 / 64, 18 / 48, 16 / 64, 12 / 48))
     columns = np.array([[[*row[:4], *row[5:]] for row in rows]]).transpose(0, 2, 1)
-    found = seen(Network(constant(columns), settings(V8, runtime)).detect_objects(PICTURE))
-    # The second box scores higher for flame and is smoke as well; the first is another flame.
-    assert [(each.kind, round(each.score, 3)) for each in found] == [(FLAME, 0.9), (FLAME, 0.8), (SMOKE, 0.9)]
+    detections = counted(Network(constant(columns), settings(V8, runtime)).detect_objects(PICTURE))
+    # The second box scores higher for flame and is also smoke; the first is another flame.
+    assert [(detection.kind, round(detection.score, 3)) for detection in detections] == [
+        (FLAME, 0.9),
+        (FLAME, 0.8),
+        (SMOKE, 0.9),
+    ]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_boxes_of_one_thing_are_one_and_boxes_side_by_side_are_two(runtime: int) -> None:
+def test_overlapping_boxes_are_merged_and_separate_ones_are_not(runtime: int) -> None:
     rows = [[32, 32, 16, 16, 1, s, 0] for s in (0.7, 0.9, 0.8)] + [[50, 32, 16, 16, 1, 0.6, 0]]
-    found = seen(Network(constant([rows]), settings(V5, runtime)).detect_objects(PICTURE))
-    assert [round(each.score, 2) for each in found] == [0.9, 0.6]
+    detections = counted(Network(constant([rows]), settings(V5, runtime)).detect_objects(PICTURE))
+    assert [round(detection.score, 2) for detection in detections] == [0.9, 0.6]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_nothing_seen_is_an_answer_with_the_best_score_there_was(runtime: int) -> None:
-    found = Network(constant([[[32, 32, 16, 16, 0.1, 0.5, 0.2]]]), settings(V5, runtime)).detect_objects(PICTURE)
-    assert seen(found) == []
-    assert [round(each.score, 3) for each in found] == [0.05, 0.02]
+def test_without_detections_the_best_score_is_returned(runtime: int) -> None:
+    detections = Network(constant([[[32, 32, 16, 16, 0.1, 0.5, 0.2]]]), settings(V5, runtime)).detect_objects(PICTURE)
+    assert counted(detections) == []
+    assert [round(detection.score, 3) for detection in detections] == [0.05, 0.02]
     assert decode(np.zeros((1, 0, 7), np.float32), settings(V5), WHERE) == []
 
 
@@ -58,13 +62,13 @@ def test_pixels_are_scaled_and_normalised_per_channel_in_the_declared_order(
     declared = settings(CLASSES, runtime, classes=three, stretch=True, bgr=bgr, mean=mean, std=std)
     rgb = np.array([255, 102, 204])
     picture = np.full((30, 50, 3), rgb[::-1], np.uint8)
-    found = Network(means(), declared).detect_objects(picture)
+    detections = Network(channel_means(), declared).detect_objects(picture)
     wanted = [(rgb[channel] / 255 - mean[n]) / std[n] for n, channel in enumerate(order)]
-    assert [each.score for each in found] == pytest.approx(wanted, abs=2e-3)
-    assert found[0].box == (0, 0, 1, 1)
+    assert [detection.score for detection in detections] == pytest.approx(wanted, abs=2e-3)
+    assert detections[0].box == (0, 0, 1, 1)
 
 
-def test_a_letterbox_keeps_proportions_and_its_boxes_come_back_to_the_picture() -> None:
+def test_boxes_in_a_letterbox_are_converted_back_to_the_picture() -> None:
     blob, placed = prepare(np.full((100, 200, 3), 255, np.uint8), settings(V8))
     assert (placed, blob.shape) == (Placed(0, 16, 64, 32), (1, 3, 64, 64))
     assert blob[0, :, 0, 0] == pytest.approx(114 / 255)
@@ -79,9 +83,9 @@ def test_a_letterbox_keeps_proportions_and_its_boxes_come_back_to_the_picture() 
     ("activation", "scores"),
     [(Model.ACTIVATION_SIGMOID, [0.982, 0.119]), (Model.ACTIVATION_SOFTMAX, [0.998, 0.002])],
 )
-def test_raw_scores_are_made_scores_as_declared(activation: int, scores: list[float]) -> None:
-    found = decode(np.array([[4.0, -2.0]]), settings(CLASSES, activation=activation), WHERE)
-    assert [each.score for each in found] == pytest.approx(scores, abs=1e-3)
+def test_raw_scores_are_converted_by_the_declared_activation(activation: int, scores: list[float]) -> None:
+    detections = decode(np.array([[4.0, -2.0]]), settings(CLASSES, activation=activation), WHERE)
+    assert [detection.score for detection in detections] == pytest.approx(scores, abs=1e-3)
     with pytest.raises(ModelError, match="its scores go from -2 to 4, not from 0 to 1"):
         decode(np.array([[4.0, -2.0]]), settings(CLASSES), WHERE)
 
@@ -106,7 +110,7 @@ def test_raw_scores_are_made_scores_as_declared(activation: int, scores: list[fl
         (V5, np.full((1, 5, 7), 3.0), "not from 0 to 1"),
     ],
 )
-def test_an_output_that_cannot_be_the_decoders_is_named(decoder: int, output: object, sentence: str) -> None:
+def test_an_output_that_does_not_match_the_decoder_is_explained(decoder: int, output: object, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
         decode(output, settings(decoder), WHERE)
 
@@ -117,13 +121,13 @@ def test_an_output_that_cannot_be_the_decoders_is_named(decoder: int, output: ob
     [b"", b"no model", np.random.default_rng(1).bytes(4096), constant([[0.5, 0.5]])[:-40]],
     ids=["empty", "text", "noise", "truncated"],
 )
-def test_a_file_that_is_no_model_is_refused_when_it_is_loaded(runtime: int, data: bytes) -> None:
+def test_an_invalid_model_file_is_refused_when_it_is_loaded(runtime: int, data: bytes) -> None:
     with pytest.raises(ModelError, match=r"cannot (read|run) it"):
         Network(data, settings(CLASSES, runtime))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_model_of_another_input_or_output_is_refused_when_it_is_loaded(runtime: int) -> None:
+def test_a_model_with_another_input_or_output_is_refused_when_it_is_loaded(runtime: int) -> None:
     assert Network(constant([[0.5, 0.5]]), settings(CLASSES, runtime))
     with pytest.raises(ModelError, match="as decoder yolov8"):
         Network(constant([[0.5, 0.5]]), settings(V8, runtime))
@@ -132,7 +136,7 @@ def test_a_model_of_another_input_or_output_is_refused_when_it_is_loaded(runtime
 
 
 def convolution() -> bytes:
-    """A model that can take no picture but one of its own size."""
+    """Return a model that accepts only pictures of one size."""
     from onnx import helper
 
     from .models import graph
@@ -159,14 +163,16 @@ numbers = st.floats(width=32) | st.floats(0, 1, width=32) | st.floats(-100, 900,
     st.lists(st.integers(0, 8), max_size=4),
     st.data(),
 )
-def test_any_output_at_all_is_detections_or_a_model_error(decoder: int, shape: list[int], data: st.DataObject) -> None:
+def test_an_arbitrary_output_gives_detections_or_a_model_error(
+    decoder: int, shape: list[int], data: st.DataObject
+) -> None:
     size = int(np.prod(shape))
     values = data.draw(st.lists(numbers, min_size=size, max_size=size))
     try:
-        found = decode(np.array(values, np.float32).reshape(shape), settings(decoder), WHERE)
+        detections = decode(np.array(values, np.float32).reshape(shape), settings(decoder), WHERE)
     except ModelError:
         return
-    for each in found:
-        assert -1e-3 <= each.score <= 1.001
-        assert all(0 <= value <= 1 for value in each.box)
-    assert {each.kind for each in found} <= {entry.kind for entry in BOTH}
+    for detection in detections:
+        assert -1e-3 <= detection.score <= 1.001
+        assert all(0 <= value <= 1 for value in detection.box)
+    assert {detection.kind for detection in detections} <= {entry.kind for entry in BOTH}

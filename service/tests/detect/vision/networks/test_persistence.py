@@ -1,4 +1,4 @@
-"""A model's sign has to last, and joins what the built-in detectors say."""
+"""A model's sign has to persist, and is merged with the built-in detectors' findings."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_a_sign_becomes_pre_alarm_and_alarm_by_lasting() -> None:
     ]
 
 
-def test_the_first_sign_of_all_is_suspected_so_that_it_is_looked_at_sooner() -> None:
+def test_the_first_detection_is_suspected_so_that_the_next_run_is_sooner() -> None:
     assert Watched().see(0.9).lasted_ns > 0
 
 
@@ -50,7 +50,7 @@ def test_a_model_that_errs_now_and_then_never_alarms() -> None:
     assert all(watched.see(0.9 if number % 3 == 0 else 0.1).level == CLEAR for number in range(100))
 
 
-def test_a_sign_that_ends_is_clear_after_seconds_and_one_missed_look_does_not_end_it() -> None:
+def test_a_sign_survives_one_missed_run_and_ends_after_seconds() -> None:
     watched = Watched()
     for _ in range(20):
         watched.see(0.9)
@@ -58,20 +58,20 @@ def test_a_sign_that_ends_is_clear_after_seconds_and_one_missed_look_does_not_en
     assert [watched.see(0.1).level for _ in range(3)][-1] == CLEAR
 
 
-def test_two_lucky_looks_an_hour_apart_are_not_an_hours_fire() -> None:
+def test_two_lucky_runs_an_hour_apart_are_no_fire() -> None:
     watched = Watched()
     watched.see(0.9)
     assert watched.see(0.9, seconds=3600).level == PRE_ALARM
 
 
-def test_a_sender_s_clock_that_is_set_back_delays_no_alarm() -> None:
+def test_setting_a_senders_clock_back_delays_no_alarm() -> None:
     watched = Watched()
     watched.see(0.1)
     watched.now -= 50 * SECOND
     assert [watched.see(0.9).level for _ in range(6)][-1] == ALARM
 
 
-def test_what_lies_in_a_mask_or_in_a_lost_part_is_not_seen() -> None:
+def test_detections_in_a_mask_or_a_lost_part_are_ignored() -> None:
     mask = Mask(x=[0.3, 0.7, 0.7, 0.3], y=[0.3, 0.3, 0.7, 0.7])
     masked, open_ = Watched(mask), Watched()
     for _ in range(10):
@@ -81,7 +81,7 @@ def test_what_lies_in_a_mask_or_in_a_lost_part_is_not_seen() -> None:
     assert masked.see(0.9, box=WHOLE).lasted_ns
 
 
-def test_kinds_last_by_themselves_and_a_model_that_fails_says_nothing() -> None:
+def test_kinds_persist_separately_and_a_failed_model_has_no_findings() -> None:
     watched = Watched()
     watched.see(0.9)
     assert {finding.kind: finding.level for finding in watched.watch.findings} == {FLAME: CLEAR, SMOKE: CLEAR}
@@ -89,13 +89,16 @@ def test_kinds_last_by_themselves_and_a_model_that_fails_says_nothing() -> None:
     assert watched.watch.findings == ()
 
 
-def finding(kind: Kind, level: Level, name: str, held: int = 0) -> Finding:
-    return Finding(kind, level, 0.5, None, (Term(name=name),), held)
+def finding(kind: Kind, level: Level, name: str, lasted_ns: int = 0) -> Finding:
+    return Finding(kind, level, 0.5, None, (Term(name=name),), lasted_ns)
 
 
-def test_a_kind_that_both_see_is_one_finding_the_stronger_first() -> None:
+def test_findings_of_one_kind_are_merged_the_stronger_first() -> None:
     ours = (finding(FLAME, PRE_ALARM, "ours", 5),)
     both = merged(ours, (finding(FLAME, ALARM, "model", 3), finding(SMOKE, CLEAR, "smoke")))
-    assert [(each.kind, each.level, each.lasted_ns) for each in both] == [(FLAME, ALARM, 5), (SMOKE, CLEAR, 0)]
+    assert [(finding.kind, finding.level, finding.lasted_ns) for finding in both] == [
+        (FLAME, ALARM, 5),
+        (SMOKE, CLEAR, 0),
+    ]
     assert [term.name for term in both[0].terms] == ["model", "ours"]
     assert merged(ours, ()) == ours
