@@ -64,7 +64,7 @@ peers: ## Install optional peers of the tests: FFmpeg, GStreamer, Prometheus, Po
 	  mkdir -p .cache/cert-manager && cp "$$module/deploy/crds/crd-certificates.yaml" .cache/cert-manager/; fi
 
 up: install ## Run the example fleets on this machine, with a simulated fire; more options: make up ARGS="--for 60s"
-	$(BIN)/embereye up --data .data $(ARGS) $(EXAMPLES)
+	$(BIN)/embereye up $(ARGS) $(EXAMPLES)
 
 programs: install ## Build Kubernetes programs and the Go client for the tests (test does this; takes minutes the first time, resumes if interrupted)
 	@e2e/cluster/binaries --optional $(PROGRAMS) >/dev/null

@@ -7,139 +7,206 @@ import io
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from embereye.process import environment
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, print_error
 from embereye.process.telemetry import logs
 from embereye.process.telemetry.profiling import pin, profiled
+from embereye_cli.parser import Parser, did_you_mean
+
+Words = tuple[str, ...]
 
 # command → (module with add_arguments and run, one sentence). Modules are imported only for the command that runs.
-COMMANDS: dict[tuple[str, ...], tuple[str, str]] = {
-    ("up",): ("embereye_cli.processes.up", "run fleets on this machine: operator, hub and shards as local processes"),
-    ("service", "install"): ("embereye_cli.service.install", "have systemd run `up` on this machine from now on"),
-    ("service", "remove"): ("embereye_cli.service.remove", "have systemd stop and forget it"),
-    ("operator",): ("embereye_cli.processes.operator", "run the Kubernetes operator"),
+COMMANDS: dict[Words, tuple[str, str]] = {
+    ("up",): ("embereye_cli.processes.up", "run fleets on this machine: hub, shards and console"),
+    ("service", "install"): ("embereye_cli.service.install", "run `up` as a systemd service from now on"),
+    ("service", "remove"): ("embereye_cli.service.remove", "stop and delete that service"),
+    ("alarms",): ("embereye_cli.hub.alarms", "list zones; watch, acknowledge and reset alarms; fetch clips"),
+    ("subscriptions",): ("embereye_cli.hub.subscriptions", "manage saved alarm filters, and follow them"),
+    ("webhooks",): ("embereye_cli.hub.webhooks", "list webhooks, test them, resend failed deliveries"),
+    ("access",): (
+        "embereye_cli.hub.access",
+        "create, list and revoke tokens; print sign-in links; show the audit trail",
+    ),
+    ("explain", "alarm"): ("embereye_cli.explain.alarm", "show how an alarm came about, and replay the decision"),
+    ("explain", "device"): ("embereye_cli.explain.device", "show if a device is watched, and what it sent"),
+    ("explain", "fleet"): ("embereye_cli.explain.fleet", "show why a fleet has as many shards as it has"),
+    ("explain", "replay"): ("embereye_cli.explain.replay", "replay the decisions of a recorded scaling trace"),
+    ("plan",): ("embereye_cli.plan", "estimate the hardware that fleets need"),
+    ("discover",): ("embereye_cli.devices.discover", "find ONVIF cameras on the network and print a fleet of them"),
+    ("detect",): ("embereye_cli.devices.detect", "find fire in recordings and streams, and explain each detection"),
+    ("inspect",): ("embereye_cli.devices.inspect_capture", "decode a capture of a sensor's bytes"),
+    ("request",): ("embereye_cli.devices.request", "request a frame or the calibration from a sensor"),
+    ("calibrate", "gas"): ("embereye_cli.devices.calibrate_gas", "measure a gas sensor's R0 in clean air"),
+    ("simulate", "sensors"): (
+        "embereye_cli.simulate.sensors",
+        "simulate thermal and gas sensors over the real protocol",
+    ),
+    ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP, RTSP, RTP or gRPC"),
+    ("simulate", "head"): ("embereye_cli.simulate.head", "simulate a pan-tilt head that a controller steers"),
+    ("control", "demo"): ("embereye_cli.control.demo", "steer a simulated head and measure each turn"),
+    ("self-test",): ("embereye_cli.cluster.self_test", "prove in a cluster that a fire becomes an alarm"),
+    ("dashboards", "render"): ("embereye_cli.dashboards", "write Grafana dashboards and alert rules as files"),
     ("hub",): ("embereye_cli.processes.hub", "run the hub: evidence in, alarms and the console out"),
-    ("hub", "backup"): ("embereye_cli.hub_history.backup", "write what a hub has stored into a file, while it runs"),
+    ("hub", "backup"): ("embereye_cli.hub_history.backup", "write a hub's stored history to a file while it runs"),
     ("hub", "restore"): ("embereye_cli.hub_history.restore", "fill a hub's database from such a file"),
-    ("hub", "migrate"): ("embereye_cli.hub_history.migrate", "move what a hub has stored into another database"),
+    ("hub", "migrate"): ("embereye_cli.hub_history.migrate", "move a hub's stored history to another database"),
     ("shard", "sensor"): ("embereye_cli.processes.shard_sensor", "run one sensor shard"),
     ("shard", "camera"): ("embereye_cli.processes.shard_camera", "run one camera shard"),
-    ("simulate", "sensors"): ("embereye_cli.simulate.sensors", "simulate thermal/gas sensors over the real protocol"),
-    ("simulate", "head"): ("embereye_cli.simulate.head", "simulate a pan-tilt head that a controller steers"),
-    ("control", "demo"): ("embereye_cli.control.demo", "steer a simulated head, and see what each turn costs"),
-    ("simulate", "cameras"): ("embereye_cli.simulate.cameras", "simulate cameras over HTTP MJPEG or gRPC"),
-    ("bench",): ("embereye_bench.calibrate", "measure this machine"),
+    ("operator",): ("embereye_cli.processes.operator", "run the Kubernetes operator"),
+    ("bench",): ("embereye_bench.calibrate", "measure this machine (from a checkout)"),
     ("bench", "sensors"): ("embereye_bench.sensors.command", "measure the sensor path against baselines"),
     ("bench", "cameras"): ("embereye_bench.cameras.command", "measure the camera path against baselines"),
-    ("bench", "hub"): (
-        "embereye_bench.hub.command",
-        "measure the hub against baselines",
-    ),
+    ("bench", "hub"): ("embereye_bench.hub.command", "measure the hub against baselines"),
     ("bench", "heat"): ("embereye_bench.heat", "play simulated fires to the thermal path"),
-    ("bench", "plan"): ("embereye_bench.planned", "hold `embereye plan` against real runs"),
-    ("bench", "record"): ("embereye_bench.results.record", "measure rows and keep them, with machine and commit"),
-    ("bench", "compare"): ("embereye_bench.results.compare", "show two records side by side, noise told apart"),
-    ("bench", "gate"): ("embereye_bench.results.gate", "measure against the newest record; fail where a row got worse"),
-    ("request",): ("embereye_cli.devices.request", "have a sensor send a frame or its calibration now"),
+    ("bench", "plan"): ("embereye_bench.planned", "compare `embereye plan` with real runs"),
     ("bench", "detection"): ("embereye_bench.detection.command", "score flame and smoke detection on labelled clips"),
-    ("explain", "alarm"): ("embereye_cli.explain.alarm", "tell how an alarm came about, and whether it would again"),
-    ("explain", "device"): ("embereye_cli.explain.device", "say what became of everything a device sent"),
-    ("plan",): ("embereye_cli.plan", "say how many shards, cores and megabytes fleets take, with the arithmetic"),
-    ("discover",): ("embereye_cli.devices.discover", "look for cameras in the network, and print a fleet of them"),
-    ("access",): ("embereye_cli.hub.access", "say who may do what: make, list and revoke tokens"),
-    ("webhooks",): ("embereye_cli.hub.webhooks", "see how webhooks fare, and send again what they could not deliver"),
-    ("subscriptions",): (
-        "embereye_cli.hub.subscriptions",
-        "keep what somebody wants to be told of under a name, and follow it",
-    ),
-    ("alarms",): ("embereye_cli.hub.alarms", "watch, list and acknowledge alarms"),
-    ("detect",): ("embereye_cli.devices.detect", "look for fire in recordings, and say why it is or is not one"),
-    ("dashboards", "render"): (
-        "embereye_cli.dashboards",
-        "write dashboards and alert rules as files",
-    ),
-    ("explain", "fleet"): ("embereye_cli.explain.fleet", "say why a fleet has as many shards as it has"),
-    ("explain", "replay"): ("embereye_cli.explain.replay", "decide once more on a recorded scaling trace"),
     ("bench", "operator"): ("embereye_bench.operator.command", "measure the operator against a real API server"),
-    ("calibrate", "gas"): ("embereye_cli.devices.calibrate_gas", "measure a gas sensor's R0 in clean air"),
-    ("self-test",): ("embereye_cli.cluster.self_test", "prove an alarm from end to end in a cluster"),
-    ("inspect",): ("embereye_cli.devices.inspect_capture", "explain a capture of a device's bytes"),
+    ("bench", "record"): ("embereye_bench.results.record", "measure rows and store them, with machine and commit"),
+    ("bench", "compare"): ("embereye_bench.results.compare", "compare two records, and separate noise from change"),
+    ("bench", "gate"): ("embereye_bench.results.gate", "measure against the newest record; fail if a row got worse"),
+    ("completion",): ("embereye_cli.completion", "print shell completion for bash, zsh or fish"),
 }
 GROUPS = {
-    "calibrate": "find out what is a device's own",
+    "service": "run `up` as a systemd service of this machine",
+    "explain": "explain an alarm, a device or a fleet's size",
+    "calibrate": "calibrate a sensor",
+    "simulate": "simulate devices over their real protocols",
     "control": "steer actuators",
-    "dashboards": "have Grafana's dashboards and alert rules",
-    "explain": "say how something came about",
-    "service": "run `up` as a service of this machine",
+    "dashboards": "write Grafana dashboards and alert rules",
     "shard": "run one shard",
-    "simulate": "simulate devices over the real protocols",
 }
+# The overview's headings, and the first words of the commands under each.
+SECTIONS = {
+    "Watch": ("up", "service", "alarms", "subscriptions", "webhooks", "access"),
+    "Understand": ("explain", "plan", "detect", "inspect", "self-test"),
+    "Set up devices": ("discover", "request", "calibrate", "simulate", "control"),
+    "Processes": ("hub", "shard", "operator"),
+    "Tools": ("dashboards", "bench", "completion"),
+}
+PROCESSES = {"up", "hub", "shard", "operator", "simulate"}  # commands that log while they run
+EXIT_CODES = "exit codes: 0 done, 1 the answer is no, 2 usage, 3 unreachable, 4 refused, 5 not found"
+ANYWHERE = ("--json", "--utc")  # options that may be written before the command too
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, and where help is, instead of printing the whole usage."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"embereye: {message}; see {self.prog} --help\n")
+def _sentence_of(name: str) -> str:
+    return GROUPS.get(name) or COMMANDS[name,][1]
 
 
-def _describe(name: str) -> str:
-    return next((text for words, (_, text) in COMMANDS.items() if words == (name,)), GROUPS.get(name, ""))
+def command_of(arguments: Sequence[str]) -> Words | None:
+    """The longest command that `arguments` begin with."""
+    matches = [words for words in COMMANDS if tuple(arguments[: len(words)]) == words]
+    return max(matches, key=len, default=None)
 
 
-def _command_of(arguments: Sequence[str]) -> tuple[str, ...] | None:
-    found = [words for words in COMMANDS if tuple(arguments[: len(words)]) == words]
-    return max(found, key=len, default=None)
+def overview() -> str:
+    """The help of `embereye` itself."""
+    lines = [
+        "usage: embereye COMMAND [OPTION…]",
+        "",
+        "Fire watching: sensors and cameras in, alarms people can trust out.",
+    ]
+    for heading, names in SECTIONS.items():
+        lines += ["", heading, *(f"  {name:<14} {_sentence_of(name)}" for name in names)]
+    lines += [
+        "",
+        "`embereye help COMMAND` explains a command. -V, --version: print the version.",
+        "--json: print JSON. --utc: print times in UTC.",
+        f"{EXIT_CODES[0].upper()}{EXIT_CODES[1:]}.",
+    ]
+    return "\n".join(lines)
 
 
-def _overview() -> argparse.ArgumentParser:
-    parser = _Parser(prog="embereye", description="Fire watching: sensors and cameras in, alarms people can trust out.")
-    parser.add_argument("--version", action="store_true", help="show which version this is, and exit")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name in dict.fromkeys(words[0] for words in COMMANDS):
-        group = commands.add_parser(name, help=_describe(name), prog=f"embereye {name}")
-        if name in GROUPS:
-            kinds = group.add_subparsers(metavar="KIND", required=True)
-            for words, (_, text) in COMMANDS.items():
-                if words[0] == name and len(words) > 1:
-                    kinds.add_parser(words[1], help=text)
+def _group_overview(group: str) -> str:
+    """The help of a word that is no command alone, such as `explain`."""
+    below = {words[1]: sentence for words, (_, sentence) in COMMANDS.items() if words[0] == group and len(words) > 1}
+    lines = [f"usage: embereye {group} KIND [OPTION…]", "", f"{GROUPS[group][0].upper()}{GROUPS[group][1:]}.", ""]
+    lines += [f"  {name:<14} {sentence}" for name, sentence in below.items()]
+    return "\n".join(lines)
+
+
+def _usage_error(sentence: str, words: Sequence[str] = ()) -> int:
+    print(f"embereye: {logs.visible(sentence)}\nSee: {' '.join(['embereye', *words, '--help'])}", file=sys.stderr)
+    return 2
+
+
+def _explain_unknown(arguments: Sequence[str]) -> int:
+    """Print the overview, or what is wrong with words that begin with no command; return the exit code."""
+    first = arguments[0]
+    if first in GROUPS:
+        kinds = [words[1] for words in COMMANDS if words[0] == first and len(words) > 1]
+        if len(arguments) == 1:
+            print(_group_overview(first), file=sys.stderr)
+            return 2
+        if arguments[1] in {"-h", "--help"}:
+            print(_group_overview(first))
+            return 0
+        listed = f"{first} {arguments[1]}: not one of {', '.join(kinds)}."
+        return _usage_error(f"{listed}{did_you_mean(arguments[1], kinds)}", [first])
+    if first.startswith("-"):
+        return _usage_error(f"{first}: there is no such option before a command.")
+    known = {*(words[0] for words in COMMANDS), "help", "version"}
+    return _usage_error(f"{first}: there is no such command.{did_you_mean(first, known)}")
+
+
+def command_parser(words: Words) -> Parser:
+    """The parser of one command, whose module is imported. ModuleNotFoundError."""
+    module_name, sentence = COMMANDS[words]
+    module = importlib.import_module(module_name)
+    parser = Parser(prog=f"embereye {' '.join(words)}", description=module.__doc__ or sentence, epilog=EXIT_CODES)
+    parser.set_defaults(run=module.run)
+    module.add_arguments(parser)
+    _add_common_options(parser, words)
+    _add_commands_below(parser, words)
     return parser
 
 
-def _add_commands_below(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> None:
-    """Name the commands that begin with `words`, which are a command themselves: in help, and where none is meant."""
-    below = {longer[-1]: text for longer, (_, text) in COMMANDS.items() if longer[:-1] == words}
+def _add_commands_below(parser: argparse.ArgumentParser, words: Words) -> None:
+    """Name the commands that begin with `words`, which are a command themselves, in help and in suggestions."""
+    below = {longer[-1]: sentence for longer, (_, sentence) in COMMANDS.items() if longer[:-1] == words}
     if below:
         commands = parser.add_subparsers(metavar="COMMAND", dest="command_below", title="commands")
-        for name, text in below.items():
-            commands.add_parser(name, help=text, add_help=False)
+        for name, sentence in below.items():
+            commands.add_parser(name, help=sentence, add_help=False)
 
 
-def _add_process_options(parser: argparse.ArgumentParser) -> None:
-    """Options about this process itself, for whoever looks for where its time and memory go."""
-    group = parser.add_argument_group("this process")
-    group.add_argument("--cpus", metavar="LIST", help="run on these processors alone, such as 0,2-3; children, too")
-    group.add_argument("--profile", type=Path, metavar="FILE", help="write where its time goes, for pstats or snakeviz")
-    group.add_argument("--allocations", type=Path, metavar="FILE", help="write which lines hold memory at the end")
+def _add_common_options(parser: argparse.ArgumentParser, words: Words) -> None:
+    """Declare the options of every command. Those for developers are not in help: docs/internals.md has them."""
+    parser.add_argument(
+        "--log-format",
+        choices=logs.FORMATS,
+        default=os.environ.get(logs.FORMAT_VARIABLE) or "text",
+        help=f"format of log lines; json has fleet, shard, device and zone as fields [{logs.FORMAT_VARIABLE}]"
+        if words[0] in PROCESSES
+        else argparse.SUPPRESS,
+    )
+    parser.add_argument("--utc", action="store_true", help="print times in UTC instead of local time")
+    for option, kind in (("--cpus", str), ("--profile", Path), ("--allocations", Path)):
+        parser.add_argument(option, type=kind, help=argparse.SUPPRESS)
+    for action in parser._actions:  # the options work after an action's name too
+        if isinstance(action, argparse._SubParsersAction):
+            for chosen in action.choices.values():
+                chosen.add_argument("--utc", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def _end(number: int, _: object) -> NoReturn:
-    """End a container that is not needed any more while it starts; what runs later has handlers of its own.
+    """End a container that is stopped while it starts.
 
-    To the first process of a container a signal that it does not handle never comes: it would run until it is killed.
+    The kernel does not deliver an unhandled signal to the first process of a container: it would run until it is
+    killed. Later, the command's own handlers replace this one.
     """
     raise SystemExit(128 + number)
 
 
 def _prepare_streams() -> None:
-    """Have standard streams that everything can be written to.
+    """Make sure that everything can be written to the standard streams.
 
-    The number of one that whoever began us closed would go to a socket, which libuv takes for a reason to abort. A
-    terminal that has no "°" or "λ" gets their codes.
+    If a stream is closed, its number would go to a socket, and libuv aborts on that. A terminal that cannot show "°" or
+    "λ" gets their codes.
     """
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -149,12 +216,12 @@ def _prepare_streams() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments` (default: the process's) name; returns the exit code."""
+    """Run the command that `arguments` (default: the process's) name; return the exit code."""
     return run_process(lambda: _main(arguments))
 
 
 def run_process(command: Callable[[], int]) -> int:
-    """Run all that this process is for; returns the exit code, also where nobody reads on, or it is interrupted."""
+    """Run `command`; return its exit code, also if its reader leaves or somebody interrupts it."""
     _prepare_streams()
     code = 0
     try:
@@ -172,14 +239,11 @@ def run_process(command: Callable[[], int]) -> int:
 
 
 def _unwritten(error: OSError) -> int:
-    """The exit code where standard output takes no more: 0 where nobody reads on; raises `error` where it is another.
-
-    Whoever read it has seen enough, as `head` does. Of a file that finds no room the name would be told.
-    """
+    """The exit code if standard output cannot be written: 0 if its reader left, as `head` does. Raises other errors."""
     broken = isinstance(error, BrokenPipeError)
     if not broken and (error.errno != errno.ENOSPC or error.filename is not None):
         raise error
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # at the interpreter's end what is left would fail again
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter's last flush would fail again
     if broken:
         return 0
     print(f"embereye: the output cannot be written: {error.strerror}", file=sys.stderr)
@@ -191,59 +255,59 @@ def _main(arguments: Sequence[str] | None) -> int:
         signal.signal(signal.SIGTERM, _end)
     environment.prepare()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    if arguments[:1] == ["--version"]:
-        from importlib.metadata import version
+    if "_ARGCOMPLETE" in os.environ:
+        importlib.import_module("embereye_cli.completion").complete()
+    front = arguments[: _front_length(arguments)]
+    arguments = arguments[len(front) :]
+    match arguments:
+        case [] | ["help"] | ["-h" | "--help"]:
+            print(overview())
+            return 0
+        case ["version"] | ["-V" | "--version"]:
+            from importlib.metadata import version
 
-        print(f"embereye {version('embereye')}")
-        return 0
-    words = _command_of(arguments)
+            print(f"embereye {version('embereye')}")
+            return 0
+        case ["help", *rest]:
+            arguments = [*rest, "--help"]
+    words = command_of(arguments)
     if words is None:
-        _overview().parse_args(arguments)
-        return 2
-    module_name, text = COMMANDS[words]
+        return _explain_unknown(arguments)
     try:
-        module = importlib.import_module(module_name)
+        parser = command_parser(words)
     except ModuleNotFoundError as error:
         if error.name != "embereye_bench":
             raise
-        print(
-            "embereye: benchmarks are not installed here: run them from a checkout, where make install puts them",
-            file=sys.stderr,
-        )
+        print("embereye: benchmarks are not installed: run them from a checkout, after make install", file=sys.stderr)
         return 2
-    parser = _Parser(prog=f"embereye {' '.join(words)}", description=module.__doc__ or text)
-    module.add_arguments(parser)
-    parser.add_argument(
-        "--log-format",
-        choices=logs.FORMATS,
-        default=os.environ.get(logs.FORMAT_VARIABLE) or "text",
-        help=f"of what is logged; json has fleet, shard, device and zone as fields [{logs.FORMAT_VARIABLE}]",
-    )
-    _add_process_options(parser)
-    _add_commands_below(parser, words)
-    parsed = parser.parse_args(arguments[len(words) :])
+    parsed = parser.parse_args([*front, *arguments[len(words) :]])
     if below := getattr(parsed, "command_below", None):
-        parser.error(f"options go behind the command: embereye {' '.join(words)} {below} …")
+        parser.error(f"options go after the command: embereye {' '.join(words)} {below} …")
     _check_defaults(parser, parsed)
     os.environ[logs.FORMAT_VARIABLE] = parsed.log_format
-    return _run(module.run, parsed)
+    if parsed.utc:
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+    return _run(parsed)
+
+
+def _front_length(arguments: Sequence[str]) -> int:
+    """The number of options before the command that may be written there."""
+    return next((index for index, word in enumerate(arguments) if word not in ANYWHERE), len(arguments))
 
 
 def _check_defaults(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
-    """Refuse a variable that is none of its option's choices: of a default argparse asks nothing."""
+    """Refuse an environment variable that is no choice of its option: argparse does not check defaults."""
     for action in parser._actions:
         value = getattr(parsed, action.dest, None)
         if action.choices and isinstance(action.default, str) and value not in action.choices:
-            parser.error(
-                f'{action.option_strings[0]} "{value}" is not one of {", ".join(filter(None, action.choices))}'
-            )
+            parser.error(f"{action.option_strings[0]}: {value}: not one of {', '.join(filter(None, action.choices))}.")
 
 
-def _run(command: Callable[[argparse.Namespace], int], parsed: argparse.Namespace) -> int:
+def _run(parsed: argparse.Namespace) -> int:
     try:
         pin(parsed.cpus)
         with profiled(parsed.profile, parsed.allocations):
-            return int(command(parsed))
+            return int(parsed.run(parsed))
     except UserError as error:
-        print(f"embereye: {logs.visible(str(error))}", file=sys.stderr)
-        return error.exit_code
+        return print_error(error)

@@ -11,6 +11,7 @@ from typing import Any
 
 from embereye.process.lifecycle import UserError
 from embereye.units import counted
+from embereye_cli.values import amount
 from embereye_operator.api.cameras import CameraFleetSpec
 from embereye_operator.api.fleets import Fleet
 from embereye_operator.api.sensors import SensorFleetSpec
@@ -26,10 +27,10 @@ MB = 1e6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     parser.add_argument("manifests", nargs="*", type=Path, metavar="FLEET.yaml", help="fleets as they are declared")
-    parser.add_argument("--sensors", type=int, default=0, metavar="N", help="or without a manifest: so many sensors")
+    parser.add_argument("--sensors", type=amount, default=0, metavar="N", help="or without a manifest: so many sensors")
     parser.add_argument("--hz", type=float, default=10.0, help="readings a second of each sensor (%(default)s)")
     parser.add_argument("--frame-hz", type=float, default=0.0, help="thermal frames likewise (%(default)s)")
-    parser.add_argument("--cameras", type=int, default=0, metavar="N", help="so many cameras")
+    parser.add_argument("--cameras", type=amount, default=0, metavar="N", help="so many cameras")
     parser.add_argument("--fps", type=float, default=None, help="pictures a second of each (15, or the manifest's)")
     parser.add_argument("--codec", choices=CODECS, default="jpeg", help="what cameras send (%(default)s)")
     parser.add_argument("--size", default="640x480", metavar="WIDTHxHEIGHT", help="of their pictures (%(default)s)")

@@ -10,7 +10,7 @@ from typing import Any
 from lightkube import AsyncClient
 from lightkube.types import PatchType
 
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, print_error
 from embereye.process.telemetry.logs import visible
 from embereye_cli.cluster import report, storage
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
@@ -91,8 +91,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         return asyncio.run(commands[parsed.command](parsed))
     except UserError as error:
-        print(f"kubectl embereye: {visible(str(error))}", file=sys.stderr)
-        return error.exit_code
+        return print_error(error, "kubectl embereye")
 
 
 # --- pure: what is shown --------------------------------------------------------------------------------------------

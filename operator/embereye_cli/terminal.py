@@ -1,13 +1,92 @@
-"""Tables and colours for whoever reads a command's output."""
+"""Output that people and programs read: tables, records, times and JSON."""
 
-from typing import NoReturn
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
 
+from google.protobuf import json_format
+from google.protobuf.message import Message
 from rich.console import Console
+from rich.table import Column, Table
+from rich.text import Text
+
+from embereye.process.telemetry.logs import visible
+from embereye.units import SECOND
+
+NARROW = 60  # columns of a terminal; a narrower one gets records instead of a table
+UNLIMITED = 10_000  # columns of a pipe or a file: each row is one line
+# Names that a message has for a thing → its name in the output of every command.
+OUTPUT_NAMES = {"Zone": {"name": "zone"}}
 
 
 class Terminal(Console):
-    """Ends as all output does where nobody reads it any more; rich alone would end the process, as failed."""
+    """A console that ends quietly when nobody reads its output any more; rich would exit with an error."""
+
+    def __init__(self, **options: Any) -> None:
+        """Take the terminal's width; a pipe or a file has no limit unless COLUMNS sets one."""
+        if "COLUMNS" not in os.environ and not sys.stdout.isatty():
+            options.setdefault("width", UNLIMITED)
+        super().__init__(highlight=False, **options)
 
     def on_broken_pipe(self) -> NoReturn:
         """Raise BrokenPipeError."""
         raise BrokenPipeError
+
+
+def print_table(
+    columns: Sequence[str | Column],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    empty: str,
+    console: Console | None = None,
+) -> None:
+    """Print `rows` as a table, or as records on a narrow terminal; print `empty` if there are none."""
+    console = console or Terminal()
+    lines = [[cell if isinstance(cell, Text) else Text(visible(cell)) for cell in row] for row in rows]
+    if not lines:
+        console.print(empty, style="dim", soft_wrap=True)
+    elif console.width < NARROW:
+        _print_records(
+            [str(column.header if isinstance(column, Column) else column) for column in columns], lines, console
+        )
+    else:
+        table = Table(*columns, box=None, header_style="dim", pad_edge=False)
+        for line in lines:
+            table.add_row(*line)
+        console.print(table)
+
+
+def _print_records(names: Sequence[str], lines: Iterable[Sequence[Text]], console: Console) -> None:
+    """Print one line per cell, and an empty line between two records."""
+    width = max(map(len, names))
+    for number, line in enumerate(lines):
+        if number:
+            console.print()
+        for name, cell in zip(names, line, strict=True):
+            if cell.plain:
+                console.print(Text.assemble((f"{name:<{width}}  ", "dim"), cell), soft_wrap=True)
+
+
+def whole_column(name: str) -> Column:
+    """A column of names that people copy: they are never wrapped."""
+    return Column(name, no_wrap=True)
+
+
+def local_time(time_ns: int, *, timespec: str = "seconds") -> str:
+    """A time since the Unix epoch as people read it: local, with its offset, as in "2026-11-28 12:49:13+01:00"."""
+    return datetime.fromtimestamp(time_ns / SECOND).astimezone().isoformat(" ", timespec)
+
+
+def print_json(value: Message | dict[str, Any], *, line: bool = True) -> None:
+    """Print one JSON object, on one line or indented. A message's fields are all there, also those of no value."""
+    document = _message_object(value) if isinstance(value, Message) else value
+    print(json.dumps(document, ensure_ascii=False, indent=None if line else 2), flush=True)
+
+
+def _message_object(message: Message) -> dict[str, Any]:
+    document = json_format.MessageToDict(message, always_print_fields_with_no_presence=True)
+    names = OUTPUT_NAMES.get(message.DESCRIPTOR.name, {})
+    return {names.get(name, name): value for name, value in document.items()}

@@ -5,9 +5,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,15 +17,14 @@ from embereye.process import lifecycle
 from embereye.process.addresses import address_option
 from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
-from embereye.process.tls.client import dial
 from embereye.units import split_address
 from embereye.v1.alarms_pb2 import ActionRequest, AlarmEvent, SubscribeRequest, ZoneState
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.wire.device.encode import encode
 from embereye.wire.device.messages import SensorReading, SerialNumber
 from embereye_cli.cluster.kubectl_options import add_target_arguments, target_of
-from embereye_cli.hub.access import sentence
-from embereye_cli.hub.token import add_hub_options, hub_tls, token_for
+from embereye_cli.hub.connection import HubConnection, add_hub_options, hub_connection
+from embereye_cli.hub.errors import hub_error
 from embereye_operator.api.shared import API_VERSION
 from embereye_operator.runtime.kubernetes.client.client import Target, connected
 from embereye_operator.runtime.kubernetes.client.resources import FLEETS
@@ -88,11 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--within {arguments.within:g} is not between 0 and 86400")
 
     async def main(stop: asyncio.Event) -> int:
-        token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
-        hub = partial(dial, arguments.hub, hub_tls(arguments), token=token)
         test = _SelfTest(
-            arguments.hub, hub, target_of(arguments), labels, arguments.template, arguments.target, arguments.within
-        )
+            hub_connection(arguments), target_of(arguments), labels, arguments.template, arguments.target,
+            arguments.within,
+        )  # fmt: skip
         async with beside(test.run(), name="self-test") as testing, beside(stop.wait(), name="stop") as stopping:
             await asyncio.wait((testing, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not testing.done():
@@ -145,8 +142,7 @@ class _Sensor:
 class _SelfTest:
     def __init__(
         self,
-        hub: str,
-        dial_hub: Callable[[], grpc.aio.Channel],
+        hub: HubConnection,
         target: Target,
         labels: dict[str, str],
         template: dict[str, Any],
@@ -154,7 +150,6 @@ class _SelfTest:
         within: float,
     ) -> None:
         self._hub = hub
-        self._dial_hub = dial_hub
         self._target = target
         self._labels = labels
         self._template = template
@@ -163,13 +158,14 @@ class _SelfTest:
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        async with connected(self._target) as client, self._dial_hub() as link:
+        async with connected(self._target) as client, self._hub.dial() as link:
             alarms = AlarmsStub(link)
             try:
                 async with self._fleet(client):
                     await self._burn(client, alarms)
             except grpc.aio.AioRpcError as error:
-                raise UserError(sentence(error, self._hub, "embereye self-test")) from error
+                presented = bool(self._hub.token)
+                raise hub_error(error, self._hub.hub, "embereye self-test", presented=presented) from error
         self._say("nothing of the test is left: fires of sensors become alarms here")
 
     def _say(self, text: str) -> None:
@@ -265,4 +261,6 @@ class _SelfTest:
         except TimeoutError:
             pass
         word = ZoneState.Name(state).removeprefix("ZONE_STATE_").lower()
-        raise UserError(f"the hub at {self._hub} did not say {word} of zone {namespace}/{NAME} within {seconds:g} s")
+        raise UserError(
+            f"the hub at {self._hub.hub} did not say {word} of zone {namespace}/{NAME} within {seconds:g} s"
+        )

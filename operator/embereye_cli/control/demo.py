@@ -24,7 +24,8 @@ from embereye.sim.own_hub import running_hub
 from embereye.sim.pan_tilt import follow_hottest
 from embereye.units import MILLISECOND, SECOND
 from embereye.v1.control_pb2 import Controller, State
-from embereye_cli.hub.token import hub_tls, token_for
+from embereye_cli.hub.connection import hub_tls
+from embereye_cli.hub.token import token_for
 from embereye_cli.simulate.head import add_association_options, add_motion_options, check_motion
 from embereye_cli.terminal import Terminal
 from embereye_cli.values import duration_or_seconds
@@ -215,7 +216,7 @@ def _spread(values: Sequence[int]) -> dict[str, float]:
 
 
 def _print(found: Sequence[Turns], arguments: argparse.Namespace) -> None:
-    console = Terminal(highlight=False)
+    console = Terminal()
     table = Table("Wait", "Turns", "Rate", "Blocked", "Idle", "Processor", "Missed", "Overruns", "Off by", box=None,
                   header_style="dim", pad_edge=False)  # fmt: skip
     for turns in found:

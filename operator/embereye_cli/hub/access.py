@@ -1,133 +1,116 @@
-"""`embereye access`: who may do what at the hub, at the command line."""
+"""Create, list and revoke tokens of the hub; print sign-in links; show the audit trail."""
 
 import asyncio
 import getpass
 import os
 from argparse import ArgumentParser, Namespace
-from datetime import datetime
 
 import grpc
-from google.protobuf import json_format
-from google.protobuf.message import Message
-from rich.table import Table
 from rich.text import Text
 
-from embereye.process.lifecycle import UserError
-from embereye.process.telemetry.logs import visible
-from embereye.process.tls.client import dial
 from embereye.v1 import access_pb2 as messages
 from embereye.v1.access_pb2_grpc import AccessStub
-from embereye_cli.hub.token import REMEDY, add_hub_options, add_hub_options_behind, hub_tls, token_for
-from embereye_cli.terminal import Terminal
+from embereye_cli.hub.connection import (
+    HubConnection,
+    add_hub_options,
+    add_hub_options_to_actions,
+    hub_connection,
+)
+from embereye_cli.hub.errors import hub_error
+from embereye_cli.terminal import local_time, print_json, print_table
 from embereye_cli.values import count, entry
 
-SECONDS = 5.0  # for an answer
-# By what gRPC says where no hub can be talked to: what to do.
-UNREACHABLE = {
-    "Stream removed": "it was talked to, and ended",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS there: leave --ca out",
-    "CERTIFICATE_VERIFY_FAILED": "name who signed its certificate with --ca",
-    "Hostname Verification": "its certificate has another name: say one that it has with --server-name",
-    "Socket closed": "it may speak TLS: name who signed its certificate with --ca",
-}
+SECONDS = 5.0  # to wait for an answer
 ROLES = {"viewer": messages.ROLE_VIEWER, "operator": messages.ROLE_OPERATOR, "admin": messages.ROLE_ADMIN}
 WORDS = {number: word for word, number in ROLES.items()}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
-    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
     add_hub_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    create = actions.add_parser("create", help="make a token and print it: it is told this once")
-    create.add_argument("name", metavar="NAME", help="unique; what its holder does is recorded under it")
+    create = actions.add_parser("create", help="create a token and print it, this one time")
+    create.add_argument("name", metavar="NAME", help="unique name; actions with the token are recorded under it")
     create.add_argument("--role", choices=ROLES, required=True,
-                        help="viewer sees everything, operator acts on alarms too, admin gives access too")  # fmt: skip
-    actions.add_parser("list", help="every token, without what would let anybody use it")
+                        help="viewer: sees everything; operator: also acts on alarms; admin: also "
+                        "manages access")  # fmt: skip
+    actions.add_parser("list", help="list all tokens, without their secret part")
     revoke = actions.add_parser("revoke", help="end a token, and the sessions and feeds that were opened with it")
-    revoke.add_argument("name", metavar="NAME", help="as `embereye access list` shows it")
-    link = actions.add_parser("link", help="print an address that signs one browser in, once, within the hour")
-    link.add_argument("--name", default="", help="of the person; default: your login")
-    link.add_argument("--role", choices=ROLES, default=None, help="at most your own, which is the default")
-    link.add_argument("--console", default=console, metavar="URL",
-                      help="of the hub, as the browser reaches it (%(default)s) [EMBEREYE_CONSOLE]")  # fmt: skip
-    audit = actions.add_parser("audit", help="who did what, when, and from where; newest first")
-    audit.add_argument("--limit", type=count, default=50, help="at most so many, up to 1000 (%(default)s)")
+    revoke.add_argument("name", metavar="NAME", help="name of the token, as in the list")
+    link = actions.add_parser("link", help="print an address that signs in one browser, once, within the hour")
+    link.add_argument("--name", default="", help="name of the person; default: your login")
+    link.add_argument("--role", choices=ROLES, default=None, help="role of the session; default and limit: your own")
+    link.add_argument("--console", default=os.environ.get("EMBEREYE_CONSOLE", ""), metavar="URL",
+                      help="address of the console as the browser reaches it; default: the one of the "
+                      "`embereye up` that is asked [EMBEREYE_CONSOLE]")  # fmt: skip
+    audit = actions.add_parser("audit", help="list who did what, when and from where; newest first")
+    audit.add_argument("--limit", type=count, default=50, help="largest number of entries, up to 1000 (%(default)s)")
     audit.add_argument("--before", type=entry, default=0, metavar="NUMBER", help="only entries before this one")
-    actions.add_parser("whoami", help="whose token this is, and its role")
-    add_hub_options_behind(actions.choices.values())
+    actions.add_parser("whoami", help="print the name and the role of your token")
+    add_hub_options_to_actions(actions.choices.values())
 
 
 def run(arguments: Namespace) -> int:
-    """Run one action; UserError with the hub's reason where it refuses."""
+    """Run one action; UserError with the hub's reason if it refuses."""
     asyncio.run(_run(arguments))
     return 0
 
 
 async def _run(arguments: Namespace) -> None:
-    token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
-    action = {"create": _create, "list": _list, "revoke": _revoke, "link": _link, "audit": _audit, "whoami": _who}
-    async with dial(arguments.hub, hub_tls(arguments), token=token) as link:
+    hub = hub_connection(arguments)
+    perform = {"create": _create, "list": _list, "revoke": _revoke, "audit": _audit, "whoami": _print_identity}
+    async with hub.dial() as link:
         try:
-            await action[arguments.action](link, arguments)
+            if arguments.action == "link":
+                await _print_link(link, arguments, hub)
+            else:
+                await perform[arguments.action](link, arguments)
         except grpc.aio.AioRpcError as error:
-            raise UserError(sentence(error, arguments.hub, f"embereye access {arguments.action}")) from error
-
-
-def sentence(error: grpc.aio.AioRpcError, hub: str, command: str, *, shows: str = "") -> str:
-    """Why a call of `command` to `hub` failed, and what to do about it.
-
-    `shows` is the command that lists what there is, for whoever named what is not there.
-    """
-    reason = error.details() or error.code().name
-    if error.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
-        remedy = next((remedy for sign, remedy in UNREACHABLE.items() if sign in reason), "--hub names its gRPC port")
-        return f"the hub at {hub} cannot be reached: {reason}; {remedy}"
-    if error.code() == grpc.StatusCode.UNAUTHENTICATED:
-        return f"the hub at {hub} does not let us in: {reason.partition(';')[0]}; {REMEDY}"
-    if error.code() == grpc.StatusCode.PERMISSION_DENIED:
-        role = reason.partition("takes the role ")[2] or "admin"
-        makes = f"`embereye access create NAME --role {role}`"
-        return f"`{command}` is refused: {reason}; an admin makes such a token, {makes}, to be shown with --token"
-    if error.code() == grpc.StatusCode.NOT_FOUND and shows:
-        return f"{reason}: `{shows}` shows what there is"
-    return reason
+            lister = "embereye access list" if arguments.action == "revoke" else ""
+            command = f"embereye access {arguments.action}"
+            raise hub_error(error, hub.hub, command, lister=lister, presented=bool(hub.token)) from error
 
 
 async def _create(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.CreateTokenRequest(name=arguments.name, role=ROLES[arguments.role])
-    made = await AccessStub(link).CreateToken(request, timeout=SECONDS)
-    print(json_format.MessageToJson(made, indent=None) if arguments.json else made.token)
+    created = await AccessStub(link).CreateToken(request, timeout=SECONDS)
+    if arguments.json:
+        print_json(created)
+    else:
+        print(created.token)
 
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
     tokens = (await AccessStub(link).ListTokens(messages.ListTokensRequest(), timeout=SECONDS)).tokens
     if arguments.json:
-        return _lines(list(tokens))
-    table = Table("Name", "Role", "Made", "By", box=None, header_style="dim", pad_edge=False)
-    for one in tokens:
-        table.add_row(Text(one.name), WORDS.get(one.role, "?"), _time(one.made_ns), Text(one.made_by))
-    if not tokens:
-        table.add_row("none but the admin's, which the hub was started with", "", "", "")
-    Terminal(highlight=False).print(table)
-    return None
+        for token in tokens:
+            print_json(token)
+        return
+    rows = [(token.name, WORDS.get(token.role, "?"), local_time(token.made_ns), token.made_by) for token in tokens]
+    print_table(("Name", "Role", "Created", "By"), rows, empty="No tokens, except the admin's from the hub's start.")
 
 
 async def _revoke(link: grpc.aio.Channel, arguments: Namespace) -> None:
     await AccessStub(link).RevokeToken(messages.RevokeTokenRequest(name=arguments.name), timeout=SECONDS)
+    if arguments.json:
+        print_json({"name": arguments.name, "revoked": True})
 
 
-async def _link(link: grpc.aio.Channel, arguments: Namespace) -> None:
+async def _print_link(link: grpc.aio.Channel, arguments: Namespace, hub: HubConnection) -> None:
     role = ROLES[arguments.role] if arguments.role else messages.ROLE_UNSPECIFIED
     caller = await AccessStub(link).WhoAmI(messages.WhoAmIRequest(), timeout=SECONDS)
-    # Only an admin names somebody else; the link of others is their own.
+    # Only an admin can name another person; everybody else's link is their own.
     name = arguments.name or (login_name() if caller.role == messages.ROLE_ADMIN else "")
-    made = await AccessStub(link).CreateLink(messages.CreateLinkRequest(name=name, role=role), timeout=SECONDS)
-    print(arguments.console.rstrip("/") + made.path)
+    created = await AccessStub(link).CreateLink(messages.CreateLinkRequest(name=name, role=role), timeout=SECONDS)
+    address = (arguments.console or hub.console).rstrip("/") + created.path
+    if arguments.json:
+        print_json({"url": address})
+    else:
+        print(address)
 
 
 def login_name() -> str:
-    """Who is logged in here; '' where the system has no name for them, as in a pod."""
+    """The login of the user who runs the command; empty if the system has no name for them, as in a pod."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -138,31 +121,22 @@ async def _audit(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.AuditRequest(before=arguments.before, limit=arguments.limit)
     entries = (await AccessStub(link).Audit(request, timeout=SECONDS)).entries
     if arguments.json:
-        return _lines(list(entries))
-    table = Table("No.", "When", "Who", "Role", "From", "Action", "Subject", "Detail", box=None, header_style="dim",
-                  pad_edge=False)  # fmt: skip
-    for one in entries:
-        table.add_row(
-            str(one.number), _time(one.time_ns), Text(one.who), WORDS.get(one.role, "?"), one.address, one.action,
-            Text(visible(one.subject)), Text(visible(one.detail)),
-        )  # fmt: skip
-    Terminal(highlight=False).print(table)
-    return None
+        for record in entries:
+            print_json(record)
+        return
+    rows: list[tuple[str | Text, ...]] = [
+        (
+            str(record.number), local_time(record.time_ns), record.who, WORDS.get(record.role, "?"), record.address,
+            record.action, record.subject, record.detail,
+        )
+        for record in entries
+    ]  # fmt: skip
+    print_table(("No.", "Time", "Who", "Role", "From", "Action", "Subject", "Detail"), rows, empty="No entries.")
 
 
-async def _who(link: grpc.aio.Channel, arguments: Namespace) -> None:
+async def _print_identity(link: grpc.aio.Channel, arguments: Namespace) -> None:
     caller = await AccessStub(link).WhoAmI(messages.WhoAmIRequest(), timeout=SECONDS)
     if arguments.json:
-        return _lines([caller])
-    print(f"{caller.name}, {WORDS.get(caller.role, '?')}")
-    return None
-
-
-def _lines(found: "list[messages.Token] | list[messages.AuditRecord] | list[messages.Identity]") -> None:
-    one: Message
-    for one in found:
-        print(json_format.MessageToJson(one, indent=None, ensure_ascii=False), flush=True)
-
-
-def _time(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        print_json(caller)
+    else:
+        print(f"{caller.name}, {WORDS.get(caller.role, '?')}")

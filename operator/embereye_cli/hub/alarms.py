@@ -1,4 +1,4 @@
-"""`embereye alarms`: zones, live alarms and a person's actions at the command line."""
+"""List zones and fetch clips; watch, acknowledge, reset and silence alarms."""
 
 import asyncio
 import contextlib
@@ -6,15 +6,11 @@ import math
 import os
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-from google.protobuf import json_format
-from google.protobuf.message import Message
-from rich.table import Column, Table
 from rich.text import Text
 
 from embereye.client.alarms import ALIVE_MS, SilentError, listen
@@ -24,7 +20,6 @@ from embereye.process.lifecycle import UserError
 from embereye.process.tasks import beside
 from embereye.process.telemetry.logs import visible
 from embereye.process.timing.backoff import Backoff
-from embereye.process.tls.client import dial
 from embereye.units import DAY, SECOND, counted
 from embereye.v1.alarms_pb2 import (
     ActionRequest,
@@ -37,38 +32,38 @@ from embereye.v1.alarms_pb2 import (
     Silence,
     SilencesRequest,
     SubscribeRequest,
+    Zone,
     ZonesRequest,
-    ZonesResponse,
 )
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.zone.false_alarms import summary
 from embereye.zone.unstored import Unstored
-from embereye_cli.hub.access import sentence
 from embereye_cli.hub.clips import ClipCommands
+from embereye_cli.hub.connection import add_hub_options, add_hub_options_to_actions, hub_connection
+from embereye_cli.hub.errors import hub_error
 from embereye_cli.hub.selection_options import add_selection_options, moment, selection_of
-from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
-from embereye_cli.hub.zones import TIMEOUT, find_alarm, find_zone
-from embereye_cli.terminal import Terminal
+from embereye_cli.hub.zones import PAGE, TIMEOUT, check_zones, find_alarm, find_zone
+from embereye_cli.terminal import Terminal, local_time, print_json, print_table, whole_column
 from embereye_cli.values import count, cursor, duration
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
 
-PAGE = 1_000  # events in one answer
-# What trying again does not change; NOT_FOUND: no subscription of that name.
+# Errors that another attempt does not change; NOT_FOUND: there is no subscription of that name.
 FINAL = {
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.NOT_FOUND,
     grpc.StatusCode.INVALID_ARGUMENT,
 }
-# What lists that which an action names.
-SHOWS = {
+# action → the command that lists what can be named in it
+LISTERS = {
     "watch": "embereye subscriptions list",
     "false": "embereye alarms --json history",
     "end-silence": "embereye alarms silences",
+    "clip": "embereye alarms clips",
 }
-LISTED = 3  # dark devices of one zone
+LISTED = 3  # dark devices of one zone that the table names
 STYLES = {
     ZoneState.NORMAL: "green",
     ZoneState.PRE_ALARM: "bold yellow",
@@ -84,60 +79,58 @@ EVENT_WORDS = {
     AlarmEvent.TYPE_FALSE_ALARM: ("false alarm", "magenta"),
     AlarmEvent.TYPE_SILENCE: ("silence", "magenta"),
 }
+ZONE_COLUMNS = ("Zone", "State", "Since", "Watched", "Why")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
     add_hub_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
-    actions.add_parser("list", help="every zone as it is now")
-    watch = actions.add_parser("watch", help="what happens, as it happens (default)")
-    watch.add_argument("--cursor", type=cursor, default=None, help="begin after this event; 0: from the oldest kept")
-    history = actions.add_parser("history", help="what happened")
-    history.add_argument("--after", type=cursor, default=0, help="only events past this cursor")
+    actions.add_parser("list", help="list all zones and their state")
+    watch = actions.add_parser("watch", help="print events as they happen (default)")
+    watch.add_argument("--cursor", type=cursor, default=None, help="start after this event; 0: at the oldest retained")
+    history = actions.add_parser("history", help="list past events")
+    history.add_argument("--after", type=cursor, default=0, help="only events after this cursor")
     history.add_argument("--before", type=cursor, default=0, help="only events before this cursor")
-    history.add_argument("--since", type=moment, default=0, metavar="WHEN",
-                         help="only events from then on: 90m or 2d, so long ago, or 2026-11-22T17:50")  # fmt: skip
-    history.add_argument("--until", type=moment, default=0, metavar="WHEN", help="only events before then")
-    history.add_argument("--newest", action="store_true", help="the newest of them, not the oldest")
-    history.add_argument("--limit", type=count, default=100, help="at most so many (%(default)s)")
+    history.add_argument("--since", type=moment, default=0, metavar="TIME",
+                         help="only events from this time on: 90m or 2d ago, or 2026-11-22T17:50")  # fmt: skip
+    history.add_argument("--until", type=moment, default=0, metavar="TIME", help="only events before this time")
+    history.add_argument("--newest", action="store_true", help="list the newest events instead of the oldest")
+    history.add_argument("--limit", type=count, default=100, help="largest number of events (%(default)s)")
     for action in (watch, history):
         add_selection_options(action)
-    watch.add_argument("--subscription", default="", metavar="NAME", help="what is stored under this name, instead")
-    clips = actions.add_parser("clips", help="the clips and stills of an alarm, or the newest of all")
-    clips.add_argument("alarm", nargs="?", default="", help="a zone whose alarm is open, or an alarm's id")
-    clips.add_argument("--limit", type=count, default=20, help="at most so many, up to 1000 (%(default)s)")
-    clip = actions.add_parser("clip", help="fetch one clip or still")
-    clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips: the first 8 digits or more")
+    watch.add_argument("--subscription", default="", metavar="NAME", help="use this saved filter instead")
+    clips = actions.add_parser("clips", help="list the clips and stills of an alarm, or the newest ones")
+    clips.add_argument("alarm", nargs="?", default="", help="a zone with an open alarm, or the id of an alarm")
+    clips.add_argument("--limit", type=count, default=20, help="largest number of clips, up to 1000 (%(default)s)")
+    clip = actions.add_parser("clip", help="download one clip or still")
+    clip.add_argument("clip", metavar="CLIP", help="its name in the list of clips, or the first 8 digits of it")
     clip.add_argument("--output", type=Path, default=None, metavar="FILE",
-                      help="where to, or a folder; default: DEVICE-TIME.mkv or .jpg, here")  # fmt: skip
-    false = actions.add_parser("false", help="mark an alarm as false: what is like it needs more evidence from then on")
-    false.add_argument("alarm", help="a zone whose alarm is open, or an alarm's id")
-    false.add_argument("--reason", default="", help="what it was that looked like a fire")
-    false.add_argument("--take-back", action="store_true", help="it was no false alarm after all")
-    false.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
-                       help="who says so, where several share a token; recorded beside its name")  # fmt: skip
-    actions.add_parser("false-alarms", help="the alarms that are marked as false")
-    silence = actions.add_parser("silence", help="keep notifications of a zone or a device back for a while")
+                      help="file or folder to write to; default: DEVICE-TIME.mkv or .jpg in this folder")  # fmt: skip
+    false = actions.add_parser("false", help="mark an alarm as false: similar signs then need more evidence")
+    false.add_argument("alarm", help="a zone with an open alarm, or the id of an alarm")
+    false.add_argument("--reason", default="", help="what looked like a fire")
+    false.add_argument("--take-back", action="store_true", help="remove the mark: it was no false alarm")
+    actions.add_parser("false-alarms", help="list the alarms that are marked as false")
+    silence = actions.add_parser("silence", help="pause notifications about a zone or a device")
     silence.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
-    silence.add_argument("--device", default="", metavar="ID", help="only of this device in it")
-    silence.add_argument(
-        "--for", dest="span", type=duration, required=True, metavar="TIME", help="15m or 4h, up to 24h"
-    )
-    silence.add_argument("--reason", required=True, help="why nobody is to be notified")
-    end_silence = actions.add_parser("end-silence", help="end a silence before its time")
-    end_silence.add_argument("silence", metavar="ID", help="as in the list of silences")
-    for action in (silence, end_silence):
-        action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
-                            help="who says so, where several share a token; recorded beside its name")  # fmt: skip
-    actions.add_parser("silences", help="what is silenced, by whom, why and until when")
-    for name, text in (("ack", "acknowledge a zone's alarm"), ("reset", "reset a zone whose alarm is acknowledged")):
-        action = actions.add_parser(name, help=text)
+    silence.add_argument("--device", default="", metavar="ID", help="only this device of the zone")
+    silence.add_argument("--for", dest="span", type=duration, required=True, metavar="DURATION",
+                         help="15m or 4h, up to 24h")  # fmt: skip
+    silence.add_argument("--reason", required=True, help="why notifications are paused")
+    end_silence = actions.add_parser("end-silence", help="end a silence early")
+    end_silence.add_argument("silence", metavar="ID", help="its id in the list of silences")
+    actions.add_parser("silences", help="list silences: zone, person, reason and end")
+    acknowledge = actions.add_parser("ack", help="acknowledge the alarm of a zone")
+    reset = actions.add_parser("reset", help="reset a zone after its alarm was acknowledged")
+    for action in (acknowledge, reset):
         action.add_argument("zone", metavar="ZONE", help="name, or namespace/name")
+        action.add_argument("--note", default="", help="text for the history")
+    for action in (false, silence, end_silence, acknowledge, reset):
         action.add_argument("--who", default=os.environ.get("EMBEREYE_WHO", ""),
-                            help="who acts, where several share a token; recorded beside its name")  # fmt: skip
-        action.add_argument("--note", default="", help="kept in the history")
-    add_hub_options_behind(actions.choices.values())
+                            help="your name, if several people share a token; recorded beside the token's name "
+                            "[EMBEREYE_WHO]")  # fmt: skip
+    add_hub_options_to_actions(actions.choices.values())
 
 
 def run(arguments: Namespace) -> int:
@@ -149,27 +142,23 @@ class _Client:
     def __init__(self, arguments: Namespace) -> None:
         self._arguments = arguments
         self._json: bool = arguments.json
-        self._console = Terminal(highlight=False)
-        self._token = self._read_token()
-        self._tls = hub_tls(arguments)
+        self._console = Terminal()
+        self._hub = hub_connection(arguments)
         self._unstored = Unstored()
-        self._cursor: int | None = getattr(arguments, "cursor", None)  # of the last event
-
-    def _read_token(self) -> str:
-        return token_for(self._arguments.token, self._arguments.hub.rpartition(":")[0])
+        self._cursor: int | None = getattr(arguments, "cursor", None)  # of the newest event that was shown
 
     async def run(self, stop: asyncio.Event) -> int:
         action = self._arguments.action or "watch"
-        doing = self._watch() if action == "watch" else self._perform(action)
-        async with beside(doing, name=action) as acting, beside(stop.wait(), name="stop") as stopping:
-            await asyncio.wait((acting, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if acting.done():
-                await acting
+        perform = self._watch() if action == "watch" else self._perform(action)
+        async with beside(perform, name=action) as performing, beside(stop.wait(), name="stop") as stopping:
+            await asyncio.wait((performing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if performing.done():
+                await performing
                 return 0
         return 0 if action == "watch" else 130
 
     async def _perform(self, action: str) -> None:
-        async with dial(self._arguments.hub, self._tls, token=self._token) as link:
+        async with self._hub.dial() as link:
             try:
                 if action in {"clips", "clip"}:
                     await ClipCommands(link, self._arguments, self._console).run(action)
@@ -181,14 +170,14 @@ class _Client:
                 }[action]  # fmt: skip
                 await perform(AlarmsStub(link))
             except grpc.aio.AioRpcError as error:
-                raise UserError(self._sentence(error)) from error
+                raise self._error(error) from error
 
-    def _sentence(self, error: grpc.aio.AioRpcError) -> str:
+    def _error(self, error: grpc.aio.AioRpcError) -> UserError:
         action = self._arguments.action or "watch"
-        shows = (
-            "embereye alarms false-alarms" if getattr(self._arguments, "take_back", False) else SHOWS.get(action, "")
-        )
-        return sentence(error, self._arguments.hub, f"embereye alarms {action}", shows=shows)
+        taken_back = getattr(self._arguments, "take_back", False)
+        lister = "embereye alarms false-alarms" if taken_back else LISTERS.get(action, "")
+        command = f"embereye alarms {action}"
+        return hub_error(error, self._hub.hub, command, lister=lister, presented=bool(self._hub.token))
 
     # One answer
 
@@ -196,30 +185,36 @@ class _Client:
         answer = await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)
         if self._json:
             for zone in answer.zones:
-                self._line(zone)
+                print_json(zone)
         else:
-            self._console.print(_zone_table(answer))
+            self._print_zones(answer.zones)
         if answer.failing:
-            self._warn(f"{answer.failing}; what is shown here is not stored yet")
+            self._warn(f"{answer.failing}; the states above are not stored yet")
+
+    def _print_zones(self, zones: Iterable[Zone]) -> None:
+        empty = "No zones: no device is declared, and no shard has reported."
+        print_table(ZONE_COLUMNS, map(zone_row, zones), empty=empty, console=self._console)
 
     async def _history(self, alarms: "AlarmsAsyncStub") -> None:
-        arguments, found = self._arguments, list[AlarmEvent]()
+        arguments, events = self._arguments, list[AlarmEvent]()
         request = HistoryRequest(
             after=arguments.after, before=arguments.before, since_ns=arguments.since, until_ns=arguments.until,
             newest=arguments.newest, selection=selection_of(arguments).message,
         )  # fmt: skip
-        while len(found) < arguments.limit:
-            request.limit = min(arguments.limit - len(found), PAGE)
+        while len(events) < arguments.limit:
+            request.limit = min(arguments.limit - len(events), PAGE)
             page = await alarms.History(request, timeout=TIMEOUT)
-            found = [*page.events, *found] if arguments.newest else [*found, *page.events]
+            events = [*page.events, *events] if arguments.newest else [*events, *page.events]
             if not page.next:
                 break
             request.after = request.after if arguments.newest else page.next
             request.before = page.next if arguments.newest else request.before
-        for event in found:
+        for event in events:
             self._event(event)
-        if not found and not self._json:
-            self._console.print("nothing of that happened, as far as it is kept", style="dim")
+        if not events:
+            await check_zones(alarms, arguments.zone)
+            if not self._json:
+                self._console.print("No matching events in the retained history.", style="dim")
 
     async def _act(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
@@ -231,7 +226,7 @@ class _Client:
     async def _mark_false(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
         if not (arguments.take_back or arguments.reason.strip()):
-            raise UserError("--reason is missing: say what it was that looked like a fire")
+            raise UserError("--reason is missing: say what looked like a fire")
         alarm = await find_alarm(alarms, arguments.alarm)
         request = MarkFalseRequest(
             alarm=alarm, who=arguments.who, reason=arguments.reason, take_back=arguments.take_back
@@ -242,23 +237,22 @@ class _Client:
         marks = (await alarms.FalseAlarms(FalseAlarmsRequest(), timeout=TIMEOUT)).false_alarms
         if self._json:
             for mark in marks:
-                self._line(mark)
+                print_json(mark)
             return
-        alarm = Column("Alarm", no_wrap=True)  # to be copied whole
-        table = Table(alarm, "Zone", "Marked", "By", "Seen", "Reason", box=None, header_style="dim", pad_edge=False)
-        for mark in marks:
-            seen = ", ".join(summary(item) for item in mark.signs)
-            where = f"{mark.namespace}/{mark.zone}"
-            told = (mark.alarm, where, _time(mark.time_ns), mark.who, seen, mark.reason)
-            table.add_row(*(Text(visible(text)) for text in told))
-        if not marks:
-            table.add_row("no alarm is marked as false", "", "", "", "", "")
-        self._console.print(table)
+        rows = [
+            (
+                mark.alarm, f"{mark.namespace}/{mark.zone}", local_time(mark.time_ns), mark.who,
+                ", ".join(summary(sign) for sign in mark.signs), mark.reason,
+            )
+            for mark in marks
+        ]  # fmt: skip
+        columns = (whole_column("Alarm"), "Zone", "Marked", "By", "Signs", "Reason")
+        print_table(columns, rows, empty="No alarm is marked as false.", console=self._console)
 
     async def _silence(self, alarms: "AlarmsAsyncStub") -> None:
         arguments = self._arguments
         if arguments.span > DAY / SECOND:
-            raise UserError("--for is more than 24h: a silence ends by itself within a day")
+            raise UserError("--for is more than 24h: a silence lasts a day at most")
         zone = await find_zone(alarms, arguments.zone)
         request = BeginSilenceRequest(
             namespace=zone.namespace, zone=zone.name, device=arguments.device, who=arguments.who,
@@ -274,25 +268,25 @@ class _Client:
         silences = (await alarms.Silences(SilencesRequest(), timeout=TIMEOUT)).silences
         if self._json:
             for silence in silences:
-                self._line(silence)
+                print_json(silence)
             return
-        name = Column("Silence", no_wrap=True)  # to be copied whole
-        table = Table(name, "Zone", "Device", "Until", "By", "Reason", box=None, header_style="dim", pad_edge=False)
-        for silence in silences:
-            where = f"{silence.namespace}/{silence.zone}"
-            told = (silence.id, where, silence.device, _time(silence.until_ns), silence.who, silence.reason)
-            table.add_row(*(Text(visible(text)) for text in told))
-        if not silences:
-            table.add_row("nothing is silenced", "", "", "", "", "")
-        self._console.print(table)
+        rows = [
+            (
+                silence.id, f"{silence.namespace}/{silence.zone}", silence.device, local_time(silence.until_ns),
+                silence.who, silence.reason,
+            )
+            for silence in silences
+        ]  # fmt: skip
+        columns = (whole_column("Silence"), "Zone", "Device", "Until", "By", "Reason")
+        print_table(columns, rows, empty="Nothing is silenced.", console=self._console)
 
-    # As it happens
+    # Events as they happen
 
     async def _watch(self) -> None:
-        """Follow events for ever, over restarts of the hub, each once."""
+        """Print each event once, until cancelled; reconnect when the hub restarts."""
         backoff, failing = Backoff(floor=0.2, cap=5.0), ""
 
-        def heard() -> None:
+        def note_answer() -> None:
             nonlocal failing
             if failing:
                 self._warn("the hub is back")
@@ -300,39 +294,44 @@ class _Client:
             failing = ""
 
         while True:
-            async with dial(self._arguments.hub, self._tls, token=self._token) as link:
+            presented = self._hub.token
+            async with self._hub.dial() as link:
                 alarms = AlarmsStub(link)
                 try:
                     await self._show_zones(alarms)
-                    await self._follow(alarms, heard)
+                    await self._follow(alarms, note_answer)
                     reason = "the hub closed the feed"
                 except SilentError as error:
-                    reason = f"hub {self._arguments.hub}: {error}"
+                    reason = f"hub {self._hub.hub}: {error}"
                 except grpc.aio.AioRpcError as error:
-                    shown = self._token
-                    with contextlib.suppress(UserError):  # one in a file may have been replaced, and is another now
-                        self._token = self._read_token()
-                    if error.code() in FINAL and self._token == shown:
-                        raise UserError(self._sentence(error)) from error
-                    reason = self._sentence(error)
+                    failure = self._error(error)
+                    if error.code() in FINAL and not self._has_new_token(presented):
+                        raise failure from error
+                    reason = str(failure).rstrip(".")
             if reason != failing:
-                self._warn(f"{reason}; what was shown may no longer be true, trying again")
+                self._warn(f"{reason}; what was shown may be out of date, trying again")
                 failing = reason
             await asyncio.sleep(backoff.next())
 
+    def _has_new_token(self, presented: str) -> bool:
+        """True if the token's file has another one by now."""
+        with contextlib.suppress(UserError):
+            return self._hub.token != presented
+        return False
+
     async def _show_zones(self, alarms: "AlarmsAsyncStub") -> None:
-        """Show every zone as it is now, and go on from there where nothing was followed before."""
+        """Show every zone as it is now; start the feed from there unless it continues."""
         answer = await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)
         if self._cursor is None:
             self._cursor = answer.cursor
         if self._cursor > answer.cursor:
-            self._warn(f"the hub's history ends at {answer.cursor}, before cursor {self._cursor}: it starts anew")
+            self._warn(f"the hub's history ends at {answer.cursor}, before cursor {self._cursor}: it was started again")
             self._cursor = answer.cursor
         if not self._json:
-            self._console.print(_zone_table(answer))
+            self._print_zones(answer.zones)
 
-    async def _follow(self, alarms: "AlarmsAsyncStub", heard: Callable[[], None]) -> None:
-        """Show events, `heard` before each, until the hub ends the feed; SilentError where nobody is there any more."""
+    async def _follow(self, alarms: "AlarmsAsyncStub", note_answer: Callable[[], None]) -> None:
+        """Print events until the hub ends the feed; call `note_answer` before each. SilentError if it falls silent."""
         call = alarms.Subscribe(
             SubscribeRequest(
                 cursor=self._cursor or 0,
@@ -344,9 +343,9 @@ class _Client:
         )
         try:
             async for event in listen(call):
-                heard()
-                if told := self._unstored.news(event):
-                    self._warn(told)
+                note_answer()
+                if news := self._unstored.news(event):
+                    self._warn(news)
                 if not event.unstored:
                     self._cursor = event.cursor
                     if event.type != AlarmEvent.TYPE_ALIVE:
@@ -360,17 +359,13 @@ class _Client:
     def _warn(text: str) -> None:
         print(f"embereye: {visible(text)}", file=sys.stderr, flush=True)
 
-    @staticmethod
-    def _line(message: Message) -> None:
-        print(json_format.MessageToJson(message, indent=None, ensure_ascii=False), flush=True)
-
     def _event(self, event: AlarmEvent) -> None:
         if self._json:
-            self._line(event)
+            print_json(event)
             return
         word, style = EVENT_WORDS.get(event.type) or _state_word(event.state)
         line = Text.assemble(
-            (f"{_time(event.time_ns)}  ", "dim"),
+            (f"{local_time(event.time_ns)}  ", "dim"),
             (f"{word.upper():<13}", style),
             (f" {visible(event.namespace)}/{visible(event.zone)}  ", "bold"),
             visible(event.why),
@@ -383,33 +378,25 @@ def _state_word(number: int) -> tuple[str, str]:
     return state.word, STYLES.get(state, "")
 
 
-def _time(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / SECOND).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _silenced(silence: Silence) -> str:
-    what = f"{silence.device} is silenced" if silence.device else "silenced"
-    return visible(f"{what} until {_time(silence.until_ns)} by {silence.who}: {silence.reason}")
+    subject = f"{silence.device} is silenced" if silence.device else "silenced"
+    return f"{subject} until {local_time(silence.until_ns)} by {silence.who}: {silence.reason}"
 
 
-def _zone_table(answer: ZonesResponse) -> Table:
-    table = Table("Zone", "State", "Watched", "Why", box=None, header_style="dim", pad_edge=False)
-    for zone in answer.zones:
-        word, style = _state_word(zone.state)
-        if zone.faults and ZoneState(zone.state) is ZoneState.NORMAL:
-            word, style = "fault", "bold yellow"  # of what nobody watches, nothing is known
-        state = Text(word.upper(), style=style)
-        watched = Text(
-            f"{zone.covered} of {zone.declared}", style="bold yellow" if zone.covered < zone.declared else ""
-        )
-        reasons = [visible(zone.why)] if zone.why else []
-        reasons += [visible(f"{fault.device} is dark: {fault.reason}") for fault in zone.faults[:LISTED]]
-        reasons += (
-            [counted(len(zone.faults) - LISTED, "more is dark", "more are dark")] if len(zone.faults) > LISTED else []
-        )
-        reasons += ["under test"] if zone.testing else []
-        reasons += [_silenced(silence) for silence in zone.silences]
-        table.add_row(Text(visible(f"{zone.namespace}/{zone.name}")), state, watched, Text("; ".join(reasons)))
-    if not answer.zones:
-        table.add_row("no zone is known", "", "", "no device is declared, and no shard has reported")
-    return table
+def zone_row(zone: Zone) -> tuple[str | Text, ...]:
+    """The cells of `ZONE_COLUMNS`. A zone with a dark device is not shown as normal: it is not watched."""
+    word, style = _state_word(zone.state)
+    if zone.faults and ZoneState(zone.state) is ZoneState.NORMAL:
+        word, style = "fault", "bold yellow"
+    watched_style = "bold yellow" if zone.covered < zone.declared else ""
+    reasons = [zone.why] if zone.why else []
+    reasons += [f"{fault.device} is dark: {fault.reason}" for fault in zone.faults[:LISTED]]
+    if len(zone.faults) > LISTED:
+        reasons.append(counted(len(zone.faults) - LISTED, "more is dark", "more are dark"))
+    reasons += ["under test"] if zone.testing else []
+    reasons += [_silenced(silence) for silence in zone.silences]
+    since_ns = min((fault.since_ns for fault in zone.faults), default=0) if word == "fault" else zone.since_ns
+    return (
+        f"{zone.namespace}/{zone.name}", Text(word.upper(), style=style), local_time(since_ns) if since_ns else "",
+        Text(f"{zone.covered} of {zone.declared}", style=watched_style), "; ".join(reasons),
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`embereye alarms clips` and `embereye alarms clip`: what was recorded of an alarm, at the command line."""
+"""`embereye alarms clips` and `embereye alarms clip`: list and download what was recorded of an alarm."""
 
 import contextlib
 import hashlib
@@ -8,28 +8,27 @@ from datetime import datetime
 from pathlib import Path
 
 import grpc
-from google.protobuf import json_format
 from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from embereye.hub.storage.clip_store import SUFFIXES
 from embereye.levels import Kind
-from embereye.process.lifecycle import UserError
-from embereye.process.telemetry.logs import visible
+from embereye.process.lifecycle import NotFoundError, UnreachableError, UserError
 from embereye.units import SECOND
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest
 from embereye.v1.clips_pb2_grpc import ClipsStub
-from embereye_cli.hub.zones import TIMEOUT, find_alarm
+from embereye_cli.hub.zones import TIMEOUT, find_alarm, has_alarm
+from embereye_cli.terminal import local_time, print_json, print_table, whole_column
 
-FETCH_SECONDS = 120.0  # for as much of a clip as comes meanwhile
+FETCH_SECONDS = 120.0  # for one call; a longer download continues with the next
 SHOWN_DIGITS = 12  # of a clip's name
-_GONE_ON_WITH = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+RESUMABLE = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE}
+COLUMNS = ("Type", "Device", "Zone", "Sign", "From", "Seconds", "Size", "Note")
+MEDIA_WORDS = {Clip.MEDIA_STILL: "still", Clip.MEDIA_LINES: "lines"}
 
 
 class ClipCommands:
-    """Talks to the hub behind `link`."""
+    """The two commands, at the hub behind `link`."""
 
     def __init__(self, link: grpc.aio.Channel, arguments: Namespace, console: Console) -> None:
         self._link = link
@@ -41,18 +40,22 @@ class ClipCommands:
         await (self._list() if action == "clips" else self._fetch())
 
     async def _list(self) -> None:
-        name = self._arguments.alarm
-        alarm = await find_alarm(AlarmsStub(self._link), name) if name else ""
+        name, alarms = self._arguments.alarm, AlarmsStub(self._link)
+        alarm = await find_alarm(alarms, name) if name else ""
         request = ListClipsRequest(alarm=alarm, limit=self._arguments.limit)
-        answer = await ClipsStub(self._link).List(request, timeout=TIMEOUT)
+        clips = (await ClipsStub(self._link).List(request, timeout=TIMEOUT)).clips
+        if not clips and alarm == name and name and not await has_alarm(alarms, alarm):
+            raise NotFoundError(f"there is no alarm {alarm}. `embereye alarms --json history` has the ids.")
         if self._arguments.json:
-            for clip in answer.clips:
-                print(json_format.MessageToJson(clip, indent=None, ensure_ascii=False), flush=True)
+            for clip in clips:
+                print_json(clip)
             return
-        self._console.print(_table(list(answer.clips), bool(alarm)))
+        empty = "No clips yet: a clip is listed once it is complete." if alarm else "No clips are stored."
+        columns = (whole_column("Clip"), *COLUMNS)
+        print_table(columns, map(clip_row, clips), empty=empty, console=self._console)
 
     async def _fetch(self) -> None:
-        """Write the clip beside its place, verify it, then put it there: what is there is whole."""
+        """Write the clip to a draft, verify it, then rename it: the target is always complete."""
         wanted, target = self._arguments.clip, self._arguments.output
         clip, digest, draft = Clip(), hashlib.sha256(), None
         try:
@@ -68,17 +71,20 @@ class ClipCommands:
                     file.write(chunk.data)
                     digest.update(chunk.data)
             if draft is None or digest.hexdigest() != clip.sha256:
-                raise UserError(f"clip {wanted} did not arrive as the hub has it: try again")
+                raise UnreachableError(f"clip {wanted} was damaged on its way. Try again.")
             draft.replace(target)
         except OSError as error:
             raise UserError(f"{target} cannot be written: {error.strerror}") from error
         finally:
             if draft is not None:
                 draft.unlink(missing_ok=True)
-        print(target)
+        if self._arguments.json:
+            print_json({"file": str(target)})
+        else:
+            print(target)
 
     async def _chunks(self, name: str) -> AsyncIterator[ClipChunk]:
-        """A clip's content, gone on with where it broke off for as long as some of it comes."""
+        """Yield a clip's content; resume after an interruption as long as each attempt brings some of it."""
         offset = before = 0
         while True:
             request = FetchClipRequest(sha256=name, offset=offset)
@@ -87,7 +93,7 @@ class ClipCommands:
                     name, offset = chunk.clip.sha256 or name, offset + len(chunk.data)
                     yield chunk
             except grpc.aio.AioRpcError as error:
-                if offset == before or error.code() not in _GONE_ON_WITH:
+                if offset == before or error.code() not in RESUMABLE:
                     raise
                 before = offset
             else:
@@ -96,25 +102,14 @@ class ClipCommands:
 
 def _file_name(clip: Clip) -> str:
     device = "".join(c if c.isascii() and c.isalnum() else "-" for c in clip.device)
-    return f"{device}-{_time(clip.from_ns, '%Y%m%d-%H%M%S')}.{SUFFIXES.get(clip.media, 'bin')}"
+    began = datetime.fromtimestamp(clip.from_ns / SECOND).astimezone().strftime("%Y%m%d-%H%M%S")
+    return f"{device}-{began}.{SUFFIXES.get(clip.media, 'bin')}"
 
 
-def _time(time_ns: int, form: str) -> str:
-    return datetime.fromtimestamp(time_ns / SECOND).astimezone().strftime(form)
-
-
-def _table(clips: list[Clip], of_alarm: bool) -> Table:
-    name = Column("Clip", no_wrap=True)  # to be copied whole
-    table = Table(name, "What", "Device", "Zone", "Sign", "From", "Seconds", "Size", "", box=None,
-                  header_style="dim", pad_edge=False)  # fmt: skip
-    for clip in clips:
-        still = clip.media == Clip.MEDIA_STILL
-        table.add_row(
-            clip.sha256[:SHOWN_DIGITS], {Clip.MEDIA_STILL: "still", Clip.MEDIA_LINES: "lines"}.get(clip.media, "clip"),
-            Text(visible(clip.device)), Text(visible(clip.zone)), Kind(clip.kind).word,
-            _time(clip.from_ns, "%Y-%m-%d %H:%M:%S"), "" if still else f"{(clip.until_ns - clip.from_ns) / SECOND:.1f}",
-            f"{clip.bytes / 1e6:.2f} MB", Text(visible(clip.note)),
-        )  # fmt: skip
-    if not clips:
-        table.add_row("none yet: a clip comes once it is finished" if of_alarm else "none is kept")
-    return table
+def clip_row(clip: Clip) -> tuple[str, ...]:
+    """The cells of one clip: its name, then those of `COLUMNS`."""
+    seconds = "" if clip.media == Clip.MEDIA_STILL else f"{(clip.until_ns - clip.from_ns) / SECOND:.1f}"
+    return (
+        clip.sha256[:SHOWN_DIGITS], MEDIA_WORDS.get(clip.media, "clip"), clip.device, clip.zone, Kind(clip.kind).word,
+        local_time(clip.from_ns), seconds, f"{clip.bytes / 1e6:.2f} MB", clip.note,
+    )  # fmt: skip

@@ -1,105 +1,117 @@
-"""What the hub answers over HTTP, read for a person at the command line."""
+"""The hub's HTTP API, as commands read it."""
 
 import http.client
 import json
-import os
+import ssl
 import urllib.error
 import urllib.request
-from argparse import ArgumentParser
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
-from embereye.process.lifecycle import UserError
-from embereye.process.tls.trust import trusting
-from embereye_cli.hub.token import REMEDY, add_token_option, token_for
+from embereye.process.lifecycle import NotFoundError, RefusedError, UnreachableError, UserError
+from embereye_cli.hub.connection import ConsoleConnection
+from embereye_cli.hub.errors import TOKEN_HINT
 
-SECONDS = 30.0  # for an answer
-
-
-class _Staying(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: whoever it leads to would be shown our token."""
-
-    def redirect_request(self, *_: object) -> None:
-        """As urllib asks; None: what redirects is the answer."""
-
-
-# As by gRPC: a proxy of the environment is for the outside, and would be shown our token.
-DIRECT = urllib.request.build_opener(
-    urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusting()), _Staying
-)
-REACH = "--console names the hub's HTTP port"
-# By what TLS says where no hub can be talked to: what to do.
-UNREACHABLE = {
-    "WRONG_VERSION_NUMBER": "it does not speak TLS there: begin --console with http://",
-    "CERTIFICATE_VERIFY_FAILED": "SSL_CERT_FILE names the file with who signed its certificate",
+SECONDS = 30.0  # to wait for an answer
+REMEDY = "--console names the hub's HTTP port"
+# What TLS or the system says if no hub can be reached → what is wrong, in plain words, and what to do.
+REASONS = {
+    "WRONG_VERSION_NUMBER": ("it does not use TLS on this port", "Begin --console with http://."),
+    "CERTIFICATE_VERIFY_FAILED": (
+        "its certificate is not trusted",
+        "Name a file with the authority that signed it in SSL_CERT_FILE.",
+    ),
+    "Connection refused": ("connection refused", "Is it running?"),
+    "Name or service not known|No address": ("there is no such host", "Check the name."),
+    "timed out": ("it does not answer in time", "Is it running?"),
 }
 
 
-def add_console_options(parser: ArgumentParser) -> None:
-    """Declare --console and --token."""
-    console = os.environ.get("EMBEREYE_CONSOLE", "http://127.0.0.1:8080")
-    parser.add_argument("--console", default=console, metavar="URL", help="of the hub (%(default)s) [EMBEREYE_CONSOLE]")
-    add_token_option(parser)
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirection: the server that it leads to would receive our token."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Return None, as urllib wants it: the redirection is the answer."""
+
+
+class _Https(urllib.request.HTTPSHandler):
+    """HTTPS to a server whose certificate has another name than the URL."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
+        super().__init__(context=context)
+        self._trust = context
+        self._server_name = server_name
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        """Open the URL of `request`."""
+        name, trust = self._server_name, self._trust
+
+        class Connection(http.client.HTTPSConnection):
+            def connect(self) -> None:
+                """Connect, and check the certificate for the server's name."""
+                http.client.HTTPConnection.connect(self)
+                self.sock = trust.wrap_socket(self.sock, server_hostname=name or self.host)
+
+        return self.do_open(Connection, request, context=trust)
 
 
 class HttpHub:
-    """The hub at `console`, a URL. UserError says, of whatever fails, what it is and what to do."""
+    """A hub's console. Each failure raises a UserError that says what is wrong and what to do."""
 
-    def __init__(self, console: str, token: str) -> None:
-        try:
-            parts = urlsplit(console)
-            known = parts.scheme in {"http", "https"} and parts.port != 0 and parts.path.isascii()
-            known = known and bool((parts.hostname or "").encode("idna"))
-        except ValueError:  # a port or a host that is none
-            known = False
-        if not known:
-            raise UserError(f'--console "{console}" is not a URL such as http://127.0.0.1:8080')
-        self._base = console.rstrip("/")
-        shown = token_for(token, parts.hostname or "")
-        self._headers = {"Authorization": f"Bearer {shown}"} if shown else {}
+    def __init__(self, connection: ConsoleConnection) -> None:
+        self._base = connection.url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {connection.token}"} if connection.token else {}
+        # Like gRPC, without the environment's proxy: it is for the outside, and would receive our token.
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), _Https(connection.trust, connection.server_name), _NoRedirects
+        )
 
-    def read(self, path: str, *fields: str, shows: str = "") -> dict[str, Any]:
-        """What it answers to `path`, an object with `fields`; `shows` is what a person reads where it is not there."""
-        content = self.fetch(path, shows=shows)
+    def read(self, path: str, *fields: str, lister: str = "") -> dict[str, Any]:
+        """The JSON object at `path`, which has `fields`; `lister` is what to read if there is no such thing."""
+        content = self.fetch(path, lister=lister)
         try:
-            found = json.loads(content)
+            document = json.loads(content)
         except (ValueError, RecursionError) as error:
-            raise UserError(self._stranger()) from error
-        if not isinstance(found, dict) or not found.keys() >= set(fields):
-            raise UserError(self._stranger())
-        return found
+            raise UnreachableError(self._no_hub()) from error
+        if not isinstance(document, dict) or not document.keys() >= set(fields):
+            raise UnreachableError(self._no_hub())
+        return document
 
-    def fetch(self, path: str, *, shows: str = "") -> bytes:
-        """The same, as bytes."""
+    def fetch(self, path: str, *, lister: str = "") -> bytes:
+        """The content at `path`; `lister` is what to read if there is no such thing."""
         try:
             request = urllib.request.Request(self._base + path, headers=self._headers)
-            with DIRECT.open(request, timeout=SECONDS) as answer:
+            with self._opener.open(request, timeout=SECONDS) as answer:
                 content: bytes = answer.read()
         except urllib.error.HTTPError as error:
-            raise UserError(self._sentence(error, shows)) from error
+            raise self._error(error, lister) from error
         except http.client.HTTPException as error:
-            raise UserError(self._stranger()) from error
+            raise UnreachableError(self._no_hub()) from error
         except OSError as error:
-            reason = getattr(error, "reason", error)
-            remedy = next((remedy for sign, remedy in UNREACHABLE.items() if sign in str(reason)), REACH)
-            raise UserError(f"the hub at {self._base} cannot be reached: {reason}; {remedy}") from error
+            raise UnreachableError(self._unreachable(str(getattr(error, "reason", error)))) from error
         return content
 
-    def _stranger(self) -> str:
-        return f"what answers at {self._base} is no hub, or one of another version; {REACH}, with https:// for TLS"
+    def _unreachable(self, reason: str) -> str:
+        for signs, (plain, remedy) in REASONS.items():
+            if any(sign in reason for sign in signs.split("|")):
+                return f"cannot reach the hub at {self._base}: {plain}. {remedy}"
+        return f"cannot reach the hub at {self._base}. {REMEDY}. ({reason})"
 
-    def _sentence(self, error: urllib.error.HTTPError, shows: str) -> str:
+    def _no_hub(self) -> str:
+        return f"{self._base} does not answer as a hub of this version. {REMEDY}, with https:// for TLS"
+
+    def _error(self, error: urllib.error.HTTPError, lister: str) -> UserError:
         try:
             reason = str(json.load(error)["error"])
         except (OSError, ValueError, KeyError, TypeError):
-            there = f", and leads to {is_leading}" if (is_leading := error.headers.get("Location")) else ""
-            return f"{self._stranger()}; it says {error.code} {error.reason}{there}"
+            target = f", and redirects to {location}" if (location := error.headers.get("Location")) else ""
+            return UnreachableError(f"{self._no_hub()}; it answers {error.code} {error.reason}{target}")
         match error.code:
+            case HTTPStatus.UNAUTHORIZED if not self._headers:
+                return RefusedError(f"the hub at {self._base} needs a token, and none was given.", TOKEN_HINT)
             case HTTPStatus.UNAUTHORIZED:
-                return f"the hub at {self._base} does not let us in: {reason.partition(';')[0]}; {REMEDY}"
-            case HTTPStatus.NOT_FOUND if shows:
-                return f"{reason}: {shows}"
+                reason = reason.partition(";")[0]
+                return RefusedError(f"the hub at {self._base} refuses the token: {reason}.", TOKEN_HINT)
             case HTTPStatus.NOT_FOUND:
-                return reason
-        return f"the hub at {self._base} refuses: {reason}"
+                return NotFoundError(f"{reason}. {lister}" if lister else reason)
+        return RefusedError(f"the hub at {self._base} refuses: {reason}")

@@ -1,127 +1,123 @@
-"""`embereye subscriptions`: what of the feed is asked for under a name, and following that."""
+"""Manage saved alarm filters (subscriptions), and follow them."""
 
 import asyncio
 from argparse import ArgumentParser, Namespace
-from datetime import datetime
 
 import grpc
 from google.protobuf import json_format
-from rich.table import Table
-from rich.text import Text
 
 from embereye.hub.feeds.selection import parse_selection
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import NotFoundError
 from embereye.process.telemetry.logs import visible
-from embereye.process.tls.client import dial
-from embereye.units import SECOND
 from embereye.v1 import alarms_pb2 as messages
 from embereye.v1.alarms_pb2_grpc import AlarmsStub
 from embereye_cli.hub import alarms
-from embereye_cli.hub.access import sentence
+from embereye_cli.hub.connection import add_hub_options, add_hub_options_to_actions, hub_connection
+from embereye_cli.hub.errors import hub_error
 from embereye_cli.hub.selection_options import add_selection_options, selection_of
-from embereye_cli.hub.token import add_hub_options, add_hub_options_behind, hub_tls, token_for
-from embereye_cli.terminal import Terminal
+from embereye_cli.parser import did_you_mean
+from embereye_cli.terminal import local_time, print_json, print_table
 from embereye_cli.values import cursor
 
-SECONDS = 5.0  # for an answer
+SECONDS = 5.0  # to wait for an answer
 EVERYTHING = "everything"
+LISTER = "embereye subscriptions list"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare the options and actions."""
     add_hub_options(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    actions.add_parser("list", help="every subscription that is stored")
-    show = actions.add_parser("show", help="what one of them asks for")
-    store = actions.add_parser("store", help="store what the options ask for, instead of what was there")
-    delete = actions.add_parser("delete", help="delete one; who follows it goes on until they subscribe again")
-    follow = actions.add_parser("follow", help="what happens of it, as it happens")
+    actions.add_parser("list", help="list all subscriptions")
+    show = actions.add_parser("show", help="show what a subscription selects")
+    store = actions.add_parser("store", help="store a subscription, or replace it")
+    delete = actions.add_parser("delete", help="delete a subscription; clients that follow it continue until they end")
+    follow = actions.add_parser("follow", help="print the events of a subscription as they happen")
     for action in (show, store, delete, follow):
-        action.add_argument("name", metavar="NAME", help="its name in the list")
+        action.add_argument("name", metavar="NAME", help="name of the subscription")
     add_selection_options(store)
-    follow.add_argument("--cursor", type=cursor, default=None, help="begin after this event; 0: from the oldest kept")
-    add_hub_options_behind(actions.choices.values())
+    follow.add_argument("--cursor", type=cursor, default=None, help="start after this event; 0: at the oldest retained")
+    add_hub_options_to_actions(actions.choices.values())
 
 
 def run(arguments: Namespace) -> int:
-    """Run one action; `follow` runs until interrupted. UserError with the hub's reason where it refuses."""
+    """Run one action; `follow` runs until interrupted. UserError with the hub's reason if it refuses."""
     if arguments.action == "follow":
         return alarms.run(Namespace(**{**vars(arguments), "action": "watch", "subscription": arguments.name}))
-    return asyncio.run(_run(arguments))
-
-
-async def _run(arguments: Namespace) -> int:
-    token = token_for(arguments.token, arguments.hub.rpartition(":")[0])
-    action = {"list": _list, "show": _show, "store": _store, "delete": _delete}[arguments.action]
-    async with dial(arguments.hub, hub_tls(arguments), token=token) as link:
-        try:
-            await action(link, arguments)
-        except grpc.aio.AioRpcError as error:
-            command = f"embereye subscriptions {arguments.action}"
-            raise UserError(sentence(error, arguments.hub, command, shows="embereye subscriptions list")) from error
+    asyncio.run(_run(arguments))
     return 0
 
 
-async def _all(link: grpc.aio.Channel) -> list[messages.StoredSubscription]:
+async def _run(arguments: Namespace) -> None:
+    hub = hub_connection(arguments)
+    perform = {"list": _list, "show": _show, "store": _store, "delete": _delete}[arguments.action]
+    async with hub.dial() as link:
+        try:
+            await perform(link, arguments)
+        except grpc.aio.AioRpcError as error:
+            command = f"embereye subscriptions {arguments.action}"
+            raise hub_error(error, hub.hub, command, lister=LISTER, presented=bool(hub.token)) from error
+
+
+async def _stored(link: grpc.aio.Channel) -> list[messages.StoredSubscription]:
     answer = await AlarmsStub(link).ListSubscriptions(messages.ListSubscriptionsRequest(), timeout=SECONDS)
     return list(answer.subscriptions)
 
 
 async def _list(link: grpc.aio.Channel, arguments: Namespace) -> None:
-    stored = await _all(link)
+    stored = await _stored(link)
     if arguments.json:
-        for one in stored:
-            _line(one)
+        for subscription in stored:
+            print_json(subscription)
         return
-    table = Table("Name", "Wants", "Stored", "By", box=None, header_style="dim", pad_edge=False)
-    for one in stored:
-        wants = "; ".join(_wants(one)) or EVERYTHING
-        table.add_row(*(Text(visible(text)) for text in (one.name, wants, _time(one.made_ns), one.made_by)))
-    if not stored:
-        table.add_row("none is stored: `embereye subscriptions store NAME` does", "", "", "")
-    Terminal(highlight=False).print(table)
+    rows = [
+        (
+            subscription.name, "; ".join(_selected(subscription)) or EVERYTHING, local_time(subscription.made_ns),
+            subscription.made_by,
+        )
+        for subscription in stored
+    ]  # fmt: skip
+    empty = "No subscriptions. `embereye subscriptions store NAME` makes one."
+    print_table(("Name", "Selects", "Stored", "By"), rows, empty=empty)
 
 
 async def _show(link: grpc.aio.Channel, arguments: Namespace) -> None:
-    found = [one for one in await _all(link) if one.name == arguments.name]
-    if not found:
-        raise UserError(f'no subscription "{arguments.name}" is stored: `embereye subscriptions list` shows them')
-    _tell(found[0], arguments)
+    stored = {subscription.name: subscription for subscription in await _stored(link)}
+    if arguments.name not in stored:
+        hint = did_you_mean(arguments.name, stored) or f" `{LISTER}` shows what there is."
+        raise NotFoundError(f'there is no subscription "{arguments.name}".{hint}')
+    _print(stored[arguments.name], arguments)
 
 
 async def _store(link: grpc.aio.Channel, arguments: Namespace) -> None:
-    wanted = selection_of(arguments).message
-    request = messages.StoreSubscriptionRequest(name=arguments.name, selection=wanted)
-    _tell(await AlarmsStub(link).StoreSubscription(request, timeout=SECONDS), arguments)
+    selection = selection_of(arguments).message
+    request = messages.StoreSubscriptionRequest(name=arguments.name, selection=selection)
+    _print(await AlarmsStub(link).StoreSubscription(request, timeout=SECONDS), arguments)
 
 
 async def _delete(link: grpc.aio.Channel, arguments: Namespace) -> None:
     request = messages.RemoveSubscriptionRequest(name=arguments.name)
     await AlarmsStub(link).RemoveSubscription(request, timeout=SECONDS)
-    print("{}" if arguments.json else f"{visible(arguments.name)} is deleted")
-
-
-def _tell(one: messages.StoredSubscription, arguments: Namespace) -> None:
     if arguments.json:
-        _line(one)
+        print_json({"name": arguments.name, "deleted": True})
+    else:
+        print(f"{visible(arguments.name)} is deleted")
+
+
+def _print(subscription: messages.StoredSubscription, arguments: Namespace) -> None:
+    if arguments.json:
+        print_json(subscription)
         return
-    print(visible(f"{one.name}, stored {_time(one.made_ns)} by {one.made_by}"))
-    for line in _wants(one) or [EVERYTHING]:
+    stored = f"stored {local_time(subscription.made_ns)} by {subscription.made_by}"
+    print(visible(f"{subscription.name}, {stored}"))
+    for line in _selected(subscription) or [EVERYTHING]:
         print(f"  {visible(line)}")
 
 
-def _wants(one: messages.StoredSubscription) -> list[str]:
-    """What it asks for in words; as numbers what a newer hub knows and this command does not."""
+def _selected(subscription: messages.StoredSubscription) -> list[str]:
+    """The selection in words; as JSON if a newer hub stored something that this command does not know."""
     try:
-        words = parse_selection(one.selection).words
+        words = parse_selection(subscription.selection).words
     except ValueError:
-        return [json_format.MessageToJson(one.selection, indent=None)]
+        return [json_format.MessageToJson(subscription.selection, indent=None)]
     return [f"{field}: {', '.join(values)}" for field, values in words.items()]
-
-
-def _line(one: messages.StoredSubscription) -> None:
-    print(json_format.MessageToJson(one, indent=None, ensure_ascii=False), flush=True)
-
-
-def _time(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / SECOND).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,38 +1,80 @@
-"""Zones and alarms as people name them at the command line."""
+"""Zones and alarms, as people name them on the command line."""
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import Zone, ZonesRequest
+from embereye.process.lifecycle import NotFoundError, RefusedError, UserError
+from embereye.v1.alarms_pb2 import HistoryRequest, Zone, ZonesRequest
+from embereye_cli.parser import did_you_mean
 
 if TYPE_CHECKING:
     from embereye.v1.alarms_pb2_grpc import AlarmsAsyncStub
 
 TIMEOUT = 5.0  # seconds for one answer
+PAGE = 1_000  # events in one answer
+ALARM_ID = re.compile("[0-9a-f]{16}")
 
 
 async def find_zone(alarms: "AlarmsAsyncStub", name: str) -> Zone:
-    """The zone `name`, ZONE or NAMESPACE/ZONE; UserError where there is none, or more than one."""
-    zone = await _zone(alarms, name)
-    if zone is None:
-        raise UserError(f"there is no zone {name}: `embereye alarms list` shows them")
-    return zone
+    """The zone `name`, ZONE or NAMESPACE/ZONE; NotFoundError if there is none, UserError if there are several."""
+    zones = await list_zones(alarms)
+    matches = [zone for zone in zones if name in _names(zone)]
+    if not matches:
+        raise NotFoundError(f"there is no zone {name}.{_suggestion(name, zones)}")
+    if len(matches) > 1:
+        titles = ", ".join(f"{zone.namespace}/{zone.name}" for zone in matches)
+        raise UserError(f"zone {name}: several namespaces have a zone of that name. Name one of {titles}.")
+    return matches[0]
 
 
 async def find_alarm(alarms: "AlarmsAsyncStub", name: str) -> str:
-    """The id of the open alarm of the zone `name`; where there is no such zone, `name` is an alarm's id. UserError."""
-    zone = await _zone(alarms, name)
-    if zone is None:
-        return name
+    """The id of the open alarm of the zone `name`, or `name` if it is the id of an alarm.
+
+    NotFoundError if it is neither, RefusedError if the zone has no open alarm.
+    """
+    try:
+        zone = await find_zone(alarms, name)
+    except NotFoundError:
+        if ALARM_ID.fullmatch(name):
+            return name
+        raise NotFoundError(
+            f"there is no zone {name}, and no alarm has this id.{_suggestion(name, await list_zones(alarms))}"
+        ) from None
     if not zone.alarm:
-        raise UserError(f"zone {name} has no open alarm: name an alarm by its id, `embereye alarms --json history`")
+        raise RefusedError(f"zone {name} has no open alarm. `embereye alarms --json history` has the ids of past ones.")
     return zone.alarm
 
 
-async def _zone(alarms: "AlarmsAsyncStub", name: str) -> Zone | None:
-    zones = (await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones
-    found = [zone for zone in zones if name in {zone.name, f"{zone.namespace}/{zone.name}"}]
-    if len(found) > 1:
-        titles = ", ".join(f"{zone.namespace}/{zone.name}" for zone in found)
-        raise UserError(f"zone {name} is not the only one of that name: say which of {titles}")
-    return found[0] if found else None
+async def has_alarm(alarms: "AlarmsAsyncStub", alarm: str) -> bool:
+    """True if the retained history has an event of the alarm with this id."""
+    request = HistoryRequest(limit=PAGE, newest=True)
+    while True:
+        page = await alarms.History(request, timeout=TIMEOUT)
+        if any(event.alarm == alarm for event in page.events):
+            return True
+        if not page.next:
+            return False
+        request.before = page.next
+
+
+async def list_zones(alarms: "AlarmsAsyncStub") -> list[Zone]:
+    """All zones that the hub knows."""
+    return list((await alarms.Zones(ZonesRequest(), timeout=TIMEOUT)).zones)
+
+
+async def check_zones(alarms: "AlarmsAsyncStub", names: Iterable[str]) -> None:
+    """Raise NotFoundError if one of `names` is no zone."""
+    zones = await list_zones(alarms)
+    for name in names:
+        if not any(name in _names(zone) for zone in zones):
+            raise NotFoundError(f"there is no zone {name}.{_suggestion(name, zones)}")
+
+
+def _names(zone: Zone) -> set[str]:
+    return {zone.name, f"{zone.namespace}/{zone.name}"}
+
+
+def _suggestion(name: str, zones: Iterable[Zone]) -> str:
+    known = {known for zone in zones for known in _names(zone)}
+    return did_you_mean(name, known) or " `embereye alarms list` shows what there is."

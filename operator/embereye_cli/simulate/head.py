@@ -12,7 +12,8 @@ from embereye.process import lifecycle
 from embereye.process.lifecycle import UserError
 from embereye.sim.pan_tilt import PAN, PanTiltHead, Wanderer
 from embereye.units import SECOND
-from embereye_cli.hub.token import add_hub_tls_options, add_token_option, hub_tls, token_for
+from embereye_cli.hub.connection import add_hub_tls_options, hub_tls
+from embereye_cli.hub.token import add_token_option, token_for
 
 RATES = 1, 1000  # per second
 REACH = math.floor(math.degrees(PAN))

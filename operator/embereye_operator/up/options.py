@@ -9,13 +9,10 @@ from embereye.process.identity.authority import LIFE
 from embereye.process.lifecycle import UserError
 from embereye.units import bracketed
 from embereye_operator.api.fleets import Fleet
-from embereye_operator.runtime.local.identities import AUTHORITY
 from embereye_operator.runtime.local.runtime import HOST, Reach, listen_ports, simulated_cameras
+from embereye_operator.up import site
 
 SIMULATE = "embereye.dev/simulate"
-DEFAULT_HUB = f"{HOST}:50052"  # default hub of commands, …
-DEFAULT_CONSOLE = f"http://{HOST}:8080/"
-OWN_TOKEN_FILE = Path(".embereye/hub/admin-token")  # … and their default token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +45,14 @@ class UpOptions:
 
     @property
     def token_file(self) -> Path:
-        """Return the file with the admin's token."""
-        return self.data / "hub" / "admin-token"
+        """The file with the admin's token."""
+        return site.token_file(self.data)
+
+    @property
+    def site(self) -> site.Site:
+        """The note that lets other commands find this hub."""
+        local = f"http{'s' * self.reach.is_outer}://{bracketed(self.reach.inside)}:{self.console_port}"
+        return site.Site(hub=self.hub, console=self.console, local_console=local, tls=self.reach.is_outer)
 
     def is_simulated(self, fleet: Fleet) -> bool:
         """True if the fleet's devices are simulated."""
@@ -63,25 +66,13 @@ class UpOptions:
         return wanted
 
     def command(self, *words: str) -> str:
-        """Return `embereye WORDS` with the options to find this hub."""
-        words_and_options = ["embereye", *words]
-        if self.hub != DEFAULT_HUB:
-            words_and_options += ["--hub", self.hub]
-        if self.token_file != OWN_TOKEN_FILE:
-            words_and_options += ["--token", f"@{self.token_file}"]
-        if self.reach.is_outer:
-            words_and_options += [
-                "--ca",
-                str(self.data / "identity" / AUTHORITY / "ca.crt"),
-                "--server-name",
-                "localhost",
-            ]
-        return shlex.join(words_and_options)
+        """`embereye WORDS`, with the data folder by which it finds this hub."""
+        folder = () if self.data == site.DATA else ("--data", str(self.data))
+        return shlex.join(["embereye", *words, *folder])
 
     def link_command(self) -> str:
-        """Return the command that prints a console URL which signs one browser in."""
-        console = ("--console", self.console) if self.console != DEFAULT_CONSOLE else ()
-        return self.command("access", "link", *console)
+        """The command that prints an address of the console that signs one browser in."""
+        return self.command("access", "link")
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,7 @@ from embereye_operator.runtime.local.runtime import (
 from embereye_operator.up.display import Display, FleetRow, Lines, LiveTable, ZoneRow, is_steerable
 from embereye_operator.up.folder import load_fleets, versions
 from embereye_operator.up.options import UpOptions, check_access, wanted_ports
+from embereye_operator.up.site import write_site
 from embereye_operator.up.watchdog import notify_watchdog
 
 logger = logging.getLogger(__name__)
@@ -283,6 +284,7 @@ class Up:
                                    "--identity", str(identities.folder(HUB)),
                                    *(("--tls", str(identities.folder(HUB))) if reach.is_outer else ()),
                                    "--data", str(folder))  # fmt: skip
+        write_site(options.data, options.site)
         alive = f"http://{HOST}:{self._hub_metrics_port}/healthz"
         await self._supervisor.ensure(ProcessSpec("hub", command, alive=alive))
         deadline = time.monotonic() + READY_SECONDS
@@ -317,8 +319,8 @@ class Up:
         if latched:
             zone = latched[0]
             steps = ["reset"] if ZoneState(zone.state) is not ZoneState.ALARM else ["ack", "reset"]
-            alarms = self._options.command("alarms")
-            command = " && ".join(f"{alarms} {step} {zone.namespace}/{zone.name}" for step in steps)
+            where = f"{zone.namespace}/{zone.name}"
+            command = " && ".join(self._options.command("alarms", step, where) for step in steps)
             self._display.say(f"reset the alarm in the console, or with {command}")
 
     async def _reconcile(self, state: FleetState) -> None:

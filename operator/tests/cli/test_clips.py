@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import Zone, ZonesResponse
+from embereye.v1.alarms_pb2 import AlarmEvent, HistoryResponse, Zone, ZonesResponse
 from embereye.v1.clips_pb2 import Clip, ClipChunk, FetchClipRequest, ListClipsRequest, ListClipsResponse
 from embereye_cli.hub import clips
 
@@ -32,7 +32,7 @@ async def test_a_clip_is_put_into_a_folder_under_its_own_name(
     monkeypatch.setattr(clips, "ClipsStub", Stub)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "clips").mkdir()
-    arguments = Namespace(clip=STILL.sha256, output=Path(output) if output else None)
+    arguments = Namespace(clip=STILL.sha256, output=Path(output) if output else None, json=False)
     await clips.ClipCommands(None, arguments, Console()).run("clip")  # type: ignore[arg-type]
     (found,) = (path for path in tmp_path.rglob("*") if path.is_file())
     assert found.read_bytes() == DATA
@@ -60,7 +60,7 @@ async def test_a_clip_that_takes_long_is_fetched_on_for_as_long_as_some_of_it_co
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clips, "ClipsStub", SlowStub)
-    command = clips.ClipCommands(None, Namespace(clip="8 digits", output=tmp_path / "still.jpg"), Console())  # type: ignore[arg-type]
+    command = clips.ClipCommands(None, Namespace(clip="8 digits", output=tmp_path / "still.jpg", json=False), Console())  # type: ignore[arg-type]
     await command.run("clip")
     assert (tmp_path / "still.jpg").read_bytes() == DATA
     (tmp_path / "still.jpg").unlink()
@@ -74,7 +74,11 @@ class Zones:
     def __init__(self, _: object) -> None: ...
 
     async def Zones(self, *_: object, **__: object) -> ZonesResponse:
-        return ZonesResponse(zones=[Zone(namespace=one, name="hall", alarm=f"of-{one}") for one in ("north", "south")])
+        zones = [Zone(namespace=place, name="hall", alarm=f"of-{place}") for place in ("north", "south")]
+        return ZonesResponse(zones=zones)
+
+    async def History(self, *_: object, **__: object) -> HistoryResponse:
+        return HistoryResponse(events=[AlarmEvent(alarm="0123456789abcdef")])
 
 
 class Listed:
@@ -97,7 +101,9 @@ async def test_of_two_zones_of_one_name_the_clips_of_neither_are_shown_for_the_o
         await clips.ClipCommands(None, arguments, Console()).run("clips")  # type: ignore[arg-type]
         assert Listed.alarm == alarm
     arguments = Namespace(alarm="hall", limit=1, json=True)
-    with pytest.raises(UserError, match="say which of north/hall, south/hall"):
+    with pytest.raises(
+        UserError, match=r"several namespaces have a zone of that name\. Name one of north/hall, south/hall"
+    ):
         await clips.ClipCommands(None, arguments, Console()).run("clips")  # type: ignore[arg-type]
 
 
@@ -114,6 +120,6 @@ async def test_a_recording_of_a_kind_that_is_not_known_is_fetched_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clips, "ClipsStub", Newer)
-    arguments = Namespace(clip=STILL.sha256, output=tmp_path)
+    arguments = Namespace(clip=STILL.sha256, output=tmp_path, json=False)
     await clips.ClipCommands(None, arguments, Console()).run("clip")  # type: ignore[arg-type]
     assert [file.read_bytes() for file in tmp_path.glob("gate-*.bin")] == [DATA]

@@ -11,7 +11,9 @@ from types import ModuleType
 import pytest
 
 from embereye.process.lifecycle import UserError
+from embereye.process.tls.trust import trusting
 from embereye_cli.explain import alarm, device
+from embereye_cli.hub.connection import ConsoleConnection, console_connection
 from embereye_cli.hub.http import HttpHub
 
 
@@ -49,8 +51,10 @@ class Site:
 
 def test_where_a_proxy_leads_elsewhere_to_sign_in_nobody_there_is_shown_the_token() -> None:
     with Site().serving() as elsewhere, Site(elsewhere.address).serving() as proxy:
-        hub = HttpHub(proxy.address, "a-token-of-the-hub")
-        with pytest.raises(UserError, match=rf"is no hub, .*; it says 302 Found, and leads to {elsewhere.address}"):
+        hub = HttpHub(ConsoleConnection(url=proxy.address, token="a-token-of-the-hub", trust=trusting()))
+        with pytest.raises(
+            UserError, match=rf"does not answer as a hub .*; it answers 302 Found, and redirects to {elsewhere.address}"
+        ):
             hub.read("/v1/devices")
         assert (proxy.tokens, elsewhere.tokens) == (["Bearer a-token-of-the-hub"], [])
 
@@ -60,7 +64,7 @@ def test_where_a_proxy_leads_elsewhere_to_sign_in_nobody_there_is_shown_the_toke
 )
 def test_a_url_that_nobody_can_ask_for_is_told_by_its_option(console: str) -> None:
     with pytest.raises(UserError, match=f'--console "{console}" is not a URL such as'):
-        HttpHub(console, "").read("/v1/devices")
+        console_connection(Namespace(console=console, token="", data=None))
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"[]", b"7", b'"devices"'])
@@ -68,5 +72,5 @@ def test_a_url_that_nobody_can_ask_for_is_told_by_its_option(console: str) -> No
 def test_what_answers_in_json_and_is_no_hub_is_told(command: ModuleType, answer: bytes) -> None:
     with Site(answer=answer).serving() as stranger:
         arguments = Namespace(device="s-1", alarm="0123456789abcdef", console=stranger.address, token="", json=False)
-        with pytest.raises(UserError, match="is no hub, or one of another version"):
+        with pytest.raises(UserError, match="does not answer as a hub of this version"):
             command.run(arguments)

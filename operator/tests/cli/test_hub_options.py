@@ -10,10 +10,11 @@ from argparse import ArgumentParser
 import grpc
 import pytest
 
-from embereye.process.lifecycle import UserError
+from embereye.process.lifecycle import UserError, print_error
 from embereye.v1.alarms_pb2 import ZonesResponse
-from embereye_cli.hub import access, alarms, subscriptions, webhooks
-from embereye_cli.hub.token import hub_tls, token_for
+from embereye_cli.hub import access, alarms, errors, subscriptions, webhooks
+from embereye_cli.hub.connection import hub_tls
+from embereye_cli.hub.token import token_for
 from embereye_cli.processes import hub, shard_camera, shard_sensor
 
 OPTIONS = ["--hub", "hub:1", "--json", "--token", "@file", "--ca", "ca.crt", "--server-name", "hub"]
@@ -46,10 +47,10 @@ def test_an_actions_help_says_where_the_options_of_the_hub_are_explained(capsys)
     with pytest.raises(SystemExit):
         parser.parse_args(["create", "--help"])
     told = " ".join(capsys.readouterr().out.split())
-    assert "--server-name, of `embereye access --help`, may stand here as well" in told
+    assert "--ca and --server-name work here too; see `embereye access --help`" in told
 
 
-@pytest.mark.parametrize("hub", ["", "hub", "127.0.0.1:99999", "127.0.0.1:"])
+@pytest.mark.parametrize("hub", ["hub", "127.0.0.1:99999", "127.0.0.1:"])
 def test_a_hub_is_named_by_host_and_port(hub, capsys):
     parser = ArgumentParser(prog="embereye access")
     access.add_arguments(parser)
@@ -63,10 +64,10 @@ def test_a_hub_is_named_by_host_and_port(hub, capsys):
 @pytest.mark.parametrize(
     ("command", "words", "wrong", "sentence"),
     [
-        (alarms, ["history", "--limit"], ["0", "-5", "2147483648", "x"], "is not a number of things: 1 or more"),
-        (alarms, ["clips", "a", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
-        (webhooks, ["dead-letters", "pager", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
-        (access, ["audit", "--limit"], ["0", "-5"], "is not a number of things: 1 or more"),
+        (alarms, ["history", "--limit"], ["0", "-5", "2147483648", "x"], "is not a whole number: 1 or more"),
+        (alarms, ["clips", "a", "--limit"], ["0", "-5"], "is not a whole number: 1 or more"),
+        (webhooks, ["dead-letters", "pager", "--limit"], ["0", "-5"], "is not a whole number: 1 or more"),
+        (access, ["audit", "--limit"], ["0", "-5"], "is not a whole number: 1 or more"),
         (access, ["audit", "--before"], ["-1", str(2**31)], "is not the number of an entry"),
         (alarms, ["watch", "--cursor"], ["-1", str(2**63)], "is not a cursor"),
         (alarms, ["history", "--after"], ["-1", str(2**63)], "is not a cursor"),
@@ -114,28 +115,58 @@ def test_a_file_of_authorities_that_cannot_be_used_is_told_by_its_option(tmp_pat
     parser = ArgumentParser(prog="embereye access")
     access.add_arguments(parser)
     arguments = parser.parse_args(["whoami", "--ca", str(file)])
-    with pytest.raises(UserError, match=f"--ca {file} cannot be used: .*{reason}.*: name a file with") as caught:
+    with pytest.raises(UserError, match=f"--ca {file} cannot be used: .*{reason}.*Name a PEM file with") as caught:
         hub_tls(arguments)
     assert str(caught.value).count(str(file)) <= 2
 
 
 @pytest.mark.parametrize(
-    ("details", "remedy"),
+    ("details", "sentence"),
     [
-        ("Tls handshake failed: SSL_ERROR_SSL: WRONG_VERSION_NUMBER", "leave --ca out"),
-        ("Tls handshake failed: CERTIFICATE_VERIFY_FAILED: unable to", "name who signed its certificate with --ca"),
-        ("Hostname Verification Check failed.", "with --server-name"),
-        ("UNAVAILABLE: ipv4:127.0.0.1:29253: Socket closed", "it may speak TLS: name who signed its certificate"),
-        ("Stream removed (Socket closed)", "it was talked to, and ended"),
-        ("Failed to connect to remote host: Connection refused", "--hub names its gRPC port"),
+        ("SSL_ERROR_SSL: WRONG_VERSION_NUMBER", "it does not use TLS on this port. Leave --ca out."),
+        ("CERTIFICATE_VERIFY_FAILED: unable to", "is not trusted. Name the authority that signed it with --ca."),
+        ("Hostname Verification Check failed.", "has another name. Give a name that it has with --server-name."),
+        ("ipv4:127.0.0.1:29253: Socket closed", "It may use TLS: name the authority that signed its certificate"),
+        ("Stream removed (Socket closed)", "the connection ended. Is it still running?"),
+        ("Failed to connect: Connection refused", "cannot reach the hub at hub:1: connection refused. Is it running?"),
+        ("Trying to connect an http1.x server (HTTP status 400)", "an HTTP port, such as the console's. gRPC is 50052"),
+        ("address lookup failed for hub:1: Domain name not found", "there is no such host. Check the name."),
+        ("getsockopt(SO_ERROR): Network is unreachable", "there is no route to it. Check the address"),
+        ("no more file descriptors", "cannot reach the hub at hub:1. Is it running? (no more file descriptors)"),
     ],
 )
-def test_a_hub_that_cannot_be_talked_to_is_told_with_what_to_do(details, remedy):
+def test_an_unreachable_hub_is_explained_in_plain_words(details, sentence):
     none = grpc.aio.Metadata()
     error = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, none, none, details)
-    sentence = access.sentence(error, "hub:1", "embereye access list")
-    assert sentence.startswith(f"the hub at hub:1 cannot be reached: {details}; ")
-    assert remedy in sentence
+    failure = errors.hub_error(error, "hub:1", "embereye access list")
+    assert str(failure).startswith("cannot reach the hub at hub:1")
+    assert sentence in str(failure)
+    assert failure.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, 3), (grpc.StatusCode.DEADLINE_EXCEEDED, 3), (grpc.StatusCode.UNAUTHENTICATED, 4),
+        (grpc.StatusCode.PERMISSION_DENIED, 4), (grpc.StatusCode.FAILED_PRECONDITION, 4),
+        (grpc.StatusCode.NOT_FOUND, 5), (grpc.StatusCode.INVALID_ARGUMENT, 2),
+    ],
+)  # fmt: skip
+def test_exit_codes_follow_from_the_hubs_answer(code, exit_code):
+    none = grpc.aio.Metadata()
+    error = grpc.aio.AioRpcError(code, none, none, "no")
+    assert errors.hub_error(error, "hub:1", "embereye access list").exit_code == exit_code
+
+
+def test_a_missing_token_is_explained_in_two_lines(capsys):
+    none = grpc.aio.Metadata()
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNAUTHENTICATED, none, none, "no")
+    failure = errors.hub_error(error, "hub:1", "embereye access list", presented=False)
+    assert print_error(failure) == 4
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "embereye: the hub at hub:1 needs a token, and none was given."
+    assert len(lines) == 2
+    assert "--token" in lines[1]
 
 
 @pytest.mark.parametrize("text", ["9999-12-31", "1600-01-01", "0001-01-01", "999999999d", "7"])
@@ -152,9 +183,9 @@ def test_a_token_in_a_file_is_read_as_editors_leave_it_and_refused_where_it_can_
     file = tmp_path / "token"
     file.write_bytes(b"\xef\xbb\xbfsecret\r\n")
     assert token_for(f"@{file}", "hub") == "secret"
-    for text in ("„secret“", "one\ntwo"):
+    for text in ("„secret“", "first\nsecond"):
         file.write_text(text, encoding="utf-8")
-        with pytest.raises(UserError, match="token holds characters that no token has"):
+        with pytest.raises(UserError, match=r"token .* has characters that are not allowed in a token"):
             token_for(f"@{file}", "hub")
 
 
@@ -185,9 +216,9 @@ def test_a_hub_that_has_no_room_for_a_feed_is_not_back_by_telling_its_zones(monk
     monkeypatch.setattr(alarms, "AlarmsStub", FullHub)
     parser = ArgumentParser(prog="embereye alarms")
     alarms.add_arguments(parser)
-    assert alarms.run(parser.parse_args(["--token", "t", "--hub", "127.0.0.1:1", "--json", "watch"])) == 2
+    assert alarms.run(parser.parse_args(["--token", "t", "--hub", "127.0.0.1:1", "--json", "watch"])) == 4
     told = capsys.readouterr().err
-    assert told.count("no more subscribers; what was shown may no longer be true, trying again") == 1
+    assert told.count("no more subscribers; what was shown may be out of date, trying again") == 1
     assert "the hub is back" not in told
 
 
@@ -195,7 +226,7 @@ def test_a_hub_that_has_no_room_for_a_feed_is_not_back_by_telling_its_zones(monk
 def test_a_file_that_holds_no_token_is_told_before_anybody_is_asked(content, tmp_path):
     file = tmp_path / "token"
     file.write_text(content, encoding="utf-8")
-    with pytest.raises(UserError, match=f"the token in {file} holds characters that no token has"):
+    with pytest.raises(UserError, match=f"the token in {file} has characters that are not allowed in a token"):
         token_for(f"@{file}", "127.0.0.1")
 
 

@@ -49,7 +49,7 @@ def test_a_command_that_is_interrupted_while_it_starts_ends_without_a_traceback(
 
 
 def children(pid):
-    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_command_that_is_no_container_leaves_signals_to_what_it_runs():
@@ -72,18 +72,119 @@ def test_a_command_with_others_below_it_names_them_in_help_and_where_none_is_mea
     assert below in capsys.readouterr().err
 
 
+def test_embereye_alone_prints_help_with_every_command(capsys):
+    for words in ([], ["help"], ["--help"], ["-h"]):
+        assert command.main(words) == 0
+        printed = capsys.readouterr().out
+        assert {name for name, *_ in command.COMMANDS} <= set(printed.split())
+        assert "3 unreachable, 4 refused, 5 not found" in printed
+
+
+@pytest.mark.parametrize("words", [["version"], ["-V"], ["--version"]])
+def test_the_version_is_printed_by_a_command_and_by_options(words, capsys):
+    assert command.main(words) == 0
+    assert capsys.readouterr().out.startswith("embereye 0.")
+
+
+def test_help_explains_one_command_without_options_for_developers(capsys):
+    with pytest.raises(SystemExit) as ended:
+        command.main(["help", "alarms", "history"])
+    printed = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "--since" in printed
+    assert "--profile" not in printed
+    with pytest.raises(SystemExit):
+        command.main(["plan", "--help"])
+    printed = capsys.readouterr().out
+    assert not {"--cpus", "--profile", "--allocations", "--log-format"} & set(printed.split())
+    assert command.EXIT_CODES in " ".join(printed.split())
+
+
+def exit_code(words):
+    try:
+        return command.main(words)
+    except SystemExit as ended:
+        return ended.code
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["alrms"], "alrms: there is no such command. Did you mean alarms?"),
+        (["explain", "alrm"], "explain alrm: not one of alarm, device, fleet, replay. Did you mean alarm?"),
+        (["explain"], "usage: embereye explain KIND"),
+        (["alarms", "lst"], "Did you mean list?"),
+        (["alarms", "list", "--jsn"], "--jsn: there is no such option. Did you mean --json?"),
+        (
+            ["alarms", "history", "--kind", "smoek"],
+            "--kind: smoek: not one of heat, smoke, gas, flame. Did you mean smoke?",
+        ),
+        (["--jason", "alarms"], "--jason: there is no such option before a command."),
+        (["alarms", "ack"], "ZONE: missing."),
+        (["alarms", "silence", "hall", "--reason", "x", "--for"], "--for: its value is missing."),
+        (["alarms", "silence", "hall", "--reason", "x", "--for", "-5m"], '--for: "-5m" is negative: write a duration'),
+        (["alarms", "history", "--since", "-5m"], '--since: "-5m" is negative: write 5m for 5m ago'),
+        (["alarms", "history", "--limit", "-5"], '--limit: "-5" is not a whole number: 1 or more'),
+        (["plan", "--sensors", "1e9"], '--sensors: "1e9" is not a whole number from 0 to a billion, such as 500'),
+    ],
+)
+def test_a_wrong_word_is_named_with_what_was_probably_meant(words, sentence, capsys):
+    assert exit_code(words) == 2
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--json", "alarms", "list"], ["alarms", "--json", "list"], ["alarms", "list", "--json"]],
+)
+def test_json_can_be_requested_anywhere(words, monkeypatch):
+    from embereye_cli.hub import alarms
+
+    requested = []
+    monkeypatch.setattr(alarms, "run", lambda arguments: requested.append(arguments.json) or 0)
+    assert command.main(words) == 0
+    assert requested == [True]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_each_shell(shell, capsys):
+    assert command.main(["completion", shell]) == 0
+    assert "_ARGCOMPLETE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("embereye alar", {"alarms"}),
+        ("embereye explain d", {"device"}),
+        ("embereye alarms ac", {"ack"}),
+        ("embereye alarms history --kin", {"--kind"}),
+        ("embereye alarms history --kind sm", {"smoke"}),
+        ("embereye hub b", {"backup"}),
+    ],
+)
+def test_completion_offers_commands_actions_options_and_values(line, expected, tmp_path):
+    environment = {
+        **os.environ, "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "out"), "COMP_LINE": line, "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }  # fmt: skip
+    subprocess.run(MAIN, env=environment, check=False, timeout=60)
+    assert {word.strip() for word in (tmp_path / "out").read_text().splitlines()} == expected
+
+
 def test_options_in_front_of_a_command_are_not_taken_for_those_of_another(capsys):
     with pytest.raises(SystemExit) as ended:
         command.main(["bench", "--seconds", "1", "gate"])
     assert ended.value.code == 2
-    assert "options go behind the command: embereye bench gate" in capsys.readouterr().err
+    assert "options go after the command: embereye bench gate" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "variable", "value", "told"),
     [
-        (["plan", "--sensors", "1"], "EMBEREYE_LOG_FORMAT", "JSON", '--log-format "JSON" is not one of text, json'),
-        (["operator"], "EMBEREYE_IMAGE_PULL_POLICY", "always", '--image-pull-policy "always" is not one of Always, '),
+        (["plan", "--sensors", "1"], "EMBEREYE_LOG_FORMAT", "JSON", "--log-format: JSON: not one of text, json."),
+        (["operator"], "EMBEREYE_IMAGE_PULL_POLICY", "always", "--image-pull-policy: always: not one of Always, "),
     ],
 )
 def test_a_variable_that_is_none_of_an_options_choices_is_refused(words, variable, value, told, capsys, monkeypatch):
@@ -138,8 +239,8 @@ def test_a_standard_stream_that_is_closed_ends_no_command(closed):
     ended = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}>&-', "sh", *words], check=False, capture_output=True, text=True
     )
-    assert ended.returncode == 2
-    assert closed == "2" or "cannot be reached" in ended.stderr
+    assert ended.returncode == 3
+    assert closed == "2" or "cannot reach the hub at" in ended.stderr
 
 
 def test_what_a_terminal_has_no_character_for_is_told_by_its_code():

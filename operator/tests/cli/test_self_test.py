@@ -14,6 +14,7 @@ from lightkube.core.exceptions import ApiError
 from embereye.process.addresses import free_port
 from embereye.process.tasks import beside
 from embereye_cli.cluster.self_test import LABEL, NAME, _SelfTest
+from embereye_cli.hub.connection import HubConnection
 from embereye_operator.runtime.kubernetes.client.client import Target
 
 pytestmark = pytest.mark.apiserver
@@ -85,7 +86,8 @@ class Storing:
 
 async def test_one_that_is_interrupted_while_it_declares_its_fleet_leaves_nothing() -> None:
     client: Any = Storing()
-    test = _SelfTest("", lambda: pytest.fail("no hub is asked"), Target(), {}, {}, "", 1)
+    hub = HubConnection(hub="127.0.0.1:1", tls=None, console="", given_token="", own_token=None)
+    test = _SelfTest(hub, Target(), {}, {}, "", 1)
 
     async def declare() -> None:
         async with test._fleet(client):

@@ -176,12 +176,10 @@ def test_a_service_that_ends_again_at_once_is_not_called_started(answers: list[s
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "embereye access link --token @/var/lib/embereye/hub/admin-token"),
+        ([], "embereye access link --data /var/lib/embereye"),
         (
             ["--listen", "0.0.0.0", "--advertise", "fire.lan", "--hub-port", "50062", "--console-port", "8443"],
-            "embereye access link --console https://fire.lan:8443/ --hub 127.0.0.1:50062 "
-            "--token @/var/lib/embereye/hub/admin-token "
-            "--ca /var/lib/embereye/identity/authority/ca.crt --server-name localhost",
+            "embereye access link --data /var/lib/embereye",
         ),
     ],
 )

@@ -79,6 +79,11 @@ async def test_devices_and_people_come_in_by_this_machines_address_and_nobody_el
         process = await asyncio.create_subprocess_exec(*embereye_command(*words), stdout=asyncio.subprocess.PIPE)
         link, _ = await asyncio.wait_for(process.communicate(), 60)
         assert (program, link.decode().partition("login#")[0]) == ("embereye", running.endpoints["console"])
+        for command in (["alarms", "list", "--json"], ["explain", "device", "s-01", "--json"]):
+            words = [*command, "--data", str(running.data)]
+            process = await asyncio.create_subprocess_exec(*embereye_command(*words), stdout=asyncio.subprocess.PIPE)
+            printed, _ = await asyncio.wait_for(process.communicate(), 60)
+            assert json.loads(printed.splitlines()[0])["zone"], "a command finds the hub and its certificate by itself"
 
 
 async def test_who_lets_in_other_machines_says_which_devices_are_listened_to(tmp_path: Path) -> None:

@@ -30,6 +30,17 @@ class UserError(Exception):
 
     exit_code = 2  # usage: an option, a value or a file is wrong
 
+    def __init__(self, sentence: str, hint: str = "") -> None:
+        """Carry a sentence about what is wrong; `hint` says on a second line what to do."""
+        super().__init__(sentence)
+        self.hint = hint
+
+
+class CheckFailedError(UserError):
+    """The answer to a question is no: a check, a test or a measurement failed."""
+
+    exit_code = 1
+
 
 class UnreachableError(UserError):
     """The hub, a shard or the cluster does not answer."""
@@ -85,9 +96,17 @@ def run(main: Callable[[asyncio.Event], Awaitable[int | None]]) -> int:
         error: BaseException = errors
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        print(f"embereye: {logs.visible(str(error))}", file=sys.stderr)
-        code = error.exit_code if isinstance(error, UserError) else code
+        assert isinstance(error, UserError)
+        code = print_error(error)
     return code
+
+
+def print_error(error: UserError, program: str = "embereye") -> int:
+    """Print what is wrong, and its hint, to standard error; return the exit code."""
+    print(f"{program}: {logs.visible(str(error))}", file=sys.stderr)
+    if error.hint:
+        print(logs.visible(error.hint), file=sys.stderr)
+    return error.exit_code
 
 
 def leave(code: int) -> NoReturn:

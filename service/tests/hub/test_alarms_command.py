@@ -15,10 +15,10 @@ import pytest
 
 from embereye.levels import Kind, Level, Sense, ZoneState
 from embereye.process.lifecycle import UserError
-from embereye.v1.alarms_pb2 import Fault, Zone, ZonesResponse
+from embereye.v1.alarms_pb2 import Fault, Zone
 from embereye.v1.evidence_pb2 import EvidenceItem, ReportRequest, ShardHello
 from embereye.v1.evidence_pb2_grpc import EvidenceStub
-from embereye_cli.hub.alarms import _zone_table
+from embereye_cli.hub.alarms import zone_row
 from embereye_cli.hub.token import token_for
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def test_watching_goes_on_over_a_restart_of_the_hub_with_every_event_once(
     assert watching.stderr is not None
     seen = [json.loads(await asyncio.wait_for(watching.stdout.readline(), 60))]
     hub_process.kill()
-    assert b"may no longer be true" in await asyncio.wait_for(watching.stderr.readline(), 60)
+    assert b"may be out of date" in await asyncio.wait_for(watching.stderr.readline(), 60)
     hub_process.start()
     await hub_process.ready()
     for number in (2, 3):
@@ -95,7 +95,7 @@ async def test_watching_goes_on_with_the_token_that_its_file_has_now(hub_process
     file.write_text("another-token-that-was-made-0123456789abcdef\n")
     while hub_process.log().count("the admin's token was changed") == before:
         await asyncio.sleep(0.05)
-    assert b"may no longer be true" in await asyncio.wait_for(watching.stderr.readline(), 60)
+    assert b"may be out of date" in await asyncio.wait_for(watching.stderr.readline(), 60)
     assert b"the hub is back" in await asyncio.wait_for(watching.stderr.readline(), 60)
     await report(hub_process, "e2", "s-2")
     assert json.loads(await asyncio.wait_for(watching.stdout.readline(), 60))["cursor"] == "2"
@@ -106,7 +106,7 @@ async def test_watching_goes_on_with_the_token_that_its_file_has_now(hub_process
 async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_process: HubProcess) -> None:
     hub_process.start()
     await hub_process.ready()
-    assert "nothing of that happened" in (await output(hub_process, "history"))[1]
+    assert "No matching events in the retained history." in (await output(hub_process, "history"))[1]
     assert await output(hub_process, "history", "--json") == (0, "", "")
     await report(hub_process, "e1", "s-1")
     zone = "hall\x1b[2J"
@@ -115,16 +115,16 @@ async def test_zones_are_listed_acknowledged_and_reset_at_the_command_line(hub_p
     assert "ALARM" in out
     assert "\x1b[2J" not in out, "a zone's name must not steer the terminal"
     code, _, err = await output(hub_process, "reset", zone)
-    assert code == 2
+    assert code == 4
     assert "acknowledge it before you reset it" in err
     assert "\x1b" not in err
     code, out, _ = await output(hub_process, "--json", "ack", zone, "--who", "Ada")
     assert json.loads(out)["who"] == "Ada (admin)"
     code, _, err = await output(hub_process, "ack", "attic")
-    assert (code, "there is no zone attic" in err) == (2, True)
+    assert (code, "there is no zone attic" in err) == (5, True)
     hub_process.kill()
     code, _, err = await output(hub_process, "list")
-    assert (code, "cannot be reached" in err) == (2, True)
+    assert (code, "connection refused. Is it running?" in err) == (3, True)
 
 
 async def test_the_id_of_a_silence_can_be_copied_on_a_narrow_terminal(hub_process: HubProcess) -> None:
@@ -148,8 +148,7 @@ def test_a_zone_that_is_not_watched_is_not_listed_as_normal() -> None:
         Zone(namespace="default", name="yard", state=ZoneState.NORMAL.wire, declared=1, faults=[fault]),
         Zone(namespace="default", name="attic", state=ZoneState.ALARM.wire, declared=1, faults=[fault]),
     ]
-    table = _zone_table(ZonesResponse(zones=zones))
-    assert [str(cell) for cell in table.columns[1].cells] == ["NORMAL", "FAULT", "ALARM"]
+    assert [str(zone_row(zone)[1]) for zone in zones] == ["NORMAL", "FAULT", "ALARM"]
 
 
 async def test_who_shows_no_token_is_told_what_to_do(hub_process: HubProcess, tmp_path: Path) -> None:
@@ -158,13 +157,13 @@ async def test_who_shows_no_token_is_told_what_to_do(hub_process: HubProcess, tm
     bare = {key: value for key, value in os.environ.items() if key != "EMBEREYE_TOKEN"}
     for arguments, word in ((["list"], "alarms"), (["watch"], "alarms"), (["whoami"], "access")):
         code, _, err = await output(hub_process, *arguments, words=word, env=bare, cwd=tmp_path)
-        assert (code, "--token or EMBEREYE_TOKEN" in err, "Traceback" in err) == (2, True, False)
+        assert (code, "--token or EMBEREYE_TOKEN" in err, "Traceback" in err) == (4, True, False)
     console = ["--console", f"http://127.0.0.1:{hub_process.http_port}"]
     explain = [sys.executable, "-m", "embereye_cli", "explain", "device", "s-1", *console]
     told = await asyncio.create_subprocess_exec(*explain, stderr=asyncio.subprocess.PIPE, env=bare, cwd=tmp_path)
     assert "--token or EMBEREYE_TOKEN" in (await told.communicate())[1].decode()
     told = await asyncio.create_subprocess_exec(*explain, stderr=asyncio.subprocess.PIPE, env=shown(hub_process))
-    assert "no fleet declares a device s-1" in (await told.communicate())[1].decode()
+    assert "there is no device s-1" in (await told.communicate())[1].decode()
 
 
 async def test_the_token_that_the_hub_here_made_is_used_by_itself_for_it_alone(
@@ -206,7 +205,7 @@ async def test_tokens_are_made_listed_used_and_revoked_at_the_command_line(hub_p
     code, out, _ = await output(hub_process, "--json", "ack", "hall\x1b[2J", "--note", "going", env=hers)
     assert json.loads(out)["who"] == "ada"
     code, _, err = await output(hub_process, "list", words="access", env=hers)
-    assert (code, "ada is operator: this takes the role admin" in err) == (2, True)
+    assert (code, "ada is operator: this takes the role admin" in err) == (4, True)
     code, out, _ = await output(hub_process, "link", "--console", "https://fire.example/", words="access", env=hers)
     assert out.startswith("https://fire.example/login#")
     code, out, _ = await output(hub_process, "--json", "audit", words="access")
@@ -215,7 +214,7 @@ async def test_tokens_are_made_listed_used_and_revoked_at_the_command_line(hub_p
     assert "\x1b[2J" not in (await output(hub_process, "audit", words="access"))[1]
     assert (await output(hub_process, "revoke", "ada", words="access"))[0] == 0
     code, _, err = await output(hub_process, "list", env=hers)
-    assert (code, "does not let us in" in err) == (2, True)
+    assert (code, "refuses the token" in err) == (4, True)
 
 
 async def test_a_zone_is_silenced_listed_and_told_again(hub_process: HubProcess) -> None:
@@ -230,12 +229,12 @@ async def test_a_zone_is_silenced_listed_and_told_again(hub_process: HubProcess)
     assert (code, made["who"], made["level"]) == (0, "admin", "LEVEL_ALARM")
     assert int(made["untilNs"]) - int(made["sinceNs"]) == 120 * 10**9, "never shorter than was asked for"
     assert "we are there" in (await output(hub_process, "silences"))[1]
-    assert "by admin: we are there" in (await output(hub_process, "list"))[1]
+    assert "by admin: we are there" in " ".join((await output(hub_process, "list"))[1].split())
     code, out, _ = await output(hub_process, "end-silence", made["id"])
     assert (code, "was ended by admin" in out) == (0, True)
-    assert "nothing is silenced" in (await output(hub_process, "silences"))[1]
+    assert "Nothing is silenced." in (await output(hub_process, "silences"))[1]
     code, _, err = await output(hub_process, "end-silence", made["id"])
-    assert (code, "there is no silence" in err) == (2, True)
+    assert (code, "there is no silence" in err) == (5, True)
 
 
 async def test_an_alarm_is_marked_as_false_listed_and_taken_back(hub_process: HubProcess) -> None:
@@ -245,13 +244,13 @@ async def test_an_alarm_is_marked_as_false_listed_and_taken_back(hub_process: Hu
     _, listed, _ = await output(hub_process, "--json", "history")
     alarm = json.loads(listed.splitlines()[0])["alarm"]
     code, _, err = await output(hub_process, "false", alarm)
-    assert (code, err) == (2, "embereye: --reason is missing: say what it was that looked like a fire\n")
+    assert (code, err) == (2, "embereye: --reason is missing: say what looked like a fire\n")
     code, out, _ = await output(hub_process, "false", alarm, "--reason", "steam")
     assert (code, "FALSE ALARM" in out) == (0, True)
     _, out, _ = await output(hub_process, "false-alarms")
     assert "smoke at s-01" in out
     assert (await output(hub_process, "false", alarm, "--take-back"))[0] == 0
-    assert "no alarm is marked as false" in (await output(hub_process, "false-alarms"))[1]
+    assert "No alarm is marked as false." in (await output(hub_process, "false-alarms"))[1]
 
 
 async def test_history_is_filtered_and_paged_by_the_command(hub_process: HubProcess) -> None:
@@ -269,7 +268,8 @@ async def test_history_is_filtered_and_paged_by_the_command(hub_process: HubProc
     assert await found("--newest", "--limit", "2") == [3, 4]
     assert await found("--newest", "--limit", "2", "--before", "4", "--type", "evidence") == [2, 3]
     assert await found("--device", "s-3", "--since", "1h") == [4]
-    assert await found("--kind", "heat") == await found("--zone", "attic") == await found("--until", "1h") == []
+    assert await found("--kind", "heat") == await found("--until", "1h") == []
+    assert (await output(hub_process, "history", "--zone", "attic"))[0] == 5
     code, _, err = await output(hub_process, "history", "--since", "yesterday")
     assert (code, "is not a time such as" in err) == (2, True)
 
@@ -297,10 +297,10 @@ async def test_an_alarm_is_explained_from_what_was_seen_to_what_people_did_and_d
     stages = [line.split(" s  ")[1].split()[0] for line in out.splitlines() if " s  " in line]
     assert stages == ["first", "measured", "decided", "person"]
     assert f"decided by EmberEye {version('embereye')}" in out
-    assert "the zone on the signs that were told: as it was decided then: alarm, smoke" in out
+    assert "the zone on the reported signs: same decision as then: alarm, smoke" in out
     assert "\x1b" not in out
     code, _, err = await explain(hub_process, "0123456789abcdef")
-    assert (code, "there is no alarm 0123456789abcdef" in err) == (2, True)
+    assert (code, "there is no alarm 0123456789abcdef" in err) == (5, True)
 
 
 async def test_who_may_not_do_something_is_told_what_and_how_to_be_let(hub_process: HubProcess) -> None:
@@ -310,11 +310,11 @@ async def test_who_may_not_do_something_is_told_what_and_how_to_be_let(hub_proce
     _, made, _ = await output(hub_process, "create", "guest", "--role", "viewer", words="access")
     guest = {**os.environ, "EMBEREYE_TOKEN": made.strip()}
     code, _, err = await output(hub_process, "ack", "hall\x1b[2J", env=guest)
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("embereye: `embereye alarms ack` is refused: guest is viewer: this takes the role operator; ")
+    assert (code, err.count("\n")) == (4, 1)
+    assert err.startswith("embereye: `embereye alarms ack` is refused: guest is viewer: this takes the role operator. ")
     assert "`embereye access create NAME --role operator`" in err
     code, _, err = await output(hub_process, "list", words="access", env=guest)
-    assert (code, "`embereye access list` is refused: guest is viewer" in err) == (2, True)
+    assert (code, "`embereye access list` is refused: guest is viewer" in err) == (4, True)
     assert "`embereye access create NAME --role admin`" in err
 
 
@@ -332,11 +332,11 @@ async def test_what_is_not_there_is_told_with_the_command_that_shows_what_is(hub
         ("access", ("revoke", "ada"), "embereye access list"),
     ):
         code, _, err = await output(hub_process, *action, words=words)
-        assert (code, f"`{shows}`" in err, "/v1/" in err) == (2, True, False), err
+        assert (code, f"`{shows}`" in err, "/v1/" in err) == (5, True, False), err
     code, _, err = await explain(hub_process, unknown)
     assert (code, err) == (
-        2,
-        f"embereye: there is no alarm {unknown}: `embereye alarms --json history` has their ids\n",
+        5,
+        f"embereye: there is no alarm {unknown}. `embereye alarms --json history` has their ids\n",
     )
 
 
@@ -346,14 +346,18 @@ async def test_what_answers_instead_of_a_hub_and_who_is_not_let_in_are_told_with
     hub_process.start()
     await hub_process.ready()
     console, grpc_port = f"http://127.0.0.1:{hub_process.http_port}", hub_process.grpc.rpartition(":")[2]
-    for arguments, told in (
-        (("--token", "wrong"), f"the hub at {console} does not let us in: unknown token or session: "),
-        (("--console", f"http://127.0.0.1:{grpc_port}"), "is no hub, or one of another version; --console names"),
-        (("--console", "http://127.0.0.1:1"), "the hub at http://127.0.0.1:1 cannot be reached: [Errno 111]"),
-        (("--console", "http://127.0.0.1:port"), 'port" is not a URL such as'),
+    for arguments, expected, sentence in (
+        (("--token", "wrong"), 4, f"the hub at {console} refuses the token: unknown token or session: "),
+        (
+            ("--console", f"http://127.0.0.1:{grpc_port}"),
+            3,
+            "does not answer as a hub of this version. --console names",
+        ),
+        (("--console", "http://127.0.0.1:1"), 3, "cannot reach the hub at http://127.0.0.1:1: connection refused."),
+        (("--console", "http://127.0.0.1:port"), 2, 'port" is not a URL such as'),
     ):
         code, _, err = await explain(hub_process, "0123456789abcdef", *arguments)
-        assert (code, told in err, "/v1/" in err, "Traceback" in err) == (2, True, False, False), err
+        assert (code, sentence in err, "/v1/" in err, "Traceback" in err) == (expected, True, False, False), err
 
 
 async def test_a_subscription_is_stored_shown_followed_and_deleted(hub_process: HubProcess) -> None:
@@ -363,7 +367,7 @@ async def test_a_subscription_is_stored_shown_followed_and_deleted(hub_process: 
     async def say(*arguments: str) -> tuple[int | None, str, str]:
         return await output(hub_process, *arguments, words="subscriptions")
 
-    assert "none is stored" in (await say("list"))[1]
+    assert "No subscriptions." in (await say("list"))[1]
     code, out, _ = await say("store", "night", "--level", "alarm", "--zone", "hall\x1b[2J")
     assert (code, "levels: alarm" in out, "\x1b[2J" in out) == (0, True, False)
     code, out, _ = await say("--json", "show", "night")
@@ -382,4 +386,4 @@ async def test_a_subscription_is_stored_shown_followed_and_deleted(hub_process: 
     assert (await say("delete", "night"))[0] == 0
     for action in ("show", "delete", "follow"):
         code, _, err = await say(action, "night")
-        assert (code, 'no subscription "night" is stored' in err) == (2, True), action
+        assert (code, 'no subscription "night"' in err) == (5, True), action

@@ -203,12 +203,12 @@ def test_what_calibrating_prints_is_taken_by_a_fleet(device: str, capsys: pytest
 @pytest.mark.parametrize(
     ("state", "sentence"),
     [
-        ({"drift": -0.5}, "let the sensor warm up"),
+        ({"drift": -0.5}, "Let the sensor warm up"),
         ({"entry": {"covered": False, "reason": "silent"}}, "s-1 is not covered: silent"),
-        ({"entry": {"latest": []}}, "says nothing of gas"),
-        ({"resistance": LEAST_KOHM}, "R0 would be .* look for a short circuit or a broken wire"),
-        ({"resistance": float(resistance_kohm(0, BOARD, 4095))}, "R0 would be .* look for a short circuit"),
-        ({"entry": {"id": "other"}}, "no fleet declares a device s-1"),
+        ({"entry": {"latest": []}}, "reports no gas"),
+        ({"resistance": LEAST_KOHM}, "R0 would be .* Check it for a short circuit or a broken wire"),
+        ({"resistance": float(resistance_kohm(0, BOARD, 4095))}, "R0 would be .* Check it for a short circuit"),
+        ({"entry": {"id": "other"}}, "there is no device s-1: no fleet declares it"),
     ],
 )
 def test_air_or_a_sensor_that_cannot_be_calibrated_is_named(state: dict[str, object], sentence: str) -> None:

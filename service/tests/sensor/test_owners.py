@@ -20,7 +20,7 @@ from harness.settings import sensor_settings
 from embereye.process.addresses import free_ports
 from embereye.v1.shard_pb2 import Assignment, Peer
 from embereye.v1.types_pb2 import Device
-from embereye_cli.explain.device import balanced, sentences
+from embereye_cli.explain.device import is_balanced, sentences
 
 FLEET = "default/sensors/hall"
 LINE = b"#Sensora:ADC1=%d,ADC2=1305,ADC3=2,DIO=0!\r\n"
@@ -164,11 +164,11 @@ async def test_the_ledger_adds_up_over_a_hand_over_a_kill_a_drain_and_a_killed_h
     site.start("hub")
     entry = await site.until(lambda entry: total(entry) == 163)
     assert states(entry) == [("one", "closed"), ("two", "lost"), ("two", "closed")]
-    assert all(balanced(owner["ledger"]) for owner in entry["owners"])
-    assert balanced(entry["ledger"])
+    assert all(is_balanced(owner["ledger"]) for owner in entry["owners"])
+    assert is_balanced(entry["ledger"])
     text = "\n".join(sentences(entry, time.time_ns()))
     assert "to 3 owners" in text
-    assert "10 of them were taken by two owners" in text
+    assert "10 of them were received by two owners" in text
     assert "what it took after that is not told" in text
     writer.close()
 

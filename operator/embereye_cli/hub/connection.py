@@ -1,0 +1,212 @@
+"""Connections from commands to the hub: its address, its certificate and the token for it.
+
+`embereye up` leaves a note in its data folder (`site.json`). Without options, a command finds address, certificate
+authority and token there. --hub, --ca and --token override each of them.
+"""
+
+import os
+import ssl
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grpc
+
+from embereye.process.lifecycle import NotFoundError, UserError
+from embereye.process.tls.client import ClientTls, dial
+from embereye.process.tls.trust import trusting
+from embereye.units import split_address
+from embereye_cli.hub.token import add_token_option, is_this_machine, token_for
+from embereye_operator.up import site
+
+DEFAULT_HUB = "127.0.0.1:50052"
+DEFAULT_CONSOLE = "http://127.0.0.1:8080"
+CONSOLE_PORT = 8080
+SITE_NAME = "localhost"  # every certificate that `embereye up` issues for its hub has this name
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubConnection:
+    """The hub that a command talks to over gRPC."""
+
+    hub: str  # HOST:PORT, or unix:PATH
+    tls: ClientTls | None
+    console: str  # URL, as people open it
+    given_token: str
+    own_token: Path | None  # token file of the `embereye up` that runs this hub
+
+    @property
+    def token(self) -> str:
+        """The token to present, read again at each use. UserError if it cannot be read."""
+        return token_for(self.given_token, self.hub.rpartition(":")[0], self.own_token)
+
+    def dial(self) -> grpc.aio.Channel:
+        """A channel that presents the token with each call."""
+        return dial(self.hub, self.tls, token=self.token)
+
+
+def add_data_option(parser: ArgumentParser) -> None:
+    """Declare --data of a command that talks to the hub of an `embereye up`."""
+    parser.add_argument("--data", type=Path, default=None, metavar="DIR",
+                        help="data folder of the `embereye up` to talk to; default: .embereye in this folder, then "
+                        "/var/lib/embereye")  # fmt: skip
+
+
+def add_hub_tls_options(parser: ArgumentParser) -> None:
+    """Declare the options for TLS with the hub."""
+    parser.add_argument("--ca", default=os.environ.get("EMBEREYE_HUB_CA", ""), metavar="FILE|system",
+                        help="connect over TLS and trust the authorities in FILE (PEM), or those of this machine "
+                        "[EMBEREYE_HUB_CA]")  # fmt: skip
+    parser.add_argument("--server-name", default=os.environ.get("EMBEREYE_HUB_NAME", ""), metavar="NAME",
+                        help="a name in the hub's certificate; default: the host of --hub "
+                        "[EMBEREYE_HUB_NAME]")  # fmt: skip
+
+
+def add_hub_options(parser: ArgumentParser, *, json: bool = True) -> None:
+    """Declare --hub, --json for commands with such output, and the options for data folder, token and TLS."""
+    parser.add_argument("--hub", type=hub_address, default=os.environ.get("EMBEREYE_HUB", ""), metavar="HOST:PORT",
+                        help="gRPC address of the hub; default: the one of --data, else "
+                        f"{DEFAULT_HUB} [EMBEREYE_HUB]")  # fmt: skip
+    add_data_option(parser)
+    if json:
+        parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_token_option(parser)
+    add_hub_tls_options(parser)
+
+
+def add_hub_options_to_actions(actions: Iterable[ArgumentParser]) -> None:
+    """Accept the options of `add_hub_options` after an action's name too, where people write them."""
+    for action in actions:
+        for option in ("--hub", "--token", "--ca", "--server-name"):
+            kind = hub_address if option == "--hub" else str
+            action.add_argument(option, type=kind, default=SUPPRESS, help=SUPPRESS)
+        action.add_argument("--data", type=Path, default=SUPPRESS, help=SUPPRESS)
+        action.add_argument("--json", action="store_true", default=SUPPRESS, help=SUPPRESS)
+        command = action.prog.rpartition(" ")[0]
+        action.epilog = f"--hub, --data, --json, --token, --ca and --server-name work here too; see `{command} --help`."
+
+
+def hub_tls(arguments: Namespace) -> ClientTls | None:
+    """The TLS settings that the options ask for; None: no TLS. UserError if the file of --ca cannot be used."""
+    if not arguments.ca:
+        return None
+    tls = ClientTls(None if arguments.ca == "system" else Path(arguments.ca), server_name=arguments.server_name)
+    try:
+        tls.check()
+    except UserError as error:
+        remedy = "Name a PEM file with the certificates of the authority that signed the hub's."
+        raise UserError(f"--ca {arguments.ca} cannot be used: {error}. {remedy}") from error
+    return tls
+
+
+def find_site(data: Path | None) -> tuple[Path, site.Site | None]:
+    """The data folder of the `embereye up` to talk to, and the note in it; None if no default folder has one.
+
+    NotFoundError if `data` is given and has no note.
+    """
+    if data is not None:
+        note = site.read_site(data)
+        if note is None:
+            raise NotFoundError(f"--data {data}: no `embereye up` of yours has run there. Name its data folder.")
+        return data, note
+    for folder in (site.DATA, site.SERVICE_DATA):
+        if note := site.read_site(folder):
+            return folder, note
+    return site.DATA, None
+
+
+def hub_connection(arguments: Namespace) -> HubConnection:
+    """The hub that the options name, or that of the `embereye up` here. UserError, NotFoundError."""
+    data, note = find_site(getattr(arguments, "data", None))
+    hub = arguments.hub or (note.hub if note else DEFAULT_HUB)
+    tls = hub_tls(arguments)
+    if note is None or not is_same_hub(hub, note.hub):
+        return HubConnection(
+            hub=hub, tls=tls, console=_console_beside(hub, tls), given_token=arguments.token, own_token=None
+        )
+    if tls is None and note.tls:
+        tls = ClientTls(site.authority_file(data), server_name=SITE_NAME)
+        tls.check()
+    file = site.token_file(data)
+    own_token = file if file.exists() else None
+    return HubConnection(hub=hub, tls=tls, console=note.console, given_token=arguments.token, own_token=own_token)
+
+
+def is_same_hub(hub: str, other: str) -> bool:
+    """True if both addresses reach one port, also by different names of this machine."""
+    (host, _, port), (other_host, _, other_port) = hub.rpartition(":"), other.rpartition(":")
+    return hub == other or (port == other_port and is_this_machine(host) and is_this_machine(other_host))
+
+
+def _console_beside(hub: str, tls: ClientTls | None) -> str:
+    """The most likely address of the console of the hub at `hub`."""
+    if hub.startswith("unix:") or hub == DEFAULT_HUB:
+        return DEFAULT_CONSOLE
+    return f"http{'s' if tls else ''}://{hub.rpartition(':')[0]}:{CONSOLE_PORT}"
+
+
+def hub_address(text: str) -> str:
+    """HOST:PORT, or unix:PATH of a socket."""
+    if text and not text.startswith("unix:"):
+        try:
+            split_address(text)
+        except ValueError as error:
+            _, _, remedy = str(error).partition("; ")
+            sentence = f'"{text}" is not HOST:PORT, such as {DEFAULT_HUB}'
+            raise ArgumentTypeError(f"{sentence}; {remedy}" if remedy else sentence) from error
+    return text
+
+
+# Over HTTP
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsoleConnection:
+    """The hub that a command talks to over HTTP."""
+
+    url: str
+    token: str
+    trust: ssl.SSLContext
+    server_name: str = ""  # in the certificate; empty: the host of the URL
+
+
+def add_console_options(parser: ArgumentParser) -> None:
+    """Declare --console, --data and --token."""
+    parser.add_argument("--console", default=os.environ.get("EMBEREYE_CONSOLE", ""), metavar="URL",
+                        help=f"address of the hub's console; default: the one of --data, else {DEFAULT_CONSOLE} "
+                        "[EMBEREYE_CONSOLE]")  # fmt: skip
+    add_data_option(parser)
+    add_token_option(parser)
+
+
+def console_connection(arguments: Namespace) -> ConsoleConnection:
+    """The console that the options name, or that of the `embereye up` here. UserError, NotFoundError."""
+    data, note = find_site(getattr(arguments, "data", None))
+    url = arguments.console or (note.local_console if note else DEFAULT_CONSOLE)
+    host = _host_of(url)
+    known = {note.console.rstrip("/"), note.local_console} if note else set()
+    if note is None or url.rstrip("/") not in known:
+        return ConsoleConnection(url=url, token=token_for(arguments.token, host), trust=trusting())
+    file = site.token_file(data)
+    token = token_for(arguments.token, host, file if file.exists() else None)
+    if not note.tls:
+        return ConsoleConnection(url=url, token=token, trust=trusting())
+    try:
+        trust = trusting(site.authority_file(data))
+    except OSError as error:
+        raise UserError(f"{site.authority_file(data)} cannot be read: {error.strerror or error}") from error
+    return ConsoleConnection(url=url, token=token, trust=trust, server_name=SITE_NAME)
+
+
+def _host_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and parts.port != 0 and parts.path.isascii()
+        host = parts.hostname or ""
+        if known and host.encode("idna"):
+            return host
+    except ValueError:  # an impossible port or host
+        pass
+    raise UserError(f'--console "{url}" is not a URL such as {DEFAULT_CONSOLE}')

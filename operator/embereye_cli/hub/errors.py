@@ -1,0 +1,67 @@
+"""Sentences for calls to the hub that fail: what went wrong, and what to do about it."""
+
+import re
+
+import grpc
+
+from embereye.process.lifecycle import NotFoundError, RefusedError, UnreachableError, UserError
+
+TOKEN_HINT = (
+    "Give a token with --token or EMBEREYE_TOKEN, or name the data folder of your `embereye up` with --data. "
+    "An admin makes tokens: `embereye access create`."
+)
+UNREACHABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
+# What gRPC, OpenSSL or the system says (a regular expression) → what is wrong, in plain words, and what to do.
+REASONS = {
+    "Connection refused": ("connection refused", "Is it running?"),
+    "http1.x": ("that is an HTTP port, such as the console's", "gRPC is 50052, unless --hub-port changed it."),
+    "WRONG_VERSION_NUMBER": ("it does not use TLS on this port", "Leave --ca out."),
+    "CERTIFICATE_VERIFY_FAILED": ("its certificate is not trusted", "Name the authority that signed it with --ca."),
+    "Hostname Verification": ("its certificate has another name", "Give a name that it has with --server-name."),
+    "Stream removed": ("the connection ended", "Is it still running?"),
+    "Socket closed|Connection reset": (
+        "it closed the connection",
+        "It may use TLS: name the authority that signed its certificate with --ca.",
+    ),
+    "lookup failed|resol|[Nn]ame or service|No address|getaddrinfo": ("there is no such host", "Check the name."),
+    "[Uu]nreachable|No route": ("there is no route to it", "Check the address and the network."),
+    "Deadline|[Tt]imed? ?out": ("it does not answer in time", "Is it running, and does a firewall drop packets?"),
+}
+
+
+def hub_error(
+    error: grpc.aio.AioRpcError, hub: str, command: str, *, lister: str = "", presented: bool = True
+) -> UserError:
+    """The error that tells a person why a call of `command` to `hub` failed.
+
+    `lister` is the command that lists what could have been named. `presented`: a token was sent with the call.
+    """
+    reason = error.details() or error.code().name
+    match error.code():
+        case code if code in UNREACHABLE:
+            return UnreachableError(unreachable(hub, reason))
+        case grpc.StatusCode.UNAUTHENTICATED if not presented:
+            return RefusedError(f"the hub at {hub} needs a token, and none was given.", TOKEN_HINT)
+        case grpc.StatusCode.UNAUTHENTICATED:
+            return RefusedError(f"the hub at {hub} refuses the token: {reason.partition(';')[0]}.", TOKEN_HINT)
+        case grpc.StatusCode.PERMISSION_DENIED:
+            role = re.search(r"role (viewer|operator|admin)\b", reason)
+            makes = f"embereye access create NAME --role {role[1] if role else 'admin'}"
+            return RefusedError(
+                f"`{command}` is refused: {reason}. An admin can make a token that is allowed: `{makes}`."
+            )
+        case grpc.StatusCode.NOT_FOUND:
+            return NotFoundError(
+                f"{reason}. `{lister}` shows what there is." if lister and lister not in reason else reason
+            )
+        case grpc.StatusCode.INVALID_ARGUMENT:
+            return UserError(reason)
+    return RefusedError(reason)
+
+
+def unreachable(hub: str, reason: str, *, what: str = "hub") -> str:
+    """The sentence for `what` at `hub`, which could not be reached for `reason`."""
+    for sign, (plain, remedy) in REASONS.items():
+        if re.search(sign, reason):
+            return f"cannot reach the {what} at {hub}: {plain}. {remedy}"
+    return f"cannot reach the {what} at {hub}. Is it running? ({reason})"
