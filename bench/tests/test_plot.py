@@ -5,18 +5,18 @@ import pytest
 from embereye_bench.plot import HEIGHT, plot
 
 
-def test_a_larger_value_stands_higher_and_a_larger_place_further_to_the_right() -> None:
+def test_larger_values_are_higher_and_larger_places_further_right() -> None:
     rows = plot([10, 1_000], {"p50": [1, 100], "p99": [5, 1_000]}, "subscribers", "ms").splitlines()
-    found = {
+    marks = {
         (mark, column): row
         for row, line in enumerate(rows[1 : HEIGHT + 1])
         for column, mark in enumerate(line)
         if mark in "·o"
     }
-    assert len(found) == 4
+    assert len(marks) == 4
     for mark in "·o":
-        (_, first), (_, second) = sorted(place for place in found if place[0] == mark)
-        assert found[mark, second] < found[mark, first]
+        (_, first), (_, second) = sorted(place for place in marks if place[0] == mark)
+        assert marks[mark, second] < marks[mark, first]
     assert rows[0].split() == ["ms", "·", "p50", "o", "p99"]
     assert rows[1].split()[0] == "1,000"
     assert rows[HEIGHT].split()[0] == "1"

@@ -33,31 +33,31 @@ def folder(tmp_path_factory):
 
 
 def results(out):
-    told = json.loads(out)
-    return told["clips"], {result["name"]: result for result in told["results"]}
+    report = json.loads(out)
+    return report["clips"], {result["name"]: result for result in report["results"]}
 
 
 def test_a_labelled_folder_is_scored(folder, capsys):
     main(["bench", "detection", str(folder), "--json"])
-    clips, told = results(capsys.readouterr().out)
+    clips, by_name = results(capsys.readouterr().out)
     assert [clip["verdict"] for clip in clips] == ["ok", "ok"]
-    assert told["fire-within-5s"]["value"] == 100
-    assert told["false-alarm-clips"]["value"] == 0
-    assert told["cost-quiet"]["baseline"] > 0
-    assert told["cost-quiet"]["ratio"] > 0
+    assert by_name["fire-within-5s"]["value"] == 100
+    assert by_name["false-alarm-clips"]["value"] == 0
+    assert by_name["cost-quiet"]["baseline"] > 0
+    assert by_name["cost-quiet"]["ratio"] > 0
 
 
-def test_what_detection_costs_is_measured_alone(folder, capsys):
+def test_the_cost_of_detection_is_measured_separately(folder, capsys):
     main(["bench", "detection", str(folder), "--cost", "--json"])
-    told = {result["name"]: result for result in json.loads(capsys.readouterr().out)["results"]}
-    assert set(told) == {"cost-quiet", "cost-busy", "cost-suspect", "cost-detail", "details-of-a-shard"}
-    measured = (told["cost-quiet"], told["cost-detail"])
+    by_name = {result["name"]: result for result in json.loads(capsys.readouterr().out)["results"]}
+    assert set(by_name) == {"cost-quiet", "cost-busy", "cost-suspect", "cost-detail", "details-of-a-shard"}
+    measured = (by_name["cost-quiet"], by_name["cost-detail"])
     assert all(result["value"] > result["baseline"] > 0 for result in measured)
-    assert told["details-of-a-shard"]["value"] > 0, "the fire of one.avi is small enough for a detail"
+    assert by_name["details-of-a-shard"]["value"] > 0, "the fire of one.avi is small enough for a detail"
 
 
 @pytest.mark.parametrize("suffix", [".html", ".png"])
-def test_what_goes_wrong_is_shown_in_stills_and_by_the_exit_code(folder, tmp_path, capsys, suffix):
+def test_failures_appear_in_stills_and_in_the_exit_code(folder, tmp_path, capsys, suffix):
     wrong = tmp_path / "clips"
     wrong.mkdir()
     for name in ("one.avi", "two.avi"):
@@ -66,9 +66,9 @@ def test_what_goes_wrong_is_shown_in_stills_and_by_the_exit_code(folder, tmp_pat
     (wrong / "labels.json").write_text(json.dumps(labels))
     sheet = tmp_path / f"sheet{suffix}"
     assert main(["bench", "detection", str(wrong), "--json", "--stills", str(sheet)]) == 1
-    clips, told = results(capsys.readouterr().out)
+    clips, by_name = results(capsys.readouterr().out)
     assert [clip["verdict"] for clip in clips] == ["false alarm", "missed"]
-    assert told["false-alarms"]["value"] > 100, "one alarm in six seconds"
+    assert by_name["false-alarms"]["value"] > 100, "one alarm in six seconds"
     if suffix == ".html":
         assert sheet.read_text().count("<figure>") == 2
     else:
@@ -85,7 +85,7 @@ def test_what_goes_wrong_is_shown_in_stills_and_by_the_exit_code(folder, tmp_pat
         ('[{"file": "none.avi", "label": "fire"}]', "none.avi: no such file in"),
     ],
 )
-def test_labels_that_cannot_be_used_are_told_in_one_sentence(tmp_path, labels, words, capsys):
+def test_unusable_labels_give_a_one_sentence_error(tmp_path, labels, words, capsys):
     if labels is not None:
         (tmp_path / "labels.json").write_text(labels)
     assert main(["bench", "detection", str(tmp_path)]) == 2

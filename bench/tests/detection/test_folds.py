@@ -22,7 +22,7 @@ def clip(name, label="fire", scene="", fixed=True, onset=0.0):
 
 
 def course(name, fire, strengths):
-    """A clip whose one site is told by flicker alone: what each judgement's flicker says, in log odds."""
+    """A clip whose only site has just a flicker term: its log odds in each judgement."""
     judgements = []
     for number, value in enumerate(strengths):
         site = np.zeros(len(NAMES))
@@ -35,37 +35,37 @@ def test_a_scene_is_in_one_fold_and_every_fold_has_fires():
     clips = [clip(f"f{n}", scene=f"fire{n // 2}") for n in range(16)]
     clips += [clip(f"n{n}", "negative", scene=f"street{n // 3}") for n in range(30)]
     fold = fold_of_scene(clips, 4)
-    assert set(fold) == {one.scene for one in clips}
+    assert set(fold) == {member.scene for member in clips}
     for label in ("fire", "negative"):
-        assert {fold[one.scene] for one in clips if one.label == label} == {0, 1, 2, 3}
-    assert fold_of_scene(list(reversed(clips)), 4) == fold, "whatever order the clips come in"
+        assert {fold[member.scene] for member in clips if member.label == label} == {0, 1, 2, 3}
+    assert fold_of_scene(list(reversed(clips)), 4) == fold, "independent of the order of the clips"
 
 
 def test_cameras_of_one_event_are_one_scene(tmp_path):
     entries = [{"file": f"{scene}.avi", "label": "fire", "scene": scene} for scene in ("batman_room", "batman_roof")]
     (tmp_path / "labels.json").write_text(json.dumps(entries))
-    assert {one.scene for one in labelled_clips([tmp_path])} == {"batman_room"}
+    assert {member.scene for member in labelled_clips([tmp_path])} == {"batman_room"}
 
 
-def test_the_fit_tells_fires_from_others_and_moves_what_says_nothing_not_at_all():
+def test_the_fit_separates_fires_from_others_and_leaves_useless_weights_alone():
     courses = [course(f"fire{n}", True, RNG.normal(1.0, 0.4, 40)) for n in range(10)]
     courses += [course(f"street{n}", False, RNG.normal(-1.0, 0.4, 40)) for n in range(10)]
     fitted = fit(courses, LIMITS)
     values = np.array([*fitted.multipliers.values(), fitted.prior])
-    strengths = {one.scene: strength(one, values) for one in courses}
+    strengths = {clip_course.scene: strength(clip_course, values) for clip_course in courses}
     assert min(value for name, value in strengths.items() if "fire" in name) > 0
     assert max(value for name, value in strengths.items() if "street" in name) < 0
     assert fitted.multipliers["flicker"] > 1
     assert fitted.multipliers["rest"] == pytest.approx(1.0)
 
 
-def test_a_term_that_speaks_the_wrong_way_is_silenced_and_never_turned_around():
+def test_a_term_with_the_wrong_sign_gets_weight_zero_and_is_never_inverted():
     courses = [course(f"fire{n}", True, [-1.0] * 40) for n in range(20)]
     courses += [course(f"street{n}", False, [1.0] * 40) for n in range(20)]
     assert fit(courses, LIMITS).multipliers["flicker"] == 0
 
 
-def test_a_weight_that_is_scaled_says_so_much_more_at_every_value():
+def test_scaling_a_weight_scales_its_log_odds_at_every_value():
     weight = LIMITS.weights["travel"]
     for value in (0.0, 0.1, 0.3, 0.9):
         assert weight.times(1.7).of(value) == pytest.approx(1.7 * weight.of(value))
@@ -75,18 +75,18 @@ def test_a_weight_that_is_scaled_says_so_much_more_at_every_value():
 
 
 @pytest.mark.parametrize(
-    ("count", "of", "low", "high"), [(0, 10, 0.0, 0.28), (10, 10, 0.72, 1.0), (50, 100, 0.40, 0.60)]
+    ("count", "total", "low", "high"), [(0, 10, 0.0, 0.28), (10, 10, 0.72, 1.0), (50, 100, 0.40, 0.60)]
 )
-def test_intervals_of_shares_are_wilsons(count, of, low, high):
-    assert wilson(count, of) == pytest.approx((low, high), abs=0.01)
+def test_intervals_of_shares_are_wilson_intervals(count, total, low, high):
+    assert wilson(count, total) == pytest.approx((low, high), abs=0.01)
 
 
 @pytest.mark.parametrize(("count", "low", "high"), [(0, 0.0, 3.69), (1, 0.025, 5.57), (10, 4.8, 18.39)])
-def test_intervals_of_counts_are_those_of_poisson(count, low, high):
+def test_intervals_of_counts_are_poisson_intervals(count, low, high):
     assert poisson(count) == pytest.approx((low, high), rel=0.05, abs=0.03)
 
 
-def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
+def test_late_fires_and_moving_cameras_are_counted_separately():
     outcomes = [
         Outcome(clip("a", onset=1.0), 20, 4.0, None),
         Outcome(clip("b"), 20, 9.0, None),
@@ -97,40 +97,40 @@ def test_what_is_found_late_or_by_moving_cameras_is_counted_apart():
         Outcome(clip("e", "negative"), 43200, None, 3.0),
         Outcome(clip("f", "negative"), 43200, None, None),
     ]
-    told = {result.name: result for result in summary(outcomes)}
-    assert told["fixed-fires-5s"].value == pytest.approx(100 / 3)
-    assert told["fixed-fires-15s"].value == pytest.approx(200 / 3)
-    assert told["fixed-negatives-alarmed"].value == 50
-    assert not told["fixed-negatives-alarmed"].ok
-    assert told["moving-fires-5s"].value == 0
-    assert told["moving-fires-found-or-blind-15s"].value == 50
-    assert told["moving-fires-5s"].ok, "reported, not required"
-    assert told["moving-cameras-told-to-move"].value == 50
-    assert told["fixed-cameras-told-to-move"].value == pytest.approx(100 / 6)
+    by_name = {result.name: result for result in summary(outcomes)}
+    assert by_name["fixed-fires-5s"].value == pytest.approx(100 / 3)
+    assert by_name["fixed-fires-15s"].value == pytest.approx(200 / 3)
+    assert by_name["fixed-negatives-alarmed"].value == 50
+    assert not by_name["fixed-negatives-alarmed"].ok
+    assert by_name["moving-fires-5s"].value == 0
+    assert by_name["moving-fires-found-or-blind-15s"].value == 50
+    assert by_name["moving-fires-5s"].ok, "reported, not required"
+    assert by_name["moving-cameras-told-to-move"].value == 50
+    assert by_name["fixed-cameras-told-to-move"].value == pytest.approx(100 / 6)
     (point,) = roc({0.0: outcomes})
     assert point.false_per_day == 1
     assert point.share_found == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_footage_is_changed_everywhere_alike(change):
+def test_changed_footage_is_changed_equally_everywhere(change):
     pictures = RNG.integers(0, 256, (3, 9, 16, 3)).astype(np.uint8)
     film = changed(Footage(clip("street"), pictures, np.arange(3.0)), change)
     assert film.pictures.shape == pictures.shape
     assert not np.array_equal(film.pictures, pictures)
     assert np.array_equal(film.pictures[1], apply_table(CHANGES[change], pictures[1]))
-    assert np.array_equal(film.closer(2), film.pictures[2]), "where there is nothing larger"
+    assert np.array_equal(film.closer(2), film.pictures[2]), "without larger pictures"
     for channel in range(3):
         levels = CHANGES[change][:, channel].astype(int)
-        assert (np.diff(levels) >= 0).all(), "what is brighter stays brighter"
+        assert (np.diff(levels) >= 0).all(), "brighter pixels stay brighter"
 
 
-def test_a_scene_counts_as_much_as_its_most_worthy_course_however_many_it_has():
+def test_a_scene_counts_as_its_most_valuable_course_for_any_number_of_courses():
     street, fire = course("street", False, [-1.0] * 20), course("fire", True, [1.0] * 20)
     other = course("other", False, [0.5] * 20)
     weak = [replace(street, worth=0.5)] * 4
     alone = _likeliest([street, other, fire], np.ones(len(NAMES) + 1))[2]
     many = _likeliest([street, *weak, other, fire], np.ones(len(NAMES) + 1))[2]
     assert many[:20].sum() + many[20:100].sum() == pytest.approx(alone[:20].sum())
-    assert many[20:100].sum() == pytest.approx(2 * many[:20].sum()), "shared by what each is worth"
+    assert many[20:100].sum() == pytest.approx(2 * many[:20].sum()), "shared by the worth of each"
     assert many[100:120].sum() == pytest.approx(alone[20:40].sum())

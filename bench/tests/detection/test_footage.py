@@ -22,21 +22,21 @@ def clip(tmp_path):
     return LabelledClip(path, "fire", "a", 0.5, fixed=True)
 
 
-def test_a_copy_of_a_clip_is_not_decoded_again_and_another_clip_of_its_name_is(clip, tmp_path):
+def test_a_copied_clip_is_not_decoded_again_but_another_of_the_same_name_is(clip, tmp_path):
     cache = tmp_path / "cache"
     footage(clip, cache)
-    kept = sorted(cache.iterdir())
+    cached = sorted(cache.iterdir())
     copy = tmp_path / "copy" / clip.name
     copy.parent.mkdir()
     shutil.copy(clip.path, copy)
     footage(LabelledClip(copy, "fire", "a", 0.0, fixed=True), cache)
-    assert sorted(cache.iterdir()) == kept
+    assert sorted(cache.iterdir()) == cached
     copy.write_bytes(copy.read_bytes()[:-1] + b"x")
     footage(LabelledClip(copy, "fire", "a", 0.0, fixed=True), cache)
-    assert len(list(cache.iterdir())) == 2 * len(kept)
+    assert len(list(cache.iterdir())) == 2 * len(cached)
 
 
-def test_a_fire_made_smaller_keeps_its_times_and_is_decoded_as_a_camera_would_send_it(clip, tmp_path):
+def test_a_fire_made_smaller_has_the_same_times_and_is_decoded_like_a_cameras(clip, tmp_path):
     small = made_smaller(footage(clip, tmp_path / "cache"), np.zeros((90, 120, 3), np.uint8), 4, tmp_path)
     assert small.pictures.shape[1:] == (120, 160, 3)
     assert small.closer(0).shape == (720, 960, 3)
@@ -45,11 +45,11 @@ def test_a_fire_made_smaller_keeps_its_times_and_is_decoded_as_a_camera_would_se
     assert small.seconds == pytest.approx(np.arange(20) / 15.0, abs=0.01)
 
 
-def test_distant_fires_are_counted_by_width_with_close_looks_and_without():
+def test_distant_fires_are_counted_by_width_with_and_without_close_ups():
     clip = LabelledClip(Path("a"), "fire", "a", 0.0, fixed=True)
-    found = [Distant(clip, 0.04, 3.0, None), Distant(clip, 0.035, 12.0, 4.0), Distant(clip, 0.01, None, None)]
-    told = {result.name: (result.value, result.baseline) for result in results_of(found)}
-    assert told["3-to-5-wide-5s"] == (1, 1)
-    assert told["3-to-5-wide-15s"] == (2, 1)
-    assert told["0-to-2-wide-15s"] == (0, 0)
-    assert len(told) == 4 < 2 * len(WIDTHS)
+    fires = [Distant(clip, 0.04, 3.0, None), Distant(clip, 0.035, 12.0, 4.0), Distant(clip, 0.01, None, None)]
+    counts = {result.name: (result.value, result.baseline) for result in results_of(fires)}
+    assert counts["3-to-5-wide-5s"] == (1, 1)
+    assert counts["3-to-5-wide-15s"] == (2, 1)
+    assert counts["0-to-2-wide-15s"] == (0, 0)
+    assert len(counts) == 4 < 2 * len(WIDTHS)

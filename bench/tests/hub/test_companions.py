@@ -1,4 +1,4 @@
-"""What measures several clients at once."""
+"""Measuring several clients at the same time."""
 
 import contextlib
 import threading
@@ -9,7 +9,7 @@ import pytest
 from embereye_bench.hub.companions import Step, rate_of
 
 
-def test_clients_begin_together_and_what_they_opened_is_closed() -> None:
+def test_clients_start_together_and_their_resources_are_closed() -> None:
     opened, closed = set[int](), set[int]()
     first = threading.Event()
 
@@ -20,15 +20,15 @@ def test_clients_begin_together_and_what_they_opened_is_closed() -> None:
         opened.add(number)
         stack.callback(closed.add, number)
 
-        under_way = 3
+        pending = 3
 
         def step(over: bool) -> int:
-            nonlocal under_way
+            nonlocal pending
             first.set()
             time.sleep(0.01)
-            under_way -= over
-            done[number] += under_way >= 0
-            return int(under_way >= 0)
+            pending -= over
+            done[number] += pending >= 0
+            return int(pending >= 0)
 
         return step
 
@@ -40,10 +40,10 @@ def test_clients_begin_together_and_what_they_opened_is_closed() -> None:
     assert rate <= 300
 
 
-def test_a_client_that_cannot_begin_keeps_no_other_waiting() -> None:
+def test_a_client_that_cannot_start_does_not_block_the_others() -> None:
     def begin(stack: contextlib.ExitStack, number: int) -> Step:
         if number:
-            raise RuntimeError("nobody answers")
+            raise RuntimeError("no server")
         return lambda over: not over
 
     with pytest.raises((RuntimeError, threading.BrokenBarrierError)):

@@ -1,4 +1,4 @@
-"""Records of benchmarks: what is worse, what is noise, and what only the machine did."""
+"""Records of benchmarks: worse rows, noise, and slow machines."""
 
 import argparse
 import os
@@ -37,12 +37,12 @@ def record(*rows: Row, at: str = "2026-01-01T00:00:00Z", machine: dict[str, obje
 
 
 def verdict(old: Row, new: Row) -> str:
-    (found,) = compare(record(old), record(new))
-    return found.verdict
+    (comparison,) = compare(record(old), record(new))
+    return comparison.verdict
 
 
 @pytest.mark.parametrize("reach", ["≤ 20", "≥ 5"])
-def test_a_change_for_the_worse_beyond_noise_is_told_and_one_within_it_is_not(reach: str) -> None:
+def test_a_change_beyond_noise_is_reported_and_one_within_noise_is_not(reach: str) -> None:
     more, less = (0.8, 1.25) if reach.startswith("≥") else (1.25, 0.8)
     assert verdict(row(reach=reach), row(cost=10 * more, reach=reach)) == "worse"
     assert verdict(row(reach=reach), row(cost=10 * less, reach=reach)) == "better"
@@ -50,35 +50,39 @@ def test_a_change_for_the_worse_beyond_noise_is_told_and_one_within_it_is_not(re
 
 
 @pytest.mark.parametrize("reach", ["≤ 20", "≥ 5"])
-def test_a_machine_that_was_slow_for_a_while_is_not_held_against_a_change(reach: str) -> None:
+def test_a_temporarily_slow_machine_does_not_count_against_a_change(reach: str) -> None:
     assert verdict(row(reach=reach), row(slow=1.4, reach=reach)) == "same"
     assert verdict(row(slow=1.4, reach=reach), row(reach=reach)) == "same"
     assert verdict(row(slow=1.4, reach=reach), row(cost=7.0 if "≥" in reach else 14.0, reach=reach)) == "worse"
 
 
-def test_of_what_varies_too_much_nothing_is_said_unless_it_is_far_worse() -> None:
+def test_a_noisy_row_is_not_judged_unless_it_is_far_worse() -> None:
     assert verdict(row(noise=0.4), row(cost=10.5, noise=0.4)) == "noisy"
     assert verdict(row(noise=0.1), row(cost=40.0, noise=0.1)) == "worse"
 
 
-def test_a_count_of_what_should_not_be_is_worse_with_every_one_more() -> None:
-    none = Row("late", "alarms", "0", tuple(Sample(0.0, 0.0, 5.0) for _ in range(3)))
-    one = Row("late", "alarms", "0", tuple(Sample(1.0, 0.0, 5.0) for _ in range(3)))
-    assert [verdict(none, none), verdict(none, one), verdict(one, none)] == ["same", "worse", "better"]
+def test_a_count_of_failures_is_worse_with_every_additional_failure() -> None:
+    without = Row("late", "alarms", "0", tuple(Sample(0.0, 0.0, 5.0) for _ in range(3)))
+    with_failure = Row("late", "alarms", "0", tuple(Sample(1.0, 0.0, 5.0) for _ in range(3)))
+    assert [verdict(without, without), verdict(without, with_failure), verdict(with_failure, without)] == [
+        "same",
+        "worse",
+        "better",
+    ]
 
 
-def test_a_record_is_read_as_it_was_written_and_the_newest_of_a_like_machine_is_found(tmp_path: Path) -> None:
+def test_a_record_is_read_as_written_and_the_newest_of_a_similar_machine_is_found(tmp_path: Path) -> None:
     old = record(row(), row("flood", reach="≥ 5"))
     new = record(row(), at="2026-02-01T00:00:00Z")
-    other = record(row(), at="2026-03-01T00:00:00Z", machine={"cpu": "Another", "cores": 64})
-    for name, one in (("a", new), ("b", old), ("c", other)):
-        write(tmp_path / f"{name}.json", one)
+    different = record(row(), at="2026-03-01T00:00:00Z", machine={"cpu": "Another", "cores": 64})
+    for name, stored in (("a", new), ("b", old), ("c", different)):
+        write(tmp_path / f"{name}.json", stored)
     assert read(tmp_path / "b.json") == old
     assert newest(tmp_path, MACHINE) == tmp_path / "a.json"
     assert newest(tmp_path, {"cpu": "None", "cores": 1}) is None
 
 
-def test_a_record_is_written_and_read_whatever_the_locale(tmp_path: Path) -> None:
+def test_a_record_is_written_and_read_in_any_locale(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     write(path, record(row()))
     script = (
@@ -91,7 +95,7 @@ def test_a_record_is_written_and_read_whatever_the_locale(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("command", "measure"), [(record_command, "measure"), (calibrate, "calibrate")])
-def test_nothing_is_measured_for_a_file_that_cannot_be_written(
+def test_an_unwritable_file_is_refused_before_measuring(
     command: ModuleType, measure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, measure, lambda *_: pytest.fail("it was measured"))
@@ -104,7 +108,7 @@ def test_nothing_is_measured_for_a_file_that_cannot_be_written(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 99}', '{"version": 1, "rows": [{}]}'])
-def test_what_is_no_record_is_refused_by_name(tmp_path: Path, text: str) -> None:
+def test_a_malformed_record_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(UserError, match=r"x\.json"):
         read(tmp_path / "x.json")
@@ -112,15 +116,15 @@ def test_what_is_no_record_is_refused_by_name(tmp_path: Path, text: str) -> None
         read(tmp_path / "none.json")
 
 
-def test_compare_fails_where_a_row_got_worse_and_only_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_fails_only_if_a_row_got_worse(capsys: pytest.CaptureFixture[str]) -> None:
     assert compare_command.show(record(row()), record(row(cost=10.2))) == 0
     assert compare_command.show(record(row()), record(row(cost=15.0))) == 1
     out = capsys.readouterr().out
     assert "worse: text" in out
-    assert "-3" in out, "the change is told in percent"
+    assert "-3" in out, "the change in percent"
 
 
-def test_what_was_not_measured_again_is_told_and_nothing_at_all_is_no_success(
+def test_missing_rows_are_reported_and_a_comparison_without_rows_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert compare_command.show(record(row(), row("flood", reach="≥ 5")), record(row())) == 0
@@ -130,7 +134,7 @@ def test_what_was_not_measured_again_is_told_and_nothing_at_all_is_no_success(
             compare_command.show(record(row()), new)
 
 
-def test_samples_are_taken_in_turn_each_beside_the_reference_load() -> None:
+def test_samples_alternate_with_the_reference_load() -> None:
     order: list[str] = []
 
     def benchmark(name: str) -> Result:

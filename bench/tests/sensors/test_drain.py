@@ -9,13 +9,13 @@ from embereye_bench.sensors import drain
 
 
 class Shard(IngestServicer):
-    """Acknowledges everything, or says DRAIN to everything instead, and closes a stream after `ends` requests."""
+    """Acknowledges everything, or answers DRAIN to everything; closes a stream after `ends` requests."""
 
     def __init__(self, *, drain=False, ends=0):
         self.drain, self.ends, self.sequences = drain, ends, []
 
     async def TakeOver(self, request, context):
-        raise AssertionError("no sender asks for it")
+        raise AssertionError("no sender takes over a device")
 
     async def Stream(self, requests, context):
         async for request in requests:
@@ -32,9 +32,9 @@ class Shard(IngestServicer):
 
 
 async def send(first, second, *, until):
-    """What a sender of the benchmark knows once `until(sender)`."""
+    """Run a sender of the benchmark; return it once `until(sender)`."""
     servers = [
-        GrpcServer([Service(add_IngestServicer_to_server, one, "embereye.v1.Ingest")]) for one in (first, second)
+        GrpcServer([Service(add_IngestServicer_to_server, shard, "embereye.v1.Ingest")]) for shard in (first, second)
     ]
     links = [channel(f"127.0.0.1:{server.listen('127.0.0.1:0')}") for server in servers]
     for server in servers:
@@ -58,14 +58,14 @@ async def send(first, second, *, until):
             await server.stop(0)
 
 
-async def test_what_a_shard_that_went_had_not_acknowledged_is_sent_to_the_second():
+async def test_readings_that_a_drained_shard_did_not_acknowledge_go_to_the_second():
     first, second = Shard(drain=True, ends=1), Shard()
     sender = await send(first, second, until=lambda sender: sender.taken_over_at)
     assert first.sequences == [1]
     assert second.sequences == list(range(1, sender.sequence + 1))
 
 
-async def test_a_second_shard_that_ends_its_stream_unacknowledged_is_an_error():
+async def test_a_second_shard_that_ends_its_stream_without_acknowledging_is_an_error():
     with pytest.raises(RuntimeError, match=r"shard 1 acknowledged up to 0 of \d+, and its stream ended"):
         await send(Shard(drain=True, ends=1), Shard(drain=True, ends=2), until=lambda sender: False)
 
@@ -76,20 +76,20 @@ async def test_a_shard_that_neither_acknowledges_nor_ends_its_stream_is_an_error
         await send(Shard(drain=True), Shard(), until=lambda sender: False)
 
 
-async def until_over(task, seconds):
+async def until_taken_over(task, seconds):
     await drain.until(lambda sender: bool(sender.taken_over_at), [drain.Sender("device-7")], [task], seconds)
 
 
 async def test_senders_that_are_never_taken_over_are_named():
     forever = asyncio.ensure_future(asyncio.sleep(60))
     with pytest.raises(RuntimeError, match=r"1 senders, for example device-7"):
-        await until_over(forever, 0.05)
+        await until_taken_over(forever, 0.05)
     forever.cancel()
 
 
-async def test_why_a_sender_failed_is_told_at_once():
+async def test_the_error_of_a_failed_sender_is_raised_at_once():
     async def fail():
         raise RuntimeError("device-7: its stream ended")
 
     with pytest.raises(RuntimeError, match="device-7: its stream ended"):
-        await until_over(asyncio.ensure_future(fail()), 20)
+        await until_taken_over(asyncio.ensure_future(fail()), 20)

@@ -12,15 +12,15 @@ METHOD = "/test.Service/Take"
 
 @pytest.fixture(params=["plain", "tls"])
 async def server(request):
-    """(what connects to it, what arrived) of a real gRPC server with small windows, which answers every message."""
+    """A client factory, and the messages that a real gRPC server with small windows received and answered."""
     arrived = []
 
-    async def take(requests, context):
+    async def receive(requests, context):
         async for message in requests:
             arrived.append(message)
             yield b"answer"
 
-    handlers = {"Take": grpc.stream_stream_rpc_method_handler(take)}
+    handlers = {"Take": grpc.stream_stream_rpc_method_handler(receive)}
     running = grpc.aio.server(options=[("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 8192)])
     running.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Service", handlers),))
     tls = None
@@ -51,11 +51,11 @@ async def test_messages_of_all_sizes_arrive_whole_and_in_order(server):
     stream.close()
 
 
-async def test_the_latest_message_takes_the_place_of_one_that_waits(server):
+async def test_the_latest_message_replaces_a_waiting_one(server):
     connect, arrived = server
     stream = connect()
-    taken = [stream.offer(number.to_bytes(2) * 50_000) for number in range(200)]
-    assert not all(taken)
+    accepted = [stream.offer(number.to_bytes(2) * 50_000) for number in range(200)]
+    assert not all(accepted)
     async with asyncio.timeout(10):
         while not arrived or arrived[-1] != (199).to_bytes(2) * 50_000:
             await asyncio.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Serialized readings at once mean what they mean one by one."""
+"""Decoding serialized readings in bulk gives the same values as one by one."""
 
 import contextlib
 import math
@@ -28,13 +28,13 @@ def readings(draw: st.DrawFn) -> Reading:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(readings(), min_size=1, max_size=40), st.integers(1, 8))
-def test_readings_in_bulk_are_the_same_as_one_by_one(several: list[Reading], times: int) -> None:
-    several = several * times
-    sequences, rows = decode_readings([reading.SerializeToString() for reading in several])
-    assert sequences.tolist() == [reading.sequence for reading in several]
+def test_readings_decoded_in_bulk_equal_readings_decoded_singly(batch: list[Reading], times: int) -> None:
+    batch = batch * times
+    sequences, rows = decode_readings([reading.SerializeToString() for reading in batch])
+    assert sequences.tolist() == [reading.sequence for reading in batch]
     expected = [
         [float(getattr(reading, name)) if name in fields else math.nan for name in CHANNELS]
-        for reading in several
+        for reading in batch
         for fields in [{field.name for field, _ in reading.ListFields()}]
     ]
     np.testing.assert_array_equal(rows, expected)
@@ -42,17 +42,17 @@ def test_readings_in_bulk_are_the_same_as_one_by_one(several: list[Reading], tim
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 8))
-def test_bytes_that_are_no_reading_are_refused_not_invented(several: list[bytes], times: int) -> None:
-    several = several * times
+def test_malformed_readings_are_refused(texts: list[bytes], times: int) -> None:
+    texts = texts * times
     try:
-        expected = [Reading.FromString(text) for text in several]
+        expected = [Reading.FromString(text) for text in texts]
     except DecodeError:
         return
-    sequences, _ = decode_readings(several)
+    sequences, _ = decode_readings(texts)
     assert sequences.tolist() == [reading.sequence for reading in expected]
 
 
-def test_columns_become_rows_and_a_short_column_has_no_more_values() -> None:
+def test_columns_become_rows_and_short_columns_are_padded_with_nan() -> None:
     columns = ReadingColumns(first_sequence=7, time_ns=[0] * 3, smoke_adc=[1, 2], flame_detected=[0, math.nan, 5])
     firsts, counts, rows = decode_columns([[columns.SerializeToString()], [], [columns.SerializeToString()]])
     assert (firsts, counts) == ([7, 0, 7], [3, 0, 3])
@@ -66,7 +66,7 @@ FLOATS = st.lists(st.one_of(st.floats(width=32), st.just(1.0)), max_size=12)
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(TIMES, max_size=12), FLOATS, FLOATS, st.data())
-def test_columns_are_the_same_however_a_sender_writes_them(
+def test_columns_are_the_same_in_every_encoding(
     times: list[int], smoke: list[float], digital: list[float], data: st.DataObject
 ) -> None:
     columns = ReadingColumns(first_sequence=3, time_ns=times, smoke_adc=smoke, flame_detected=digital)
@@ -76,13 +76,13 @@ def test_columns_are_the_same_however_a_sender_writes_them(
     known = (smoke + [math.nan] * len(times))[: len(times)]
     np.testing.assert_array_equal(rows[:, 0], known)
 
-    # Number by number instead of packed, in any order of the lists; and as two messages, which are to be merged.
-    packers = {2: lambda time: b"\x10" + _varint(time), 3: lambda one: b"\x1d" + struct.pack("<f", one)}
-    loose = [packers[2](time) for time in times] + [packers[3](one) for one in smoke]
+    # Number by number instead of packed, with the lists in any order; and as two messages, to be merged.
+    packers = {2: lambda time: b"\x10" + _varint(time), 3: lambda value: b"\x1d" + struct.pack("<f", value)}
+    loose = [packers[2](time) for time in times] + [packers[3](value) for value in smoke]
     rest = ReadingColumns(first_sequence=3, flame_detected=digital).SerializeToString()
-    turned = data.draw(st.booleans())
+    is_reversed = data.draw(st.booleans())
     for parts in ([b"".join(loose) + rest], [rest, b"".join(loose)]):
-        again, _, same = decode_columns([parts[::-1] if turned else parts])
+        again, _, same = decode_columns([parts[::-1] if is_reversed else parts])
         assert again == [3]
         np.testing.assert_array_equal(same, rows)
 
@@ -91,7 +91,7 @@ def _varint(number: int) -> bytes:
     return ReadingColumns(time_ns=[number]).SerializeToString()[2:]
 
 
-def test_columns_that_are_cut_off_are_refused() -> None:
+def test_truncated_columns_are_refused() -> None:
     text = ReadingColumns(time_ns=[10**18], smoke_adc=[1.0]).SerializeToString()
     for end in range(1, len(text)):
         with contextlib.suppress(DecodeError):
@@ -103,10 +103,10 @@ def test_columns_that_are_cut_off_are_refused() -> None:
         decode_columns([[b"\x12\x01\x80"]])
 
 
-def test_a_request_on_the_wire_is_the_one_that_was_sent() -> None:
+def test_a_raw_request_parses_like_an_ingest_request() -> None:
     request = IngestRequest(devices=[DeviceBatch(device="a", epoch=3, readings=[Reading(sequence=1, smoke_adc=2)])])
     raw = Request.FromString(request.SerializeToString())
     assert (raw.devices[0].device, raw.devices[0].epoch) == ("a", 3)
-    assert [Reading.FromString(one).smoke_adc for one in raw.devices[0].readings] == [2]
+    assert [Reading.FromString(text).smoke_adc for text in raw.devices[0].readings] == [2]
     with pytest.raises(DecodeError):
         decode_readings([b"\x08"])

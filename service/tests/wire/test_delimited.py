@@ -1,4 +1,4 @@
-"""Delimited messages: what protobuf's own library writes is read, however it is cut."""
+"""Delimited messages: those that protobuf's library writes are read, in any split."""
 
 import io
 import itertools
@@ -24,43 +24,43 @@ def test_messages_are_written_as_protobuf_writes_them() -> None:
 
 
 @given(st.lists(st.sampled_from(LENGTHS), max_size=6), st.lists(st.integers(0, 200_000), max_size=8))
-def test_however_they_are_cut_the_same_messages_are_read(lengths: list[int], cuts: list[int]) -> None:
+def test_messages_are_read_in_any_split(lengths: list[int], cuts: list[int]) -> None:
     messages = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
     data = b"".join(map(delimited, messages))
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    reader, found = DelimitedReader(100_000), []
+    reader, messages_read = DelimitedReader(100_000), []
     for start, end in itertools.pairwise(places):
-        found += reader.receive(data[start:end])
-    assert found == messages
+        messages_read += reader.receive(data[start:end])
+    assert messages_read == messages
     assert reader.pending == 0
 
 
 def _received(reader: DelimitedBuffers, data: bytes) -> list[bytes | memoryview]:
-    found = list[bytes | memoryview]()
+    messages = list[bytes | memoryview]()
     while data:
         space = reader.space()
         count = min(len(space), len(data))
         space[:count], data = data[:count], data[count:]
-        found += reader.advance(count)
-    return found
+        messages += reader.advance(count)
+    return messages
 
 
 @given(st.lists(st.sampled_from(LENGTHS), max_size=6), st.lists(st.integers(0, 200_000), max_size=8))
-def test_received_into_buffers_they_are_the_same(lengths: list[int], cuts: list[int]) -> None:
+def test_messages_received_into_buffers_are_read_in_any_split(lengths: list[int], cuts: list[int]) -> None:
     messages = [bytes([number + 1]) * length for number, length in enumerate(lengths)]
     data = b"".join(map(delimited, messages))
     places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    buffers, found = Buffers(3 * LONG), list[bytes]()
+    buffers, messages_read = Buffers(3 * LONG), list[bytes]()
     reader = DelimitedBuffers(100_000, buffers)
     for start, end in itertools.pairwise(places):
         for message in _received(reader, data[start:end]):
-            found.append(bytes(message))
+            messages_read.append(bytes(message))
             buffers.put_back(message)
-    assert found == messages
+    assert messages_read == messages
     assert buffers.free_bytes <= 3 * LONG
 
 
-def test_a_buffer_is_used_again_once_it_is_put_back_and_never_by_two() -> None:
+def test_a_returned_buffer_is_reused_and_never_lent_twice() -> None:
     buffers = Buffers(4 * LONG)
     first = buffers.borrow(LONG + 1)
     assert buffers.borrow(LONG + 1).obj is not first.obj
@@ -74,11 +74,11 @@ def test_a_buffer_is_used_again_once_it_is_put_back_and_never_by_two() -> None:
     assert buffers.free_bytes == 0
 
 
-def test_no_more_is_kept_than_was_asked_for_and_what_is_wanted_now_goes_before_what_was() -> None:
+def test_free_buffers_are_limited_and_recent_sizes_replace_old_ones() -> None:
     buffers = Buffers(4 * LONG)
     small, large = [buffers.borrow(LONG) for _ in range(6)], buffers.borrow(3 * LONG)
-    for one in small:
-        buffers.put_back(one)
+    for buffer in small:
+        buffers.put_back(buffer)
     assert buffers.free_bytes <= 4 * LONG
     buffers.put_back(large)
     assert buffers.borrow(3 * LONG).obj is large.obj
@@ -87,7 +87,7 @@ def test_no_more_is_kept_than_was_asked_for_and_what_is_wanted_now_goes_before_w
     assert buffers.borrow(5 * LONG).obj is not huge.obj
 
 
-def test_received_into_buffers_what_is_too_long_or_no_length_is_refused() -> None:
+def test_malformed_lengths_are_refused_when_receiving_into_buffers() -> None:
     with pytest.raises(DelimitedError, match="a message of 200 bytes is too long: at most 128"):
         _received(DelimitedBuffers(128, Buffers(0)), delimited(bytes(200)))
     with pytest.raises(DelimitedError, match="do not start with the length of a message"):
@@ -95,7 +95,7 @@ def test_received_into_buffers_what_is_too_long_or_no_length_is_refused() -> Non
 
 
 @pytest.mark.parametrize("length", [129, 20_000, 1 << 20, 1 << 34])
-def test_a_message_that_is_too_long_is_refused_by_its_length_alone(length: int) -> None:
+def test_a_message_that_is_too_long_is_refused_by_its_length(length: int) -> None:
     prefix, rest = bytearray(), length
     while rest > 0x7F:
         prefix.append(rest & 0x7F | 0x80)
@@ -105,12 +105,12 @@ def test_a_message_that_is_too_long_is_refused_by_its_length_alone(length: int) 
         DelimitedReader(128).receive(bytes(prefix) + b"x")
 
 
-def test_one_that_is_whole_in_one_read_is_held_to_the_same_limit() -> None:
+def test_a_message_in_a_single_read_has_the_same_limit() -> None:
     with pytest.raises(DelimitedError, match="a message of 200 bytes is too long"):
         DelimitedReader(128).receive(delimited(bytes(200)))
 
 
-def test_what_is_no_length_is_refused() -> None:
+def test_a_malformed_length_is_refused() -> None:
     reader = DelimitedReader(128)
     assert reader.receive(b"\xff\xff") == []
     with pytest.raises(DelimitedError, match="do not start with the length of a message"):

@@ -1,4 +1,4 @@
-"""A message's long field without a copy: what protobuf's own parser finds is found."""
+"""Reading a long field without a copy gives the same content as protobuf's parser."""
 
 import os
 
@@ -11,7 +11,7 @@ from embereye.v1.clips_pb2 import Clip, StoreRequest
 from embereye.wire.fields import split_field
 
 DATA = StoreRequest.DATA_FIELD_NUMBER
-FIXED = b"\x79" + bytes(8) + b"\x7d" + bytes(4)  # fields 15, of 8 and of 4 bytes, that nobody knows
+FIXED = b"\x79" + bytes(8) + b"\x7d" + bytes(4)  # unknown fields 15, of 8 and of 4 bytes
 UNKNOWN = b"\xf8\x01\x96\x01" + FIXED + b"\xfa\x01\x02hi"
 
 
@@ -21,7 +21,7 @@ UNKNOWN = b"\xf8\x01\x96\x01" + FIXED + b"\xfa\x01\x02hi"
     st.one_of(st.none(), st.text(max_size=40)),
     st.lists(st.sampled_from(("clip", "offset", "data", "unknown")), max_size=6),
 )
-def test_whatever_the_order_the_parser_finds_the_same(
+def test_fields_in_any_order_are_read_like_by_the_parser(
     data: bytes, offset: int, device: str | None, order: list[str]
 ) -> None:
     clip = StoreRequest(clip=None if device is None else Clip(device=device))
@@ -49,18 +49,18 @@ def test_the_content_is_not_copied() -> None:
     "message",
     [b"\x1a", b"\x1a\x05abcd", b"\x1a\xff", b"\x10", b"\x10" + b"\xff" * 10, b"\x0b\x0c", b"\x79abc", b"\x1f"],
 )
-def test_what_is_no_message_is_refused(message: bytes) -> None:
+def test_a_malformed_message_is_refused(message: bytes) -> None:
     with pytest.raises(DecodeError):
         split_field(message, DATA)
 
 
-def test_bytes_of_any_kind_are_split_or_refused_as_the_parser_does() -> None:
+def test_any_bytes_are_split_or_refused_like_by_the_parser() -> None:
     for _ in range(3_000):
         message = os.urandom(6)
         try:
             rest, content = split_field(message, DATA)
         except DecodeError:
-            continue  # groups, which no message here has, the parser knows as well
+            continue  # the parser supports groups, which no message here has
         try:
             expected = StoreRequest.FromString(message)
         except DecodeError:

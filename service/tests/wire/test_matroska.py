@@ -33,18 +33,18 @@ def clip(times=TIMES):
     return bytes(data)
 
 
-def test_a_file_gives_back_its_frames_and_their_times():
+def test_frames_and_their_times_are_read_back_from_a_file():
     read = list(frames(clip()))
     assert [still.jpeg for still in read] == PICTURES
     assert [still.time_ns for still in read] == TIMES
 
 
-def test_a_frame_that_is_not_later_than_the_one_before_is_left_out():
+def test_a_frame_not_later_than_the_previous_one_is_left_out():
     read = list(frames(clip([START, START + MILLISECOND, START, START + MILLISECOND, START + 2 * MILLISECOND])))
     assert [still.time_ns - START for still in read] == [0, MILLISECOND, 2 * MILLISECOND]
 
 
-def test_a_file_that_breaks_off_anywhere_gives_back_its_whole_frames():
+def test_the_whole_frames_of_a_truncated_file_are_read():
     whole = clip()
     counts = [len(list(frames(whole[:length]))) for length in range(4, len(whole), 7)]
     assert counts == sorted(counts)
@@ -52,7 +52,7 @@ def test_a_file_that_breaks_off_anywhere_gives_back_its_whole_frames():
     assert counts[-1] == len(PICTURES)
 
 
-def test_what_is_no_file_of_ours_is_refused_and_noise_does_not_hang():
+def test_other_files_are_refused_and_damage_does_not_hang_the_reader():
     with pytest.raises(MatroskaError):
         list(frames(b"\xff\xd8 a picture"))
     rng = np.random.default_rng(5)
@@ -71,11 +71,11 @@ def test_ffprobe_reads_codec_size_duration_and_every_time(tmp_path):
     command = ["ffprobe", "-v", "error", "-print_format", "json", "-show_format", "-show_streams", "-show_packets"]
     done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=True, timeout=30)
     assert done.stderr == ""
-    found = json.loads(done.stdout)
-    (stream,) = found["streams"]
+    probe = json.loads(done.stdout)
+    (stream,) = probe["streams"]
     assert (stream["codec_name"], stream["width"], stream["height"]) == ("mjpeg", 64, 48)
-    assert float(found["format"]["duration"]) == pytest.approx(8.5, abs=0.05)
-    times = [round(1000 * float(packet["pts_time"])) for packet in found["packets"]]
+    assert float(probe["format"]["duration"]) == pytest.approx(8.5, abs=0.05)
+    times = [round(1000 * float(packet["pts_time"])) for packet in probe["packets"]]
     assert times == [(time_ns - START) // MILLISECOND for time_ns in TIMES]
 
 
@@ -111,7 +111,7 @@ def test_opencv_decodes_every_frame(tmp_path):
     assert levels == [20 + 10 * number for number in range(20)]
 
 
-def test_a_file_without_its_end_still_plays(tmp_path):
+def test_a_file_without_its_end_plays(tmp_path):
     path = tmp_path / "cut.mkv"
     path.write_bytes(clip()[:-2000])
     video = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)

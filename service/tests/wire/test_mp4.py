@@ -44,7 +44,7 @@ def test_libavformat_plays_every_picture_at_its_time(encoding, options):
 
 
 @STREAMS
-def test_what_was_written_before_a_crash_plays(encoding, options):
+def test_a_file_written_until_a_crash_plays(encoding, options):
     _, parts = muxed(encoding, options)
     whole = b"".join(parts[:30])
     for cut in (0, 5, 100):
@@ -55,9 +55,9 @@ def test_what_was_written_before_a_crash_plays(encoding, options):
         assert count >= 9
 
 
-@pytest.mark.skipif(shutil.which("ffprobe") is None, reason="there is no ffprobe: make peers installs it")
+@pytest.mark.skipif(shutil.which("ffprobe") is None, reason="ffprobe is missing. Install it with make peers.")
 @STREAMS
-def test_ffprobe_finds_nothing_to_complain_about(encoding, options, tmp_path):
+def test_ffprobe_reports_no_problems(encoding, options, tmp_path):
     units, parts = muxed(encoding, options)
     path = tmp_path / "clip.mp4"
     path.write_bytes(b"".join(parts))
@@ -69,7 +69,7 @@ def test_ffprobe_finds_nothing_to_complain_about(encoding, options, tmp_path):
     assert stream["codec_tag_string"] == {"H264": "avc1", "H265": "hvc1"}[encoding]
 
 
-def test_a_stream_whose_first_picture_has_no_parameter_sets_is_refused():
+def test_a_stream_without_parameter_sets_in_its_first_picture_is_refused():
     units = coded("H264", 4)
     with pytest.raises(Mp4Error, match="parameter sets"):
         Mp4Muxer("H264", 96, 64).begin(annex_b(units[1][1]))

@@ -25,7 +25,7 @@ def big_endian(words):
 
 
 def many_strips(count, size):
-    """A picture of one pixel in strips that all name the same bytes."""
+    """A picture of one pixel in strips that all refer to the same bytes."""
     whole = wrap(1, 1, bytes(size))
     at = len(whole)
     for tag, kind, value in ((273, 4, 0), (279, 4, size)):
@@ -37,7 +37,7 @@ def many_strips(count, size):
 
 
 @pytest.mark.parametrize("make", [by_opencv, big_endian, lambda words: wrap(160, 120, words.astype("<u2").tobytes())])
-def test_a_tiff_gives_back_its_words(make):
+def test_the_words_of_a_tiff_are_read(make):
     data = make(WORDS)
     assert is_radiometric(data)
     header = read_header(data)
@@ -45,7 +45,7 @@ def test_a_tiff_gives_back_its_words(make):
     assert np.array_equal(read_words(data), WORDS)
 
 
-def test_other_programs_read_what_raw_words_are_wrapped_in():
+def test_other_programs_read_wrapped_raw_words():
     data = wrap(160, 120, WORDS.astype("<u2").tobytes())
     read = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     assert read is not None
@@ -71,7 +71,7 @@ def test_other_programs_read_what_raw_words_are_wrapped_in():
         (b"\xff\xd8", "not a TIFF"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_reason(data, reason):
+def test_unreadable_pictures_are_refused_with_a_reason(data, reason):
     with pytest.raises(JpegError) as caught:
         read_header(data)
     assert str(caught.value).startswith(reason)

@@ -39,7 +39,7 @@ def spaced(words: bytes) -> str:
     return words.hex(" ", 2).upper()
 
 
-# What devices send, and what it says.
+# Lines that devices send, and their messages.
 LINES: list[tuple[str, Message]] = [
     ("#serialno:EE-0042!", SerialNumber("EE-0042")),
     ("#SERIALNO:EE-0042!", SerialNumber("EE-0042")),
@@ -98,25 +98,25 @@ GARBAGE = [
 
 @pytest.mark.parametrize(("line", "message"), LINES, ids=[line[:28] for line, _ in LINES])
 @pytest.mark.parametrize("ending", ["", "\r\n", "\n"])
-def test_every_form_of_line_is_understood(line: str, message: Message, ending: str) -> None:
+def test_every_form_of_line_is_parsed(line: str, message: Message, ending: str) -> None:
     parser = LineReader()
     assert parser.feed((line + ending).encode()) == [message]
     assert parser.feed((line + ending).encode()) == [message]
 
 
 @pytest.mark.parametrize(("line", "reason"), GARBAGE, ids=[repr(line[:24]) for line, _ in GARBAGE])
-def test_a_line_that_is_no_message_is_counted_and_the_next_one_is_understood(line: str, reason: str) -> None:
+def test_a_malformed_line_is_counted_and_the_next_line_is_parsed(line: str, reason: str) -> None:
     raw = line.encode("latin-1")
     messages = LineReader().feed(raw + b"\r\n#serialno:7!")
     assert messages == [Garbage(reason, len(raw) - 1), SerialNumber("7")]
 
 
-def test_a_line_cut_off_by_the_next_costs_only_itself() -> None:
+def test_only_the_cut_line_is_lost_if_the_next_line_cuts_it_off() -> None:
     messages = LineReader().feed(b"#frame1234:FFB8FF#Sensor1234:ADC1=1,ADC2=2,ADC3=3,DIO=0!")
     assert messages == [Garbage(CUT_OFF, 17), SensorReading("1234", 1, 2, 3, False)]
 
 
-def test_a_line_without_end_is_given_up_once_and_memory_stays_bounded() -> None:
+def test_an_endless_line_is_dropped_once_and_memory_stays_bounded() -> None:
     parser = LineReader()
     messages = []
     for _ in range(64):
@@ -127,7 +127,7 @@ def test_a_line_without_end_is_given_up_once_and_memory_stays_bounded() -> None:
 
 
 @pytest.mark.parametrize("length", [MAX_LINE, MAX_LINE + 1])
-def test_the_longest_line_is_the_same_whole_and_in_pieces(length: int) -> None:
+def test_the_longest_line_gives_the_same_result_whole_and_in_pieces(length: int) -> None:
     line = b"x" * length
     reason = NO_START if length == MAX_LINE else TOO_LONG
     assert LineReader().feed(line + b"!") == [Garbage(reason, MAX_LINE)]
@@ -144,7 +144,7 @@ PIECES = st.one_of(
 
 
 @given(st.lists(PIECES, max_size=8), st.lists(st.integers(0, 60_000), max_size=12))
-def test_how_a_stream_is_split_changes_nothing(pieces: list[bytes], cuts: list[int]) -> None:
+def test_splitting_a_stream_differently_changes_nothing(pieces: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(pieces)
     whole = LineReader().feed(stream)
     parser = LineReader()
@@ -188,11 +188,11 @@ MESSAGES = st.one_of(
 
 
 @given(MESSAGES, st.booleans())
-def test_what_is_encoded_is_understood_as_it_was_meant(message: Message, spaced_out: bool) -> None:
+def test_encoding_and_parsing_a_message_gives_the_same_message(message: Message, spaced_out: bool) -> None:
     assert LineReader().feed(encode(message, spaced=spaced_out)) == [message]
 
 
-def test_a_line_is_written_as_the_real_device_writes_it() -> None:
+def test_lines_are_written_as_by_real_devices() -> None:
     assert encode(SensorReading("1234", 277, 1304, 2, False)) == b"#Sensor1234:ADC1=277,ADC2=1304,ADC3=2,DIO=0!\r\n"
     assert encode(FrameWords("1234", FRAME_834)) == f"#frame1234:{HEX_834}!\r\n".encode()
     assert encode(Eeprom("1234", EEPROM_BYTES)) == f"#EEPROM1234:{HEX_832}!\r\n".encode()
@@ -213,7 +213,7 @@ def test_a_line_is_written_as_the_real_device_writes_it() -> None:
     ],
     ids=repr,
 )
-def test_what_no_line_can_say_is_refused(message: Message) -> None:
+def test_a_message_that_no_line_can_carry_is_refused(message: Message) -> None:
     with pytest.raises(ValueError, match=r"."):
         encode(message)
 
@@ -222,7 +222,7 @@ def test_what_no_line_can_say_is_refused(message: Message) -> None:
     st.lists(st.sampled_from([START, CALIBRATION, REQUEST]), max_size=6),
     st.lists(st.integers(0, 60)),
 )
-def test_commands_need_nothing_between_them_and_may_arrive_in_pieces(words: list[str], cuts: list[int]) -> None:
+def test_commands_need_no_separators_and_may_arrive_in_pieces(words: list[str], cuts: list[int]) -> None:
     stream = "".join(words).encode()
     bounds = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     parser = CommandParser()

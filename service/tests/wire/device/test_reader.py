@@ -1,4 +1,4 @@
-"""Whichever way a line is read, quick or slow, early or late, alone or with others, it says the same."""
+"""All ways of reading a line, fast or slow, ahead or not, alone or with others, give the same messages."""
 
 import itertools
 import random
@@ -46,31 +46,31 @@ def stream(seed: int) -> bytes:
 
 
 def line_by_line(text: bytes) -> list[Message]:
-    """What the lines of `text` say, each parsed by itself: what every other way is held to."""
+    """The messages in `text`, parsed line by line: the reference for all other ways."""
     *lines, rest = text.split(b"!")
     messages: list[Message] = []
-    for one in lines:
-        if len(one.lstrip()) > MAX_LINE:
+    for text_line in lines:
+        if len(text_line.lstrip()) > MAX_LINE:
             messages.append(Garbage(TOO_LONG, MAX_LINE))
         else:
-            parse_line(one, messages)
+            parse_line(text_line, messages)
     if len(rest.lstrip()) > MAX_LINE:
         messages.append(Garbage(TOO_LONG, MAX_LINE))
     return messages
 
 
-def one_by_one(items: list[Message | Rows]) -> list[Message]:
+def expand_rows(items: list[Message | Rows]) -> list[Message]:
     return [message for item in items for message in (item.readings() if isinstance(item, Rows) else [item])]
 
 
 def deliver(texts: list[bytes], dice: random.Random, largest: int, ways: set[str]) -> list[list[Message]]:
-    """What several readers make of their streams, cut at random, read whenever, each line the way it happens to go."""
+    """Split streams at random, read them at random times and by random ways; return the messages of each."""
     readers = [LineReader() for _ in texts]
-    found: list[list[Message]] = [[] for _ in texts]
+    messages: list[list[Message]] = [[] for _ in texts]
 
     def read() -> None:
-        for mine, items in zip(found, read_together(readers), strict=True):
-            mine.extend(one_by_one(items))
+        for stream_messages, items in zip(messages, read_together(readers), strict=True):
+            stream_messages.extend(expand_rows(items))
         for reader in readers:
             known = reader.shape is not None and dice.random() < 0.8
             reader.expect(reader.shape.prefix if reader.shape and known else NOTHING)
@@ -78,28 +78,28 @@ def deliver(texts: list[bytes], dice: random.Random, largest: int, ways: set[str
             assert reader.pending <= MAX_LINE
 
     quiet = quiet_reading(BANDS).match if "quiet" in ways else None
-    left = list(texts)
-    while any(left):
+    remaining = list(texts)
+    while any(remaining):
         number = dice.randrange(len(texts))
         reader, size = readers[number], dice.randint(1, largest)
-        # Devices write a line or a few at a time: a cut at an end is what the quick way waits for.
+        # Devices write one or a few lines at a time: the fast way needs cuts at the end of lines.
         whole = 0
         for _ in range(dice.choice((0, 0, 1, 1, 3))):
-            whole = left[number].find(b"\n", whole) + 1 or whole
+            whole = remaining[number].find(b"\n", whole) + 1 or whole
         size = whole or size
-        data, left[number] = left[number][:size], left[number][size:]
-        expected, asked = reader.shape, quiet if data else None
-        if matches := reader.receive(data, asked):
+        data, remaining[number] = remaining[number][:size], remaining[number][size:]
+        expected, quiet_match = reader.shape, quiet if data else None
+        if matches := reader.receive(data, quiet_match):
             assert expected is not None
             for match in matches:
                 smoke, flame, gas, digital = map(float, match.groups())
-                found[number].append(SensorReading(expected.location or None, smoke, flame, gas, digital != 0))
+                messages[number].append(SensorReading(expected.location or None, smoke, flame, gas, digital != 0))
         elif "ahead" in ways and dice.random() < 0.3:
             reader.parse_ahead()
         if dice.random() < 0.3:
             read()
     read()
-    return found
+    return messages
 
 
 @settings(max_examples=300, deadline=None)
@@ -123,7 +123,7 @@ LINE = b"#Sensora:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n"
 READING = SensorReading("a", 283, 1305, 2, False)
 
 
-def test_regular_lines_come_as_rows_once_their_shape_is_known() -> None:
+def test_regular_lines_become_rows_once_their_shape_is_known() -> None:
     reader = LineReader()
     assert reader.feed(LINE) == [READING]
     reader.receive(LINE * 3)
@@ -133,7 +133,7 @@ def test_regular_lines_come_as_rows_once_their_shape_is_known() -> None:
     assert rows.values.tolist() == [[283, 1305, 2, 0]] * 3
 
 
-def test_a_quiet_line_keeps_nothing_and_any_other_line_waits() -> None:
+def test_a_quiet_line_is_not_stored_and_any_other_line_waits() -> None:
     quiet = quiet_reading(BANDS).match
     reader = LineReader()
     assert not reader.receive(LINE, quiet), "its shape is not known yet"
@@ -144,11 +144,11 @@ def test_a_quiet_line_keeps_nothing_and_any_other_line_waits() -> None:
     assert reader.waiting == 0
     loud = LINE.replace(b"283", b"700")
     assert not reader.receive(loud, quiet)
-    assert not reader.receive(LINE, quiet), "it must not overtake the line before"
+    assert not reader.receive(LINE, quiet), "it must not overtake the previous line"
     assert reader.waiting == len(loud) + len(LINE)
 
 
-def test_quiet_lines_of_one_read_are_all_told_and_one_loud_among_them_makes_all_wait() -> None:
+def test_quiet_lines_of_a_read_all_match_unless_one_of_them_is_loud() -> None:
     quiet = quiet_reading(BANDS).match
     reader = LineReader()
     reader.expect(b"#Sensora:")
@@ -161,14 +161,14 @@ def test_quiet_lines_of_one_read_are_all_told_and_one_loud_among_them_makes_all_
 
 
 @pytest.mark.parametrize("data", [LINE + LINE[:20], LINE + b"#Sensorb" + LINE[8:], LINE + b"x", LINE * 100])
-def test_a_read_with_anything_besides_a_few_expected_lines_waits_whole(data: bytes) -> None:
+def test_a_read_with_anything_but_a_few_expected_lines_waits(data: bytes) -> None:
     reader = LineReader()
     reader.expect(b"#Sensora:")
     assert not reader.receive(data, quiet_reading(BANDS).match)
     assert reader.waiting == len(data)
 
 
-def test_a_line_that_looks_quiet_inside_of_one_that_was_given_up_is_skipped() -> None:
+def test_a_quiet_line_inside_a_dropped_line_is_skipped() -> None:
     reader = LineReader()
     assert reader.feed(b"#frame:" + b"F" * MAX_LINE) == [Garbage(TOO_LONG, MAX_LINE)]
     reader.expect(b"#Sensora:")

@@ -1,4 +1,4 @@
-"""Many lines at once mean what they mean one by one."""
+"""Parsing many lines at once gives the same values as parsing them one by one."""
 
 import math
 import random
@@ -15,7 +15,7 @@ from embereye.wire.device.reader import LineReader
 from embereye.wire.device.rows import Shape, parse_rows, shape_of
 
 
-def one_by_one(text: bytes) -> list[list[float]]:
+def line_by_line(text: bytes) -> list[list[float]]:
     messages = LineReader().feed(text)
     assert all(isinstance(message, SensorReading) for message in messages)
     values = [(m.smoke_adc, m.flame_adc, m.gas_adc, m.flame_detected) for m in messages if isinstance(m, SensorReading)]
@@ -26,7 +26,7 @@ def one_by_one(text: bytes) -> list[list[float]]:
 @pytest.mark.parametrize("keys", [(b"ADC1", b"ADC2", b"ADC3", b"DIO"), (b"ADC1:", b"ADC2", b"ADC3:", b"MPY30"),
                                   (b"ADC1", b"ADC2:", b"ADC3", b"DIO:")])  # fmt: skip
 @pytest.mark.parametrize("separator", [b"", b"\r\n"])
-def test_regular_lines_of_every_shape_are_read_as_one_by_one(
+def test_regular_lines_of_every_shape_are_parsed_like_single_lines(
     prefix: bytes, keys: tuple[bytes, ...], separator: bytes
 ) -> None:
     dice = random.Random(1)
@@ -40,7 +40,7 @@ def test_regular_lines_of_every_shape_are_read_as_one_by_one(
     assert shape.location == prefix.removeprefix(b"#Sensor").strip(b":").decode()
     [rows] = parse_rows([text], [shape])
     assert rows is not None
-    assert rows.tolist() == one_by_one(text)
+    assert rows.tolist() == line_by_line(text)
 
 
 GOOD = b"#Sensora:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n"
@@ -65,7 +65,7 @@ GOOD = b"#Sensora:ADC1=283,ADC2=1305,ADC3=2,DIO=0!\r\n"
         b"!",
     ],
 )
-def test_a_segment_with_anything_else_in_it_is_left_to_the_parser(bad: bytes) -> None:
+def test_a_segment_with_an_irregular_line_is_left_to_the_parser(bad: bytes) -> None:
     shape = shape_of(GOOD)
     assert isinstance(shape, Shape)
     clean = (GOOD * 5).rstrip()
@@ -75,7 +75,7 @@ def test_a_segment_with_anything_else_in_it_is_left_to_the_parser(bad: bytes) ->
     assert first is not None
     assert last is not None
     assert np.array_equal(first, last)
-    assert first.tolist() == one_by_one(clean)
+    assert first.tolist() == line_by_line(clean)
 
 
 CUT = b"#Sensora:ADC1=2,ADC2=1,ADC3=2,DIO=0!"
@@ -83,7 +83,7 @@ changes = st.lists(
     st.tuples(
         st.integers(0, 200),
         st.integers(0, 2),
-        st.sampled_from([bytes([each]) for each in b"#Sa:ADC123=,DIO!\r\n x-.e\xff"]),
+        st.sampled_from([bytes([character]) for character in b"#Sa:ADC123=,DIO!\r\n x-.e\xff"]),
     ),
     max_size=4,
 )
@@ -95,7 +95,7 @@ changes = st.lists(
 @example(1, b"", [(12, 1, b"3"), (9, 1, b"2")])
 @example(3, b"", [(13, 0, b"!")])
 @example(2, b"", [(36, 2, b"!")])
-def test_a_damaged_segment_is_read_as_the_parser_reads_it_or_left_to_it(
+def test_a_damaged_segment_is_parsed_like_single_lines_or_left_to_the_parser(
     lines: int, separator: bytes, damage: list[tuple[int, int, bytes]]
 ) -> None:
     shape = shape_of(separator.join([CUT] * 2))
@@ -109,10 +109,10 @@ def test_a_damaged_segment_is_read_as_the_parser_reads_it_or_left_to_it(
         return
     [rows] = parse_rows([text], [shape])
     if rows is not None:
-        assert rows.tolist() == one_by_one(text)
+        assert rows.tolist() == line_by_line(text)
 
 
-def test_nothing_has_no_shape() -> None:
+def test_an_empty_or_truncated_text_has_no_shape() -> None:
     assert shape_of(b"") is None
     assert shape_of(b"#Sensora:ADC1=2") is None
     assert parse_rows([], []) == []
@@ -121,9 +121,7 @@ def test_nothing_has_no_shape() -> None:
 @given(st.integers(0, 5000), st.integers(0, 5000), st.data())
 @example(0, 0, None)
 @example(7, 6, None)
-def test_a_pattern_of_whole_numbers_matches_those_and_no_others(
-    low: int, high: int, data: st.DataObject | None
-) -> None:
+def test_a_pattern_of_whole_numbers_matches_only_those_numbers(low: int, high: int, data: st.DataObject | None) -> None:
     pattern = re.compile(whole_numbers(low, high))
     edges = [0, 9, 10, low - 1, low, low + 1, high - 1, high, high + 1, 999_999]
     for number in edges + ([data.draw(st.integers(0, 6000))] if data else []):
@@ -131,12 +129,12 @@ def test_a_pattern_of_whole_numbers_matches_those_and_no_others(
             assert bool(pattern.fullmatch(b"%d" % number)) == (low <= number <= high)
 
 
-def test_a_quiet_line_is_one_whose_numbers_all_lie_in_their_bands() -> None:
+def test_a_line_is_quiet_if_all_its_numbers_are_in_their_bands() -> None:
     inf = math.inf
     quiet = quiet_reading(((0.0, 614.25), (0.0, 2252.2), (10.0, 1200.0), (-0.5, 0.5))).fullmatch
-    found = quiet(b"ADC1=614,ADC2=0,ADC3=10,DIO=0!\r\n")
-    assert found is not None
-    assert found.groups() == (b"614", b"0", b"10", b"0")
+    match = quiet(b"ADC1=614,ADC2=0,ADC3=10,DIO=0!\r\n")
+    assert match is not None
+    assert match.groups() == (b"614", b"0", b"10", b"0")
     for line in (b"615,ADC2=0,ADC3=10,DIO=0!", b"1,ADC2=2253,ADC3=10,DIO=0!", b"1,ADC2=0,ADC3=9,DIO=0!",
                  b"1,ADC2=0,ADC3=10,DIO=1!", b"1,ADC2=0,ADC3=10,DIO=0", b"1.5,ADC2=0,ADC3=10,DIO=0!"):  # fmt: skip
         assert not quiet(b"ADC1=" + line)

@@ -30,9 +30,9 @@ def stream(parts, delimiter=b"--frame", newline=b"\r\n", headers=(b"Content-Type
 
 
 def sized(parts, *lengths):
-    """The stream of `parts` with a Content-Length each: true unless `lengths` gives another one."""
-    told = [*lengths, *map(len, parts[len(lengths) :])]
-    return b"".join(stream([p], headers=(b"content-length: %d" % n,)) for p, n in zip(parts, told, strict=True))
+    """The stream of `parts` with a Content-Length each: true, unless `lengths` has another."""
+    stated = [*lengths, *map(len, parts[len(lengths) :])]
+    return b"".join(stream([p], headers=(b"content-length: %d" % n,)) for p, n in zip(parts, stated, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_boundary_is_read_from_every_spelling(content_type, boundary):
 @pytest.mark.parametrize(
     ("content_type", "data"),
     [
-        pytest.param(TYPE, stream([A, B]), id="as the standard has it"),
+        pytest.param(TYPE, stream([A, B]), id="as in the standard"),
         pytest.param("m/x;boundary=--x", stream([A, B], b"--x"), id="boundary=--x, sent as it is"),
         pytest.param("m/x;boundary=--x", stream([A, B], b"----x"), id="boundary=--x, with two more dashes"),
         pytest.param('m/x;boundary="q q"', stream([A, B], b"--q q"), id="quoted boundary"),
@@ -70,41 +70,41 @@ def test_a_boundary_is_read_from_every_spelling(content_type, boundary):
         pytest.param(TYPE, stream([A]) + b"--frame--\r\n" + stream([B]), id="a closing boundary in the middle"),
     ],
 )
-def test_pictures_come_out_of_every_dialect_as_they_went_in(content_type, data):
+def test_pictures_are_found_in_every_dialect(content_type, data):
     for size in (len(data), 1, 7):
         cuts = range(size, len(data), size)
         assert parse(data, content_type, cuts) == [A, B]
 
 
-def test_a_picture_is_handed_over_before_the_next_boundary_has_come():
+def test_a_picture_is_returned_before_the_next_boundary_arrives():
     assert MultipartParser(TYPE).feed(stream([A])[:-2]) == [A]
 
 
-def test_a_picture_cut_short_by_the_next_boundary_is_told_as_it_came():
+def test_a_picture_truncated_by_the_next_boundary_is_returned_as_received():
     assert parse(stream([A[:-40], B])) == [A[:-40], B]
 
 
-@pytest.mark.parametrize("told", [3, len(B) - 1, len(B) + 1, len(B) + 40, 10**7, 10**12])
-def test_a_length_that_was_true_before_and_is_not_any_more_costs_no_picture(told):
-    data = sized([A, A], len(A), len(A)) + sized([B, A, B], told)
-    data += stream([A] * 20)  # what is waited for in vain has come by then
+@pytest.mark.parametrize("stated", [3, len(B) - 1, len(B) + 1, len(B) + 40, 10**7, 10**12])
+def test_a_length_that_becomes_wrong_loses_no_picture(stated):
+    data = sized([A, A], len(A), len(A)) + sized([B, A, B], stated)
+    data += stream([A] * 20)  # enough data for a length that is too large
     assert parse(data)[:5] == [A, A, B, A, B]
     assert parse(data, cuts=range(11, len(data), 11))[:5] == [A, A, B, A, B]
 
 
-def test_a_picture_cut_short_whose_length_promised_more_is_told_as_it_came():
+def test_a_truncated_picture_with_a_larger_length_is_returned_as_received():
     data = sized([A, A[:-40], B, A], len(A), len(A))
     assert parse(data) == parse(data, cuts=range(1, len(data))) == [A, A[:-40], B, A]
 
 
-def test_a_picture_of_a_length_that_is_believed_is_handed_over_once_its_last_byte_is_there():
+def test_a_picture_of_trusted_length_is_returned_with_its_last_byte():
     data = sized([A, B])
     parser = MultipartParser(TYPE)
     assert parser.feed(data[:-3]) == [A]
     assert parser.feed(data[-3:-2]) == [B]
 
 
-def test_pictures_whose_lengths_are_true_are_taken_for_as_long_as_they_come():
+def test_any_number_of_pictures_with_true_lengths_is_accepted():
     parser = MultipartParser(TYPE)
     data, pictures = sized([A] * 100), 0
     for _ in range(MAX_STEPS // 100):
@@ -112,24 +112,24 @@ def test_pictures_whose_lengths_are_true_are_taken_for_as_long_as_they_come():
     assert pictures == MAX_STEPS // 100 * 100
 
 
-def test_a_part_that_is_no_picture_ends_at_the_next_boundary():
+def test_a_part_other_than_a_picture_ends_at_the_next_boundary():
     assert parse(stream([b"<html>busy</html>", A])) == [b"<html>busy</html>", A]
 
 
-def test_a_part_beyond_the_bound_is_dropped_and_counted_and_the_next_one_comes_through():
+def test_an_oversized_part_is_dropped_and_counted_and_the_next_one_returned():
     parser = MultipartParser(TYPE, max_part=2000)
     assert parser.feed(stream([b"\xff\xd8" + b"x" * 5000, A])) == [A]
     assert parser.oversized == 1
 
 
-def test_endless_headers_are_given_up():
+def test_endless_headers_are_dropped():
     parser = MultipartParser(TYPE)
     assert parser.feed(b"--frame\r\n" + b"X-A: b\r\n" * 5000) == []
     assert parser.malformed >= 1
     assert parser.feed(b"\r\n" + stream([A])) == [A]
 
 
-def test_an_endless_header_line_is_given_up():
+def test_an_endless_header_line_is_dropped():
     parser = MultipartParser(TYPE)
     for _ in range(20):
         parser.feed(b"--frame\r\n" + b"x" * (3 * MAX_HEADERS))
@@ -138,7 +138,7 @@ def test_an_endless_header_line_is_given_up():
 
 
 @pytest.mark.parametrize("junk", [b"\n", b"a\n", b"--frame\r\n\r\n", b"X: y\r\n\r\n", b"\n--"])
-def test_a_stream_of_short_lines_is_looked_at_no_further(junk):
+def test_a_stream_of_short_lines_is_ignored_after_a_limit(junk):
     parser = MultipartParser(TYPE)
     assert parser.feed(stream([A])) == [A]
     assert not parser.is_astray
@@ -162,7 +162,7 @@ PIECES = st.sampled_from(
     st.sampled_from([100, 1000, 100_000]),
 )
 @example(b"--frame\r\n\r\n\r", [11], TYPE, 100)
-def test_any_bytes_give_the_same_parts_however_they_are_split(data, cuts, content_type, max_part):
+def test_splitting_any_bytes_differently_gives_the_same_parts(data, cuts, content_type, max_part):
     whole = parse(data, content_type, max_part=max_part)
     assert parse(data, content_type, cuts, max_part=max_part) == whole
     assert parse(data, content_type, range(1, len(data)), max_part=max_part) == whole

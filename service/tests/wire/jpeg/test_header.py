@@ -20,19 +20,19 @@ def with_size(data, width, height):
     return data[:at] + height.to_bytes(2) + width.to_bytes(2) + data[at + 4 :]
 
 
-def test_a_colour_picture_tells_its_size_and_that_it_is_whole():
+def test_the_size_of_a_whole_colour_picture_is_read():
     header = read_header(encoded(64, 48))
     assert (header.width, header.height, header.components) == (64, 48, 3)
     assert header.complete
     assert not header.is_multi_scan
 
 
-def test_grey_and_progressive_pictures_are_told_apart():
+def test_grey_and_progressive_pictures_are_recognised():
     assert read_header(encoded(grey=True)).components == 1
     assert read_header(encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)).is_multi_scan
 
 
-def test_a_picture_cut_short_is_not_complete():
+def test_a_truncated_picture_is_not_complete():
     assert not read_header(encoded()[:-2]).complete
     assert not read_header(encoded()[:-300]).complete
 
@@ -65,19 +65,19 @@ def test_an_end_marker_in_an_embedded_thumbnail_does_not_count_as_the_end():
         (encoded().replace(b"\xff\xc0", b"\xff\xc3", 1), "unsupported JPEG"),
     ],
 )
-def test_what_must_not_be_decoded_is_refused_with_its_reason(data, reason):
+def test_pictures_that_must_not_be_decoded_are_refused_with_a_reason(data, reason):
     with pytest.raises(JpegError) as caught:
         read_header(data)
     assert caught.value.reason == reason
 
 
-def test_a_progressive_picture_of_endless_scans_is_refused():
+def test_a_progressive_picture_with_endless_scans_is_refused():
     data = encoded(64, 48, cv2.IMWRITE_JPEG_PROGRESSIVE, 1)
     with pytest.raises(JpegError, match="scans"):
         read_header(data[:-2] + b"\xff\xda\x00\x08\x01\x01\x00\x00\x00\x00" * 200 + b"\xff\xd9")
 
 
-def test_a_sequential_picture_of_endless_scans_is_refused():
+def test_a_sequential_picture_with_endless_scans_is_refused():
     data = encoded(64, 48)
     assert read_header(in_scans(data, 100)).complete
     with pytest.raises(JpegError, match="scans"):
@@ -85,9 +85,9 @@ def test_a_sequential_picture_of_endless_scans_is_refused():
 
 
 def in_scans(data, count):
-    """A sequential picture of so many scans, each of one component and empty."""
-    one = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + b"\x00"
-    return data[: data.index(b"\xff\xda")] + one * count + b"\xff\xd9"
+    """A sequential picture of `count` scans, each empty and of one component."""
+    scan = b"\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00" + b"\x00"
+    return data[: data.index(b"\xff\xda")] + scan * count + b"\xff\xd9"
 
 
 @given(st.one_of(st.binary(max_size=300), st.binary(max_size=300).map(lambda tail: b"\xff\xd8\xff" + tail)))
@@ -122,7 +122,7 @@ STREAM = {
 }
 
 
-def told(read, data):
+def outcome(read, data):
     try:
         return read(data)
     except JpegError as error:
@@ -131,6 +131,8 @@ def told(read, data):
 
 @given(st.lists(st.sampled_from(sorted(STREAM))))
 @example(["scans", "endless"])
-def test_what_was_read_before_never_changes_what_a_header_says(names):
+def test_earlier_pictures_never_change_the_header_of_a_later_one(names):
     headers = Headers()
-    assert [told(headers.read, STREAM[name]) for name in names] == [told(read_header, STREAM[name]) for name in names]
+    assert [outcome(headers.read, STREAM[name]) for name in names] == [
+        outcome(read_header, STREAM[name]) for name in names
+    ]

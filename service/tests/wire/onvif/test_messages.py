@@ -45,18 +45,18 @@ def test_profiles_of_media2_are_read():
     assert media.read_profiles(parse(MEDIA2)) == [Profile("p1", "sub <1>", "H265", 640, 360, 12.0, 512, "0")]
 
 
-def test_no_more_profiles_are_read_than_a_recorder_has():
+def test_the_number_of_profiles_read_is_limited():
     answer = b"<a>" + b'<Profiles token="t"/>' * (media.MOST_PROFILES + 10) + b"</a>"
     assert len(media.read_profiles(parse(answer))) == media.MOST_PROFILES
 
 
 @pytest.mark.parametrize("number", ["", "-1", "1e9", "99999999999", "x", "٣"])
-def test_a_number_that_cannot_be_meant_is_none(number):
+def test_an_implausible_number_is_read_as_zero(number):
     answer = MEDIA1.replace(b"2560</tt:Width>", number.encode() + b"</tt:Width>")
     assert media.read_profiles(parse(answer))[0].width == 0
 
 
-def test_a_token_proves_the_password_without_telling_it():
+def test_a_token_proves_the_password_without_containing_it():
     header = soap.username_token("me & you", "secret", b"0123456789abcdef", "2026-01-02T03:04:05Z")
     token = parse(soap.envelope("<a/>", header)).first("Header", "UsernameToken")
     digest = hashlib.sha1(b"0123456789abcdef2026-01-02T03:04:05Zsecret").digest()
@@ -64,13 +64,13 @@ def test_a_token_proves_the_password_without_telling_it():
     assert "secret" not in header
 
 
-def test_tokens_are_made_by_the_cameras_clock():
+def test_tokens_use_the_cameras_clock():
     now = datetime(2026, 1, 2, 23, 0, 0, tzinfo=UTC)
     assert soap.created(now, timedelta(hours=3)) == "2026-01-03T02:00:00Z"
     assert soap.created(now, timedelta(days=4_000_000)) == "2026-01-02T23:00:00Z"
 
 
-def test_the_clock_is_read_and_one_that_cannot_be_is_none():
+def test_the_clock_is_read_and_an_unreadable_clock_is_none():
     text = (
         b"<a><LocalDateTime><Hour>9</Hour></LocalDateTime><UTCDateTime><Time><Hour>1</Hour><Minute>2</Minute>"
         b"<Second>60</Second></Time><Date><Year>2026</Year><Month>2</Month><Day>3</Day></Date></UTCDateTime></a>"
@@ -82,7 +82,7 @@ def test_the_clock_is_read_and_one_that_cannot_be_is_none():
 
 
 @pytest.mark.parametrize(("year", "read"), [(1979, True), (2026, False)])
-def test_a_clock_by_an_unknown_time_zone_is_taken_where_it_is_wrong_by_more_than_that(year, read):
+def test_a_clock_in_an_unknown_time_zone_is_used_if_it_was_never_set(year, read):
     text = (
         f"<a><LocalDateTime><Time><Hour>1</Hour><Minute>2</Minute><Second>3</Second></Time><Date><Year>{year}</Year>"
         "<Month>2</Month><Day>3</Day></Date></LocalDateTime></a>"
@@ -119,26 +119,26 @@ CAMERA = (
 )
 
 
-def test_answers_to_our_probe_name_cameras_and_others_are_ignored():
-    (found,) = discovery.read_matches(matches(CAMERA), "ab-1")
-    assert found.id == "urn:uuid:7"
-    assert found.addresses == ["http://10.0.0.7/onvif/device_service", "http://[fe80::7]/onvif/device_service"]
-    assert (found.name, found.hardware, found.location) == ("Yard north", "X-1", "city Hall")
+def test_answers_to_our_probe_are_read_and_others_ignored():
+    (match,) = discovery.read_matches(matches(CAMERA), "ab-1")
+    assert match.id == "urn:uuid:7"
+    assert match.addresses == ["http://10.0.0.7/onvif/device_service", "http://[fe80::7]/onvif/device_service"]
+    assert (match.name, match.hardware, match.location) == ("Yard north", "X-1", "city Hall")
     assert discovery.read_matches(matches(CAMERA, "urn:uuid:other"), "ab-1") == []
     assert discovery.read_matches(b"<!DOCTYPE a><a/>", "ab-1") == []
 
 
-def test_addresses_that_cannot_be_asked_are_left_out():
+def test_unusable_addresses_are_left_out():
     odd = CAMERA.replace("http://10.0.0.7/onvif/device_service", "file:///etc/passwd http://:80/ ftp://x http://c:0/")
     odd = odd.replace("http://[fe80::7]/onvif/device_service", "http://[fe80")
     assert discovery.read_matches(matches(odd), "ab-1") == []
 
 
-def test_one_answer_names_no_more_devices_than_are_read():
+def test_the_number_of_devices_read_from_one_answer_is_limited():
     assert len(discovery.read_matches(matches(CAMERA * 100), "ab-1")) == discovery.MOST_MATCHES
 
 
-def test_a_probe_is_what_others_understand():
-    asked = parse(discovery.probe("ab-1"))
-    assert asked.value("MessageID") == "urn:uuid:ab-1"
-    assert asked.value("Body", "Probe", "Types").endswith(":NetworkVideoTransmitter")
+def test_a_probe_has_the_standard_fields():
+    request = parse(discovery.probe("ab-1"))
+    assert request.value("MessageID") == "urn:uuid:ab-1"
+    assert request.value("Body", "Probe", "Types").endswith(":NetworkVideoTransmitter")

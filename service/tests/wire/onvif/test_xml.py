@@ -11,7 +11,7 @@ LAUGHS = b"""<?xml version="1.0"?><!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a
 <!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;">]><l>&c;</l>"""
 
 
-def test_elements_are_found_whatever_their_namespace_and_depth():
+def test_elements_are_found_in_any_namespace_and_at_any_depth():
     root = parse(
         b'<s:E xmlns:s="x"><s:B><a token="1"><b> one </b></a><c><a token="2"><b>two &amp; t</b></a></c></s:B></s:E>'
     )
@@ -22,7 +22,7 @@ def test_elements_are_found_whatever_their_namespace_and_depth():
     assert root.value("nothing", "b") == ""
 
 
-def test_a_prefix_that_nobody_declared_does_no_harm():
+def test_an_undeclared_prefix_is_accepted():
     assert parse(b"<tt:Uri>rtsp://c/1</tt:Uri>").name == "Uri"
 
 
@@ -45,12 +45,12 @@ def test_a_document_type_is_refused_so_that_no_entity_expands(text):
     [b"", b"<a>", b"<html><br></html>", b"<a>&nbsp;</a>", b"no", b'<?xml version="1.0" encoding="nonsense"?><a/>',
      b'<?xml version="1.0" encoding="utf-7"?><a/>', b"<a>\xff</a>"],
 )  # fmt: skip
-def test_what_is_no_xml_is_told_as_such(text):
+def test_text_other_than_xml_is_refused(text):
     with pytest.raises(XmlError, match="not XML"):
         parse(text)
 
 
-def test_depth_and_number_of_elements_are_bounded():
+def test_the_depth_and_number_of_elements_are_limited():
     deep = b"<a>" * (xml.MAX_DEPTH + 1) + b"</a>" * (xml.MAX_DEPTH + 1)
     many = b"<a>" + b"<b/>" * xml.MAX_ELEMENTS + b"</a>"
     for text in (deep, many):
@@ -60,7 +60,7 @@ def test_depth_and_number_of_elements_are_bounded():
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(data):
+def test_any_bytes_are_parsed_or_refused(data):
     for text in (data, b"<a>" + data + b"</a>"):
         with contextlib.suppress(XmlError):
             parse(text)

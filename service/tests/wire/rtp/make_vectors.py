@@ -1,4 +1,4 @@
-"""Draws the pictures of the RTP/JPEG conformance corpus and writes it: python make_rtp_jpeg_vectors.py DIR."""
+"""Draw the pictures of the RTP/JPEG conformance corpus and write it: python make_vectors.py DIR."""
 
 import json
 import random
@@ -25,7 +25,7 @@ def picture(number, width=96, height=64, *, quality=50, sampling="4:2:0", interv
 
 
 def vector(about, *sent, sequence=1000, first=90_000, step=6_000, deliver=None, size=(0, 0), max_payload=200):
-    """`sent`: (jpeg, options of packets_of); `deliver` chooses and orders the packets, given those of each picture."""
+    """`sent`: (jpeg, options of packetize); `deliver` chooses and orders packets, given those of each picture."""
     sender = Packetizer(0x0EB1_E0E5, sequence, max_payload=max_payload)
     packets, groups, pictures = [], [], []
     for number, (jpeg, options) in enumerate(sent):
@@ -47,11 +47,11 @@ def vector(about, *sent, sequence=1000, first=90_000, step=6_000, deliver=None, 
 
 
 def received(packets, order, size):
-    receiver, found = Depacketizer(size=size), []
+    receiver, pictures = Depacketizer(size=size), []
     for number in order:
-        found += receiver.feed(memoryview(packets[number]), 0)
-    found += receiver.poll(DEADLINE_NS)
-    return [{"timestamp": p.timestamp, "usable": p.usable, "lost": [list(box) for box in p.lost]} for p in found]
+        pictures += receiver.feed(memoryview(packets[number]), 0)
+    pictures += receiver.poll(DEADLINE_NS)
+    return [{"timestamp": p.timestamp, "usable": p.usable, "lost": [list(box) for box in p.lost]} for p in pictures]
 
 
 def flat(groups):

@@ -27,7 +27,7 @@ SAMPLING = {0: 0x211111, 1: 0x221111}
 
 
 def drawn(seed=0, width=160, height=128):
-    """A picture with plain areas, edges and texture, as a camera's."""
+    """A picture with plain areas, edges and texture, like a camera's."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width]
     picture = np.stack([x * 255 / width, y * 255 / height, (x + y + 40 * seed) % 256], -1)
@@ -53,10 +53,10 @@ def packets(*jpegs, sender=None, step=6000, **options):
 
 
 def fed(receiver, *groups, now=0):
-    found = []
+    pictures = []
     for packet in itertools.chain(*groups):
-        found += receiver.feed(memoryview(packet), now)
-    return found
+        pictures += receiver.feed(memoryview(packet), now)
+    return pictures
 
 
 def with_extension(packet, jpeg):
@@ -87,43 +87,43 @@ def test_the_tables_of_every_quality_are_those_of_the_standard():
         assert quantization(quality) in jpeg.replace(jpeg[2:20], b"", 1)
 
 
-def test_pictures_follow_each_other_over_the_wrap_of_sequence_numbers_and_timestamps():
+def test_sequence_numbers_and_timestamps_may_wrap():
     jpegs = [encoded(n) for n in range(8)]
     sender = Packetizer(7, 65_530)
     groups = [sender.packetize(read_scan(jpeg), 0xFFFF_F000 + 6000 * n) for n, jpeg in enumerate(jpegs)]
     receiver = Depacketizer()
-    found = fed(receiver, *groups)
-    assert [decoded(picture.data).tobytes() for picture in found] == [decoded(jpeg).tobytes() for jpeg in jpegs]
+    pictures = fed(receiver, *groups)
+    assert [decoded(picture.data).tobytes() for picture in pictures] == [decoded(jpeg).tobytes() for jpeg in jpegs]
     assert receiver.reception.lost == 0
     assert receiver.reception.extended > 0xFFFF
 
 
-def test_tables_in_band_are_kept_per_q_and_replaced_when_they_change():
+def test_tables_in_band_are_stored_per_q_and_replaced_when_they_change():
     low, high = encoded(quality=20), encoded(quality=90)
     sender, receiver = Packetizer(7), Depacketizer()
 
-    def arrives(jpeg, quality, timestamp, **options):
+    def is_intact(jpeg, quality, timestamp, **options):
         (picture,) = fed(receiver, sender.packetize(read_scan(jpeg), timestamp, quality=quality, **options))
         return picture.usable and bool((decoded(picture.data) == decoded(jpeg)).all())
 
-    assert arrives(low, 130, 1)
-    assert arrives(high, 131, 2)
-    assert arrives(low, 130, 3, with_tables=False)
-    assert arrives(high, 131, 4, with_tables=False)
-    assert arrives(high, 130, 5)
-    assert arrives(high, 130, 6, with_tables=False)
-    assert not arrives(low, 140, 7, with_tables=False)
+    assert is_intact(low, 130, 1)
+    assert is_intact(high, 131, 2)
+    assert is_intact(low, 130, 3, with_tables=False)
+    assert is_intact(high, 131, 4, with_tables=False)
+    assert is_intact(high, 130, 5)
+    assert is_intact(high, 130, 6, with_tables=False)
+    assert not is_intact(low, 140, 7, with_tables=False)
     assert "Q 140 are missing" in receiver.counts.problem
 
 
-def test_tables_of_q_255_are_never_kept():
+def test_tables_of_q_255_are_never_stored():
     jpeg, sender, receiver = encoded(quality=100), Packetizer(7), Depacketizer()
     first = fed(receiver, sender.packetize(read_scan(jpeg), 1))
     second = fed(receiver, sender.packetize(read_scan(jpeg), 2, with_tables=False))
     assert [picture.usable for picture in first + second] == [True, False]
 
 
-def test_a_single_table_and_tables_of_16_bits_are_understood():
+def test_a_single_table_and_tables_of_16_bits_are_supported():
     jpeg = encoded(quality=60)
     scan = read_scan(jpeg)
     wide = b"".join(value.to_bytes(2) for value in scan.tables)
@@ -137,7 +137,7 @@ def test_a_single_table_and_tables_of_16_bits_are_understood():
 
 
 @pytest.mark.parametrize("extra", [b"\0" * 4, b"\0" * 200])
-def test_packets_with_csrc_padding_and_extensions_are_read_as_those_without(extra):
+def test_packets_with_csrc_padding_and_extensions_are_read_like_others(extra):
     jpeg = encoded()
     (group,) = packets(jpeg)
     csrc = [bytes([packet[0] | 2]) + packet[1:12] + b"\1" * 8 + packet[12:] for packet in group]
@@ -149,7 +149,7 @@ def test_packets_with_csrc_padding_and_extensions_are_read_as_those_without(extr
         assert (decoded(picture.data) == decoded(jpeg)).all()
 
 
-def test_a_size_beyond_2040_pixels_comes_from_the_source_or_from_onvifs_extension():
+def test_a_size_beyond_2040_pixels_comes_from_the_source_or_onvifs_extension():
     jpeg = encoded(width=2056, height=16)
     (group,) = packets(jpeg)
     (blind,) = fed(receiver := Depacketizer(), group)
@@ -162,14 +162,14 @@ def test_a_size_beyond_2040_pixels_comes_from_the_source_or_from_onvifs_extensio
         assert (decoded(picture.data) == decoded(jpeg)).all()
 
 
-def test_a_size_that_the_source_gives_of_a_picture_that_was_turned_since_is_of_no_use():
+def test_the_size_of_a_source_is_not_used_for_a_rotated_picture():
     receiver = Depacketizer(size=(2056, 16))
     pictures = fed(receiver, *packets(*[encoded(width=16, height=2056)] * 10))
     assert [picture.usable for picture in pictures] == [False] * 10
     assert "Set its size" in receiver.counts.problem
 
 
-def test_tables_of_a_picture_count_before_those_that_onvifs_extension_gave_an_earlier_one():
+def test_a_pictures_tables_take_precedence_over_earlier_onvif_tables():
     described, later = encoded(quality=90), encoded(1, quality=20)
     first, second = packets(described, later, quality=255)
     first[0] = with_extension(first[0], described)
@@ -178,7 +178,7 @@ def test_tables_of_a_picture_count_before_those_that_onvifs_extension_gave_an_ea
             zip(pictures, (described, later), strict=True)] == [True, True]  # fmt: skip
 
 
-def test_a_size_that_is_no_multiple_of_8_is_exact_where_the_source_says_so():
+def test_a_size_not_divisible_by_8_is_exact_if_the_source_states_it():
     jpeg = encoded(width=156, height=125)
     (group,) = packets(jpeg)
     (rounded,) = fed(Depacketizer(), group)
@@ -187,20 +187,20 @@ def test_a_size_that_is_no_multiple_of_8_is_exact_where_the_source_says_so():
     assert (decoded(exact.data) == decoded(jpeg)).all()
 
 
-def test_packets_that_overtake_each_other_and_come_twice_are_put_in_place():
+def test_reordered_and_duplicated_packets_are_put_in_place():
     jpegs = [encoded(n, interval=(0, 10)[n % 2]) for n in range(20)]
     stream = list(itertools.chain(*packets(*jpegs)))
     chance = random.Random(4)
     order = sorted(range(len(stream)), key=lambda n: n + chance.uniform(0, 6))
     mixed = [stream[n] for n in order for _ in range(1 + (chance.random() < 0.1))]
-    # Before the first packet of all, nobody knows what is late.
+    # Before the very first packet, it is unknown which packets are late.
     receiver = Depacketizer()
-    found = fed(receiver, stream[:1], mixed)
-    assert [decoded(picture.data).tobytes() for picture in found] == [decoded(jpeg).tobytes() for jpeg in jpegs]
+    pictures = fed(receiver, stream[:1], mixed)
+    assert [decoded(picture.data).tobytes() for picture in pictures] == [decoded(jpeg).tobytes() for jpeg in jpegs]
     assert receiver.counts.duplicates + receiver.counts.stale == len(mixed) + 1 - len(stream)
 
 
-def test_a_gap_is_given_up_after_a_window_of_packets_or_a_time():
+def test_a_gap_counts_as_lost_after_a_window_of_packets_or_a_time():
     first, second = packets(encoded(0, interval=10), encoded(1, 640, 480, interval=10))
     receiver = Depacketizer()
     assert not fed(receiver, first[:3], first[4:])
@@ -214,7 +214,7 @@ def test_a_gap_is_given_up_after_a_window_of_packets_or_a_time():
     assert not receiver.has_pending
 
 
-def test_what_comes_after_its_picture_was_given_up_changes_nothing():
+def test_packets_of_a_completed_picture_change_nothing():
     first, second = packets(encoded(0, interval=10), encoded(1))
     receiver = Depacketizer()
     fed(receiver, first[:3], first[4:])
@@ -225,7 +225,7 @@ def test_what_comes_after_its_picture_was_given_up_changes_nothing():
 
 
 def covered(lost, width, height):
-    """Which pixels `lost` covers."""
+    """A mask of the pixels that `lost` covers."""
     mask = np.zeros((height, width), bool)
     for x, y, w, h in lost:
         mask[round(y * height) : round((y + h) * height), round(x * width) : round((x + w) * width)] = True
@@ -239,7 +239,7 @@ REDUCED = {1: cv2.IMREAD_COLOR, 2: cv2.IMREAD_REDUCED_COLOR_2, 4: cv2.IMREAD_RED
 @pytest.mark.parametrize("kind", [0, 1])
 @pytest.mark.parametrize("interval", [3, 20, 27])
 @pytest.mark.parametrize("chunks", [False, True])
-def test_a_loss_costs_its_restart_intervals_and_every_other_pixel_is_exact_at_every_scale(kind, interval, chunks):
+def test_a_loss_affects_only_its_restart_intervals_at_every_scale(kind, interval, chunks):
     width, height = 320, 240
     jpeg = encoded(3, width, height, kind=kind, interval=interval)
     whole = decoded(jpeg)
@@ -248,10 +248,10 @@ def test_a_loss_costs_its_restart_intervals_and_every_other_pixel_is_exact_at_ev
     lost_share = []
     for seed in range(12):
         chance = random.Random(seed)
-        gone = set(chance.sample(range(1, len(group)), 1 + seed % 4))
+        lost = set(chance.sample(range(1, len(group)), 1 + seed % 4))
         receiver = Depacketizer()
-        found = fed(receiver, [packet for n, packet in enumerate(group) if n not in gone])
-        (picture,) = [*found, *receiver.poll(DEADLINE_NS)]
+        pictures = fed(receiver, [packet for n, packet in enumerate(group) if n not in lost])
+        (picture,) = [*pictures, *receiver.poll(DEADLINE_NS)]
         if not picture.usable:
             continue
         assert read_header(picture.data).complete
@@ -261,12 +261,12 @@ def test_a_loss_costs_its_restart_intervals_and_every_other_pixel_is_exact_at_ev
         for scale, flag in REDUCED.items():
             reduced = np.add.reduceat(np.add.reduceat(mask, range(0, height, scale), 0), range(0, width, scale), 1) > 0
             assert (decoded(picture.data, flag) == decoded(jpeg, flag))[~reduced].all()
-    assert len(lost_share) >= 5  # small intervals in large packets cannot always be told apart
+    assert len(lost_share) >= 5  # small intervals in large packets are sometimes ambiguous
     assert 0 < np.mean(lost_share) < 0.35
 
 
 def in_chunks(sender, jpeg):
-    """Packets that hold whole restart intervals and say which."""
+    """Make packets with whole restart intervals and their numbers."""
     scan = read_scan(jpeg)
     pieces = re.split(rb"(?<=\xff[\xd0-\xd7])", scan.data)
     group, offset = [], 0
@@ -285,23 +285,23 @@ def in_chunks(sender, jpeg):
     return group
 
 
-def untold(group):
-    """The same packets without any word of restart intervals."""
+def without_restart_headers(group):
+    """Remove the restart headers from the packets."""
     return [packet[:16] + bytes([packet[16] & 1]) + packet[17:20] + packet[24:] for packet in group]
 
 
 @pytest.mark.parametrize(("interval", "usable"), [(10, True), (20, True), (1, True), (15, False)])
-def test_restart_intervals_that_the_sender_does_not_mention_are_found_out_or_refused(interval, usable):
+def test_unannounced_restart_intervals_are_inferred_or_refused(interval, usable):
     jpegs = [encoded(n, interval=interval) for n in range(2)]
     first, second = packets(*jpegs)
     receiver = Depacketizer()
-    (picture,) = fed(receiver, untold(first))
+    (picture,) = fed(receiver, without_restart_headers(first))
     assert picture.usable == usable
     if usable:
         assert (decoded(picture.data) == decoded(jpegs[0])).all()
-        gone = untold(second)
-        del gone[3]
-        (damaged,) = [*fed(receiver, gone), *receiver.poll(DEADLINE_NS)]
+        incomplete = without_restart_headers(second)
+        del incomplete[3]
+        (damaged,) = [*fed(receiver, incomplete), *receiver.poll(DEADLINE_NS)]
         mask = covered(damaged.lost, 160, 128)
         assert 0 < mask.mean() < 0.6
         assert (decoded(damaged.data) == decoded(jpegs[1]))[~mask].all()
@@ -309,7 +309,7 @@ def test_restart_intervals_that_the_sender_does_not_mention_are_found_out_or_ref
         assert "does not state their interval" in receiver.counts.problem
 
 
-def test_a_loss_without_restart_markers_leaves_nothing_to_be_trusted():
+def test_a_loss_without_restart_markers_makes_the_picture_unusable():
     (group,) = packets(encoded())
     receiver = Depacketizer()
     fed(receiver, group[:3], group[4:])
@@ -328,55 +328,55 @@ def test_a_picture_that_lost_more_than_half_is_not_usable():
     assert "of a picture was lost" in receiver.counts.problem
 
 
-def test_a_forgotten_marker_costs_no_picture():
+def test_a_missing_marker_loses_no_picture():
     first, second = packets(encoded(0), encoded(1))
     first[-1] = first[-1][:1] + bytes([26]) + first[-1][2:]
-    found = fed(Depacketizer(), first, second)
-    assert [picture.usable for picture in found] == [True, True]
+    pictures = fed(Depacketizer(), first, second)
+    assert [picture.usable for picture in pictures] == [True, True]
 
 
-def test_a_clock_that_stands_still_does_not_mix_pictures():
+def test_a_stopped_clock_does_not_mix_pictures():
     jpegs = [encoded(n) for n in range(3)]
-    found = fed(Depacketizer(), *packets(*jpegs, step=0))
-    assert [decoded(picture.data).tobytes() for picture in found] == [decoded(jpeg).tobytes() for jpeg in jpegs]
+    pictures = fed(Depacketizer(), *packets(*jpegs, step=0))
+    assert [decoded(picture.data).tobytes() for picture in pictures] == [decoded(jpeg).tobytes() for jpeg in jpegs]
 
 
-def test_listening_starts_at_the_beginning_of_a_picture():
+def test_receiving_starts_at_the_beginning_of_a_picture():
     first, second = packets(encoded(0), encoded(1))
     receiver = Depacketizer()
-    found = fed(receiver, first[4:], second)
-    assert [picture.usable for picture in found] == [True]
+    pictures = fed(receiver, first[4:], second)
+    assert [picture.usable for picture in pictures] == [True]
     assert receiver.counts.unusable == 0
 
 
-def test_another_sender_is_listened_to_once_the_first_is_silent():
+def test_another_sender_is_accepted_once_the_first_is_silent():
     old, new = packets(encoded(0), encoded(0)), packets(encoded(1), encoded(2), sender=Packetizer(8, 100))
     receiver = Depacketizer()
     assert len(fed(receiver, old[0])) == 1
     assert not fed(receiver, new[0], now=TAKEOVER_NS - 1)
     assert receiver.counts.strangers == len(new[0])
     assert len(fed(receiver, old[1], now=TAKEOVER_NS - 1)) == 1
-    found = fed(
+    pictures = fed(
         receiver, new[1], new[1], packets(encoded(3), sender=Packetizer(8, 160), step=9)[0], now=9 * TAKEOVER_NS
     )
     assert receiver.ssrc == 8
-    assert found
+    assert pictures
 
 
-def test_a_sender_of_no_picture_keeps_nobody_out_who_sends_some():
+def test_a_sender_without_pictures_is_replaced_by_one_with_pictures():
     receiver, camera = Depacketizer(), Packetizer(7, 0)
     stray = packets(encoded(9), sender=Packetizer(9, 0))[0][1]
-    came = []
+    counts = []
     for number in range(60):
         now = number * TAKEOVER_NS // 5
         fed(receiver, [stray], now=now)
-        came.append(len(fed(receiver, *packets(encoded(number % 3), sender=camera), now=now)))
-    first = came.index(1)
+        counts.append(len(fed(receiver, *packets(encoded(number % 3), sender=camera), now=now)))
+    first = counts.index(1)
     assert first * TAKEOVER_NS // 5 <= FRUITLESS_NS + TAKEOVER_NS
-    assert came[first:] == [1] * (60 - first)
+    assert counts[first:] == [1] * (60 - first)
 
 
-def test_a_sender_of_pictures_stays_whoever_else_sends_some():
+def test_a_sender_with_pictures_is_not_replaced_by_another():
     receiver, first, second = Depacketizer(), Packetizer(7, 0), Packetizer(9, 0)
     for number in range(60):
         now = number * TAKEOVER_NS // 5
@@ -384,15 +384,15 @@ def test_a_sender_of_pictures_stays_whoever_else_sends_some():
         assert not fed(receiver, *packets(encoded(2), sender=second), now=now)
 
 
-def test_a_sender_that_starts_over_is_followed_at_the_second_packet():
+def test_a_restarted_sender_is_followed_from_its_second_packet():
     receiver = Depacketizer()
     fed(receiver, *packets(encoded(0), sender=Packetizer(7, 100)))
     sender = Packetizer(7, 30_000)
-    found = fed(receiver, *(sender.packetize(read_scan(encoded(n)), 5 + n) for n in range(3)))
-    assert [picture.usable for picture in found] == [True, True]
+    pictures = fed(receiver, *(sender.packetize(read_scan(encoded(n)), 5 + n) for n in range(3)))
+    assert [picture.usable for picture in pictures] == [True, True]
 
 
-def test_other_payloads_and_reports_are_no_pictures():
+def test_other_payloads_and_reports_are_ignored():
     receiver = Depacketizer()
     (group,) = packets(encoded(), sender=Packetizer(7, payload_type=96))
     report = Packetizer(7).report(1 << 32, 5)
@@ -407,7 +407,7 @@ def test_other_payloads_and_reports_are_no_pictures():
      (17, 255, "truncated|bytes of quantization tables"),
      (0, 0x90, "extension is truncated"), (0, 0x8F, "longer than the packet")],
 )  # fmt: skip
-def test_a_packet_that_is_wrong_is_refused_with_its_reason(at, value, problem):
+def test_a_malformed_packet_is_refused_with_a_reason(at, value, problem):
     receiver = Depacketizer()
     packet = bytearray(packets(encoded())[0][0][:60])
     packet[at] = value
@@ -418,7 +418,7 @@ def test_a_packet_that_is_wrong_is_refused_with_its_reason(at, value, problem):
 
 
 @pytest.mark.parametrize("size", range(0, 20, 4))
-def test_a_packet_cut_short_is_refused(size):
+def test_a_truncated_packet_is_refused(size):
     receiver = Depacketizer()
     assert not fed(receiver, [packets(encoded())[0][0][:size]])
     assert receiver.counts.malformed == 1
@@ -433,14 +433,14 @@ def test_a_picture_without_enough_data_for_its_size_is_not_usable():
     assert "10 bytes cannot be 160x128 pixels" in receiver.counts.problem
 
 
-def test_one_sender_cannot_make_us_keep_more_than_a_bound():
+def test_the_memory_used_by_a_sender_is_bounded():
     receiver, sequence = Depacketizer(), 0
     for number in range(40_000):
         head = struct.pack(">BBHIIII", 0x80, 26, sequence, 1, 7, number * 1400 & 0xFFFFFF, 0x01321E1E)
         receiver.feed(memoryview(head + bytes(1380)), number)
         sequence = (sequence + 1) & 0xFFFF
-    held = sum(len(part) for frame in (receiver._frame, receiver._previous) if frame for part in frame.parts.values())
-    assert held < 10 * 1024 * 1024
+    stored = sum(len(part) for frame in (receiver._frame, receiver._previous) if frame for part in frame.parts.values())
+    assert stored < 10 * 1024 * 1024
     assert receiver.counts.malformed > 0
 
 
@@ -453,9 +453,9 @@ def test_a_picture_of_single_bytes_is_refused_before_they_fill_the_memory():
     assert "it contradicts its picture, or makes it larger" in receiver.counts.problem
 
 
-def test_no_picture_is_put_together_of_which_too_little_came(monkeypatch):
+def test_a_picture_with_too_little_data_is_not_assembled(monkeypatch):
     built = []
-    monkeypatch.setattr("embereye.wire.jpeg.restart.grey", lambda *what: built.append(what) or b"")
+    monkeypatch.setattr("embereye.wire.jpeg.restart.grey", lambda *arguments: built.append(arguments) or b"")
     head = struct.pack(">BBHIIII", 0x80, 0x80 | 26, 1, 1, 7, 0, 0x4132FFFF) + struct.pack(">HH", 1, 0xFFFF)
     receiver = Depacketizer()
     for sequence, offset in ((1, 0), (3, 4000)):
@@ -470,7 +470,7 @@ def test_no_picture_is_put_together_of_which_too_little_came(monkeypatch):
     assert not built
 
 
-def test_what_rtp_cannot_carry_is_refused_by_the_sending_side():
+def test_the_sender_refuses_pictures_that_rtp_cannot_carry():
     rng = np.random.default_rng(1)
     picture = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
     for options in ([cv2.IMWRITE_JPEG_PROGRESSIVE, 1], [cv2.IMWRITE_JPEG_OPTIMIZE, 1],
@@ -483,7 +483,7 @@ def test_what_rtp_cannot_carry_is_refused_by_the_sending_side():
         read_scan(b"\xff\xd8\xff\xdb")
 
 
-def test_grey_intervals_are_as_small_as_an_interval_can_be():
+def test_grey_intervals_are_as_small_as_possible():
     for kind, units in itertools.product((0, 1), (1, 2, 5, 120)):
         assert 0 <= len(grey(units, kind)) - smallest(units, kind) <= 1
     assert Geometry(1920, 1080, 1).units == 120 * 68
@@ -501,15 +501,15 @@ STREAM = [
         max_size=60,
     )
 )
-def test_damaged_packets_in_any_order_give_pictures_that_pass_the_header_check_or_none(damages):
-    receiver, now, found = Depacketizer(), 0, []
+def test_damaged_packets_in_any_order_give_valid_pictures_or_none(damages):
+    receiver, now, pictures = Depacketizer(), 0, []
     for number, at, value, cut in damages:
         packet = bytearray(STREAM[number])
         packet[at % len(packet)] = value
         now += cut * MILLISECOND
-        found += receiver.feed(memoryview(bytes(packet[: len(packet) - cut % 7])), now)
-        found += receiver.poll(now)
-    for picture in found:
+        pictures += receiver.feed(memoryview(bytes(packet[: len(packet) - cut % 7])), now)
+        pictures += receiver.poll(now)
+    for picture in pictures:
         if picture.usable:
             assert read_header(picture.data).complete
         for x, y, w, h in picture.lost:
@@ -525,23 +525,23 @@ def test_any_bytes_give_no_exception(datagrams):
     receiver.poll(DEADLINE_NS)
 
 
-def trains(stream):
-    """The packets as a socket reads them that is emptied late: those of one size joined, the last may be shorter."""
-    found = []
+def joined_reads(stream):
+    """Join packets as a socket returns them when it is read late: equal sizes joined, the last may be shorter."""
+    reads = []
     for packet in stream:
-        if found and len(found[-1][0]) % found[-1][1] == 0 and len(packet) <= found[-1][1]:
-            found[-1][0].extend(packet)
+        if reads and len(reads[-1][0]) % reads[-1][1] == 0 and len(packet) <= reads[-1][1]:
+            reads[-1][0].extend(packet)
         else:
-            found.append((bytearray(packet), len(packet)))
-    return found
+            reads.append((bytearray(packet), len(packet)))
+    return reads
 
 
 def renumbered(packet):
-    """The packet with the next sequence number."""
+    """Give the packet the next sequence number."""
     return packet[:2] + ((int.from_bytes(packet[2:4]) + 1) & 0xFFFF).to_bytes(2) + packet[4:]
 
 
-# Three pictures over a wrap of the sequence numbers: plain, with restart markers, with chunks that say their place.
+# Three pictures over a wrap of the sequence numbers: plain, with restart markers, with numbered chunks.
 TRAINED = Packetizer(7, 65_530, max_payload=200)
 TRAIN = [
     *itertools.chain(*packets(encoded(0, quality=95), encoded(1, quality=95, interval=10), sender=TRAINED)),
@@ -557,7 +557,7 @@ TRAIN = [
         max_size=8,
     )
 )  # fmt: skip
-def test_packets_that_are_taken_joined_give_what_they_give_one_by_one(damages):
+def test_joined_packets_give_the_same_pictures_as_single_packets(damages):
     stream = list(TRAIN)
     for place, damage, at, value in damages:
         packet = stream.pop(place % len(stream))
@@ -570,16 +570,18 @@ def test_packets_that_are_taken_joined_give_what_they_give_one_by_one(damages):
         elif damage == "again":
             stream.insert(place, packet)
             stream[place + at :] = [renumbered(other) for other in (packet, *stream[place + at :])]
-    one, joined = Depacketizer(), Depacketizer()
-    expected = [*fed(one, stream), *one.poll(DEADLINE_NS)]
-    found = [picture for train, size in trains(stream) for picture in joined.feed_joined(memoryview(train), size, 0)]
-    assert [*found, *joined.poll(DEADLINE_NS)] == expected
-    assert joined.counts == one.counts
-    assert (joined.reception.extended, joined.reception.lost) == (one.reception.extended, one.reception.lost)
+    single, joined = Depacketizer(), Depacketizer()
+    expected = [*fed(single, stream), *single.poll(DEADLINE_NS)]
+    pictures = [
+        picture for train, size in joined_reads(stream) for picture in joined.feed_joined(memoryview(train), size, 0)
+    ]
+    assert [*pictures, *joined.poll(DEADLINE_NS)] == expected
+    assert joined.counts == single.counts
+    assert (joined.reception.extended, joined.reception.lost) == (single.reception.extended, single.reception.lost)
 
 
-def test_what_comes_joined_is_never_taken_for_finer_pieces_than_it_came_in():
-    """Six packets of a byte at one place, and later 60,000 bytes at the same, would be 60,000 pieces."""
+def test_joined_packets_are_never_split_finer_than_they_arrived():
+    """Six packets of one byte at a place, and later 60,000 bytes there, must not become 60,000 pieces."""
     receiver, jpeg = Depacketizer(), encoded()
     head, *_ = Packetizer(7, 0, max_payload=200).packetize(read_scan(jpeg), 1)
     sent = []
@@ -599,7 +601,7 @@ def test_what_comes_joined_is_never_taken_for_finer_pieces_than_it_came_in():
     assert receiver.counts.duplicates == 2
 
 
-def test_tiny_packets_in_order_are_bounded_as_any_others():
+def test_tiny_packets_in_order_are_limited_like_any_others():
     jpeg = encoded()
     head, *_ = Packetizer(7, 0, max_payload=9).packetize(read_scan(jpeg), 1)
     receiver, payload = Depacketizer(), len(head) - 20

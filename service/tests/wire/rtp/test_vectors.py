@@ -17,12 +17,12 @@ def pixels(jpeg):
     return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
 
 
-def test_there_are_vectors():
+def test_the_vectors_exist():
     assert len(VECTORS) >= 13
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_a_sender_makes_exactly_these_packets(vector):
+def test_the_sender_makes_exactly_these_packets(vector):
     sender = vector["sender"]
     packetizer = Packetizer(sender["ssrc"], sender["sequence"], max_payload=sender["max_payload"])
     made = []
@@ -33,20 +33,20 @@ def test_a_sender_makes_exactly_these_packets(vector):
 
 
 @pytest.mark.parametrize("vector", VECTORS)
-def test_a_receiver_makes_exactly_these_pictures(vector):
-    receiver, found = Depacketizer(size=tuple(vector["receiver"]["size"])), []
+def test_the_receiver_makes_exactly_these_pictures(vector):
+    receiver, pictures = Depacketizer(size=tuple(vector["receiver"]["size"])), []
     for number in vector["deliver"]:
-        found += receiver.feed(memoryview(bytes.fromhex(vector["packets"][number])), 0)
-    found += receiver.poll(DEADLINE_NS)
+        pictures += receiver.feed(memoryview(bytes.fromhex(vector["packets"][number])), 0)
+    pictures += receiver.poll(DEADLINE_NS)
     sent = {picture["timestamp"]: bytes.fromhex(picture["jpeg"]) for picture in vector["pictures"]}
-    assert [(p.timestamp, p.usable, [list(box) for box in p.lost]) for p in found] == [
+    assert [(p.timestamp, p.usable, [list(box) for box in p.lost]) for p in pictures] == [
         (expected["timestamp"], expected["usable"], expected["lost"]) for expected in vector["expected"]
     ]
-    for picture in (picture for picture in found if picture.usable):
+    for picture in (picture for picture in pictures if picture.usable):
         seen, original = pixels(picture.data), pixels(sent[picture.timestamp])
         height, width = original.shape[:2]
-        kept = np.ones((height, width), bool)
+        intact = np.ones((height, width), bool)
         for x, y, w, h in picture.lost:
-            kept[round(y * height) : round((y + h) * height), round(x * width) : round((x + w) * width)] = False
-        assert kept.mean() > 0.5
-        assert (seen == original)[kept].all()
+            intact[round(y * height) : round((y + h) * height), round(x * width) : round((x + w) * width)] = False
+        assert intact.mean() > 0.5
+        assert (seen == original)[intact].all()

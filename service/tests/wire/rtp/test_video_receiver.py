@@ -55,18 +55,18 @@ def nals_of(unit):
 
 @BOTH
 @pytest.mark.parametrize("limit", [60, 300, 1400, 60_000])
-def test_access_units_arrive_byte_by_byte_as_they_were_sent(encoding, limit):
+def test_access_units_arrive_with_exactly_the_bytes_that_were_sent(encoding, limit):
     sent = coded(encoding, 24)
-    found = fed(receiver(encoding), *packets(encoding, sent, limit=limit))
-    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
-    assert [unit.timestamp for unit in found] == [0xFFFF_0000 + timestamp & 0xFFFF_FFFF for timestamp, _ in sent]
-    assert [number for number, unit in enumerate(found) if unit.key] == [0, 8, 16]
-    assert not any(unit.damaged for unit in found)
-    assert {unit.size for unit in found} == {(96, 64)}
+    units = fed(receiver(encoding), *packets(encoding, sent, limit=limit))
+    assert [nals_of(unit) for unit in units] == [nals for _, nals in sent]
+    assert [unit.timestamp for unit in units] == [0xFFFF_0000 + timestamp & 0xFFFF_FFFF for timestamp, _ in sent]
+    assert [number for number, unit in enumerate(units) if unit.key] == [0, 8, 16]
+    assert not any(unit.damaged for unit in units)
+    assert {unit.size for unit in units} == {(96, 64)}
 
 
 @BOTH
-def test_small_nal_units_travel_together_and_large_ones_in_parts(encoding):
+def test_small_nal_units_are_joined_and_large_ones_are_cut(encoding):
     payloads = list(FORMATS[encoding].payloads(coded(encoding, 1, 320, 240)[0][1], 300))
     kinds = [p[0] & 0x1F if encoding == "H264" else p[0] >> 1 & 0x3F for p in payloads]
     assert {"H264": STAP_A, "H265": AP}[encoding] in kinds
@@ -75,94 +75,94 @@ def test_small_nal_units_travel_together_and_large_ones_in_parts(encoding):
 
 
 @BOTH
-def test_parameter_sets_that_only_the_sdp_names_stand_before_every_key_frame(encoding):
+def test_parameter_sets_from_the_sdp_precede_every_key_frame(encoding):
     sent = coded(encoding, 16)
     count = {"H264": 2, "H265": 3}[encoding]
     sets = [nal for nal in sent[0][1] if len(nal) < 120][:count]
     bare = [(timestamp, tuple(nal for nal in nals if nal not in sets)) for timestamp, nals in sent]
-    found = fed(receiver(encoding, sets=sets), *packets(encoding, bare))
-    assert not any(unit.damaged for unit in found)
-    assert len(decoded(encoding, found)) == 16
-    assert set(sets) <= set(nals_of(found[0]))
-    assert set(sets) <= set(nals_of(found[8]))
+    units = fed(receiver(encoding, sets=sets), *packets(encoding, bare))
+    assert not any(unit.damaged for unit in units)
+    assert len(decoded(encoding, units)) == 16
+    assert set(sets) <= set(nals_of(units[0]))
+    assert set(sets) <= set(nals_of(units[8]))
     without = fed(receiver(encoding), *packets(encoding, bare))
-    assert not without  # nothing that decoding could begin at
+    assert not without  # decoding cannot start
 
 
 @pytest.mark.parametrize(("encoding", "named"), [("H264", 0), ("H264", 1), ("H265", 0), ("H265", 1), ("H265", 2)])
-def test_a_parameter_set_that_the_sdp_alone_names_stands_with_those_that_are_sent(encoding, named):
+def test_a_parameter_set_from_the_sdp_is_added_to_those_in_the_stream(encoding, named):
     sent = coded(encoding, 16)
     only = sent[0][1][named]
     bare = [(timestamp, tuple(nal for nal in nals if nal != only)) for timestamp, nals in sent]
-    found = fed(receiver(encoding, sets=[only]), *packets(encoding, bare))
-    assert not any(unit.damaged for unit in found)
-    assert len(decoded(encoding, found)) == 16
-    assert only in nals_of(found[8])
+    units = fed(receiver(encoding, sets=[only]), *packets(encoding, bare))
+    assert not any(unit.damaged for unit in units)
+    assert len(decoded(encoding, units)) == 16
+    assert only in nals_of(units[8])
 
 
 @BOTH
-def test_what_began_before_we_listened_is_left_out(encoding):
-    found = fed(receiver(encoding), *packets(encoding, coded(encoding, 24))[3:])
-    assert found[0].key
-    assert len(found) == 16
+def test_units_before_the_first_key_frame_are_left_out(encoding):
+    units = fed(receiver(encoding), *packets(encoding, coded(encoding, 24))[3:])
+    assert units[0].key
+    assert len(units) == 16
 
 
 @BOTH
-def test_packets_that_overtake_each_other_are_put_in_order(encoding):
+def test_reordered_packets_are_put_in_order(encoding):
     sent = coded(encoding, 24)
     chance = random.Random(5)
     flat = list(itertools.chain(*packets(encoding, sent, limit=100)))
     order = [flat[0], *sorted(flat[1:], key=lambda packet: flat.index(packet) + chance.uniform(0, 6))]
     assert order != flat
-    found = fed(receiver(encoding), order)
-    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
-    assert not any(unit.damaged for unit in found)
+    units = fed(receiver(encoding), order)
+    assert [nals_of(unit) for unit in units] == [nals for _, nals in sent]
+    assert not any(unit.damaged for unit in units)
 
 
 @BOTH
-def test_packets_that_come_twice_change_nothing(encoding):
+def test_duplicated_packets_change_nothing(encoding):
     sent = coded(encoding, 16)
-    found = fed(receiver(encoding), *([packet, packet] for group in packets(encoding, sent) for packet in group))
-    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    units = fed(receiver(encoding), *([packet, packet] for group in packets(encoding, sent) for packet in group))
+    assert [nals_of(unit) for unit in units] == [nals for _, nals in sent]
 
 
 @BOTH
 def test_after_a_loss_pictures_are_damaged_until_the_next_key_frame(encoding):
     groups = packets(encoding, coded(encoding, 24, 320, 240), limit=60)
     del groups[3][len(groups[3]) // 2]
-    found = fed(receiver(encoding, window=4), *groups)
-    assert [bool(unit.damaged) for unit in found] == [3 <= number < 8 for number in range(24)]
+    units = fed(receiver(encoding, window=4), *groups)
+    assert [bool(unit.damaged) for unit in units] == [3 <= number < 8 for number in range(24)]
 
 
 @BOTH
-def test_a_picture_that_did_not_come_at_all_damages_those_after_it(encoding):
+def test_a_missing_picture_damages_the_following_ones(encoding):
     groups = packets(encoding, coded(encoding, 24))
     del groups[3]
-    found = fed(receiver(encoding, window=0), *groups)
-    assert [bool(unit.damaged) for unit in found] == [3 <= number < 7 for number in range(23)]
+    units = fed(receiver(encoding, window=0), *groups)
+    assert [bool(unit.damaged) for unit in units] == [3 <= number < 7 for number in range(23)]
 
 
 @BOTH
-def test_a_key_frame_that_was_damaged_does_not_end_the_damage(encoding):
+def test_a_damaged_key_frame_does_not_end_the_damage(encoding):
     groups = packets(encoding, coded(encoding, 24), limit=60)
     del groups[8][-2]
-    found = fed(receiver(encoding, window=0), *groups)
-    assert [bool(unit.damaged) for unit in found] == [8 <= number < 16 for number in range(24)]
+    units = fed(receiver(encoding, window=0), *groups)
+    assert [bool(unit.damaged) for unit in units] == [8 <= number < 16 for number in range(24)]
 
 
 @pytest.mark.parametrize(("encoding", "options"), [
     ("H264", {"x264": "bframes=1:b-adapt=0:b-pyramid=none:scenecut=0"}),
     ("H265", {"x265": "bframes=1:b-adapt=0:b-pyramid=0:scenecut=0"}),
 ])  # fmt: skip
-def test_a_loss_within_a_picture_to_which_no_other_refers_damages_it_alone(encoding, options):
+def test_a_loss_in_an_unreferenced_picture_damages_only_that_picture(encoding, options):
     sent = coded(encoding, 24, 320, 240, gop=24, **options)
     whole = fed(receiver(encoding), *packets(encoding, sent, limit=60))
     number = next(n for n, unit in enumerate(whole) if not unit.reference and len(unit.data) > 150)
     groups = packets(encoding, sent, limit=60)
     del groups[number][-2]
-    found = fed(receiver(encoding, window=0), *groups)
-    assert [n for n, unit in enumerate(found) if unit.damaged] == [number]
-    assert not any(unit.damages_following for unit in found)
+    units = fed(receiver(encoding, window=0), *groups)
+    assert [n for n, unit in enumerate(units) if unit.damaged] == [number]
+    assert not any(unit.damages_following for unit in units)
 
 
 OPEN_GROUPS = pytest.mark.parametrize(("encoding", "options"), [
@@ -174,123 +174,123 @@ OPEN_GROUPS = pytest.mark.parametrize(("encoding", "options"), [
 
 
 @OPEN_GROUPS
-def test_who_joins_at_an_open_group_sees_all_of_it_but_the_pictures_that_lead_it(encoding, options):
+def test_joining_at_an_open_group_omits_only_its_leading_pictures(encoding, options):
     sent = coded(encoding, 48, gop=15, **options)
     whole = fed(receiver(encoding), *packets(encoding, sent))
     key = [n for n, unit in enumerate(whole) if unit.key][1]
-    found = fed(receiver(encoding), *packets(encoding, sent)[key:])
-    assert len(found) == len(whole) - key
-    before = [unit.timestamp for unit in found if unit.timestamp - found[0].timestamp & 0xFFFF_FFFF > 0x7FFF_FFFF]
+    units = fed(receiver(encoding), *packets(encoding, sent)[key:])
+    assert len(units) == len(whole) - key
+    before = [unit.timestamp for unit in units if unit.timestamp - units[0].timestamp & 0xFFFF_FFFF > 0x7FFF_FFFF]
     assert before
-    assert [unit.timestamp for unit in found if unit.damaged] == before
+    assert [unit.timestamp for unit in units if unit.damaged] == before
     box, seen = Mailbox(), []
-    for unit in found:
+    for unit in units:
         box.offer_unit(unit, 1, 1, boosted=True, refused=False)
         if (frame := box.take_frame()) and (frame := box.with_units(frame)):
             seen += frame.units
-    assert [unit.data for unit in seen] == [unit.data for unit in found if not unit.damaged]
+    assert [unit.data for unit in seen] == [unit.data for unit in units if not unit.damaged]
     exact = dict(decoded(encoding, whole))
-    shown = decoded(encoding, trusted(found))
-    assert len(shown) == len(found) - len(before)
+    shown = decoded(encoding, trusted(units))
+    assert len(shown) == len(units) - len(before)
     assert all((exact[pts] == picture).all() for pts, picture in shown)
 
 
 @OPEN_GROUPS
-def test_pictures_that_lead_an_open_group_after_a_loss_are_damaged(encoding, options):
+def test_leading_pictures_of_an_open_group_after_a_loss_are_damaged(encoding, options):
     sent = coded(encoding, 32, gop=15, **options)
     whole = fed(receiver(encoding), *packets(encoding, sent))
     key = [n for n, unit in enumerate(whole) if unit.key][1]
     groups = packets(encoding, sent)
     del groups[key - 2]
-    found = fed(receiver(encoding, window=0), *groups)
-    after = found[key - 1 :]
+    units = fed(receiver(encoding, window=0), *groups)
+    after = units[key - 1 :]
     assert after[0].key
     assert not after[0].damaged
     leading = [unit for unit in after[1:] if after[0].timestamp - unit.timestamp & 0xFFFF_FFFF < 0x7FFF_FFFF]
     assert leading
     assert all(unit.damaged for unit in leading)
     exact = dict(decoded(encoding, whole))
-    seen = decoded(encoding, trusted(found))
+    seen = decoded(encoding, trusted(units))
     assert all((exact[pts] == picture).all() for pts, picture in seen)
 
 
 @OPEN_GROUPS
-def test_a_clock_that_is_set_back_damages_no_more_than_the_group_that_decoding_began_at(encoding, options):
+def test_a_clock_set_back_damages_only_the_first_decoded_group(encoding, options):
     sent = coded(encoding, 48, gop=15, **options)
     key = [n for n, unit in enumerate(fed(receiver(encoding), *packets(encoding, sent))) if unit.key][1]
-    before, after = sent[key : key + 8], sent[:30]  # of which the first group is closed
+    before, after = sent[key : key + 8], sent[:30]  # its first group is closed
     set_back = [(timestamp + 90_000 * 3_600, nals) for timestamp, nals in before] + after
-    found = fed(receiver(encoding), *packets(encoding, set_back, base=0))
-    assert not any(unit.damaged for unit in found[len(before) :])
+    units = fed(receiver(encoding), *packets(encoding, set_back, base=0))
+    assert not any(unit.damaged for unit in units[len(before) :])
 
 
 def test_without_key_frames_a_gradual_refresh_ends_the_damage():
     sent = coded("H264", 60, gop=12, x264="intra-refresh=1:bframes=0")
     groups = packets("H264", sent)
     del groups[20]
-    found = fed(receiver("H264", window=0), *groups)
-    damaged = [n for n, unit in enumerate(found) if unit.damaged]
+    units = fed(receiver("H264", window=0), *groups)
+    damaged = [n for n, unit in enumerate(units) if unit.damaged]
     assert damaged[0] == 20
     assert 24 < damaged[-1] < 50
     assert damaged == list(range(20, damaged[-1] + 1))
 
 
 @BOTH
-def test_a_gap_is_waited_for_until_the_deadline_and_no_longer(encoding):
+def test_a_missing_packet_is_awaited_until_the_deadline(encoding):
     groups = packets(encoding, coded(encoding, 16))
     late = groups[3].pop(0)
     ours = receiver(encoding)
     assert len(fed(ours, *groups[:5])) == 3
     assert not ours.poll(DEADLINE_NS - 1)
-    assert len(fed(ours, [late], now=DEADLINE_NS - 1)) == 2  # it came just in time
+    assert len(fed(ours, [late], now=DEADLINE_NS - 1)) == 2  # it arrived just in time
     del groups[9][0]
-    found = fed(ours, *groups[5:11], now=2 * DEADLINE_NS)
-    found += ours.poll(3 * DEADLINE_NS)
-    assert [bool(unit.damaged) for unit in found] == [False] * 4 + [True] * len(found[4:])
+    units = fed(ours, *groups[5:11], now=2 * DEADLINE_NS)
+    units += ours.poll(3 * DEADLINE_NS)
+    assert [bool(unit.damaged) for unit in units] == [False] * 4 + [True] * len(units[4:])
 
 
-def test_a_sender_that_pauses_within_a_slice_has_not_ended_its_picture():
+def test_a_pause_within_a_slice_does_not_end_the_picture():
     sent = coded("H264", 16, 320, 240, x264="slices=4:sliced-threads=0:bframes=0")
     before, within, after = (groups := packets("H264", sent))[:8], groups[8], groups[9:]
     second = [n for n, packet in enumerate(within) if packet[12] & 0x1F == FU_A and packet[13] & FU_START][1]
     ours = receiver("H264")
-    found = fed(ours, *before, within[: second + 1])
-    found += ours.poll(DEADLINE_NS)
-    found += fed(ours, within[second + 1 :], *after, now=DEADLINE_NS)
-    assert [(nals_of(unit), unit.damaged) for unit in found] == [(nals, "") for _, nals in sent]
+    units = fed(ours, *before, within[: second + 1])
+    units += ours.poll(DEADLINE_NS)
+    units += fed(ours, within[second + 1 :], *after, now=DEADLINE_NS)
+    assert [(nals_of(unit), unit.damaged) for unit in units] == [(nals, "") for _, nals in sent]
 
 
-def test_a_picture_whose_end_was_lost_is_not_trusted_however_late_the_next_one_comes():
+def test_a_picture_without_its_end_is_damaged_even_if_the_next_comes_late():
     sent = coded("H264", 16, 320, 240, x264="slices=4:sliced-threads=0:bframes=0")
     groups = packets("H264", sent, limit=max(map(len, sent[8][1])))
     assert len(groups[8]) == 4  # the parameter sets with the first slice, and the others
     ours = receiver("H264")
-    found = fed(ours, *groups[:8], groups[8][:-1])
-    found += ours.poll(DEADLINE_NS)
-    found += fed(ours, *groups[9:], now=DEADLINE_NS)
-    found += ours.poll(2 * DEADLINE_NS)
-    assert [bool(unit.damaged) for unit in found] == [False] * 8 + [True] * 8
+    units = fed(ours, *groups[:8], groups[8][:-1])
+    units += ours.poll(DEADLINE_NS)
+    units += fed(ours, *groups[9:], now=DEADLINE_NS)
+    units += ours.poll(2 * DEADLINE_NS)
+    assert [bool(unit.damaged) for unit in units] == [False] * 8 + [True] * 8
 
 
 @BOTH
-def test_a_sender_without_markers_is_understood_one_picture_later(encoding):
+def test_pictures_without_markers_arrive_one_picture_later(encoding):
     sent = coded(encoding, 16)
     ours = receiver(encoding)
-    found = fed(ours, *packets(encoding, sent, marker=False))
-    assert len(found) == 15
-    found += ours.poll(DEADLINE_NS)
-    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    units = fed(ours, *packets(encoding, sent, marker=False))
+    assert len(units) == 15
+    units += ours.poll(DEADLINE_NS)
+    assert [nals_of(unit) for unit in units] == [nals for _, nals in sent]
 
 
-def test_a_sender_that_marks_every_slice_is_understood_after_its_first_pictures():
+def test_a_sender_that_marks_every_slice_is_recognised_after_some_pictures():
     sent = coded("H264", 24, 320, 240, x264="slices=4:sliced-threads=0:bframes=0")
     marked = [
         [struct.pack(">BB", packet[0], packet[1] | 0x80) + packet[2:] for packet in group]
         for group in packets("H264", sent, limit=1400)
     ]
     ours = receiver("H264")
-    found = fed(ours, *marked) + list(ours.poll(DEADLINE_NS))
-    good = [nals_of(unit) for unit in found if not unit.damaged]
+    units = fed(ours, *marked) + list(ours.poll(DEADLINE_NS))
+    good = [nals_of(unit) for unit in units if not unit.damaged]
     assert [nals for _, nals in sent][8:] == good[-16:]
 
 
@@ -300,13 +300,13 @@ def test_another_sender_takes_over_only_when_the_first_is_silent(encoding):
     assert len(fed(ours, *packets(encoding, sent[:8]))) == 8
     assert not fed(ours, *packets(encoding, sent, ssrc=8, sequence=9)[:4])
     assert ours.counts.strangers
-    found = fed(ours, *packets(encoding, sent, ssrc=8, sequence=9), now=TAKEOVER_NS)
-    assert len(trusted(found)) >= 8
-    assert trusted(found)[0].key
+    units = fed(ours, *packets(encoding, sent, ssrc=8, sequence=9), now=TAKEOVER_NS)
+    assert len(trusted(units)) >= 8
+    assert trusted(units)[0].key
 
 
 def seconds(groups, ssrcs):
-    """The packets of `groups` with the SSRC of each second, eight pictures, and the time of each."""
+    """Yield the packets of `groups` with the SSRC of each second (eight pictures), and the time of each."""
     for number, group in enumerate(groups):
         ssrc = struct.pack(">I", ssrcs[number // 8])
         yield number * 125 * MILLISECOND, [packet[:8] + ssrc + packet[12:] for packet in group]
@@ -314,11 +314,11 @@ def seconds(groups, ssrcs):
 
 @BOTH
 @pytest.mark.parametrize("ssrcs", [(1, 2, 3, 4), (1, 2, 1, 2)])
-def test_a_sender_that_is_alone_and_calls_itself_otherwise_at_each_key_frame_is_followed_at_once(encoding, ssrcs):
+def test_a_single_sender_that_changes_its_ssrc_is_followed_at_once(encoding, ssrcs):
     ours, sent = receiver(encoding, window=0, alone=True), coded(encoding, 32)
-    found = [unit for now, group in seconds(packets(encoding, sent), ssrcs) for unit in fed(ours, group, now=now)]
-    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
-    assert not any(unit.damaged for unit in found)
+    units = [unit for now, group in seconds(packets(encoding, sent), ssrcs) for unit in fed(ours, group, now=now)]
+    assert [nals_of(unit) for unit in units] == [nals for _, nals in sent]
+    assert not any(unit.damaged for unit in units)
 
 
 @BOTH
@@ -327,36 +327,36 @@ def test_a_stray_packet_of_another_sender_changes_nothing(encoding):
     stray = sent[3][0][:8] + struct.pack(">I", 8) + sent[3][0][12:]
     sent[2].insert(1, stray)
     sent[5].insert(0, stray)
-    found = fed(ours, *sent)
-    assert len(trusted(found)) == 16
+    units = fed(ours, *sent)
+    assert len(trusted(units)) == 16
 
 
 @BOTH
-def test_of_two_streams_that_come_over_one_connection_one_is_followed(encoding):
+def test_only_one_of_two_streams_on_a_connection_is_followed(encoding):
     ours, sent = receiver(encoding, window=0, alone=True), packets(encoding, coded(encoding, 32))
-    found = []
+    units = []
     for first, second in zip(seconds(sent, (1,) * 4), seconds(sent, (2,) * 4), strict=True):
-        found += [*fed(ours, first[1], now=first[0]), *fed(ours, second[1], now=second[0])]
+        units += [*fed(ours, first[1], now=first[0]), *fed(ours, second[1], now=second[0])]
     assert ours.ssrc == 2
-    assert len(trusted(found)) >= 31
+    assert len(trusted(units)) >= 31
 
 
 @BOTH
-def test_a_sender_that_starts_over_is_followed_from_its_next_key_frame(encoding):
+def test_a_restarted_sender_is_followed_from_its_next_key_frame(encoding):
     ours, sent = receiver(encoding), coded(encoding, 16)
     assert len(fed(ours, *packets(encoding, sent[:6]))) == 6
-    found = fed(ours, *packets(encoding, sent, sequence=20_000, base=5))
-    assert trusted(found)[0].key
-    assert len(trusted(found)) >= 8
+    units = fed(ours, *packets(encoding, sent, sequence=20_000, base=5))
+    assert trusted(units)[0].key
+    assert len(trusted(units)) >= 8
 
 
 @BOTH
-def test_a_change_of_size_in_mid_stream_is_told_with_its_key_frame(encoding):
+def test_a_change_of_size_takes_effect_with_its_key_frame(encoding):
     first, second = coded(encoding, 8), coded(encoding, 8, 160, 120)
     sent = [*first, *((timestamp + 48_000, nals) for timestamp, nals in second)]
-    found = fed(receiver(encoding), *packets(encoding, sent))
-    assert [unit.size for unit in found] == [(96, 64)] * 8 + [(160, 120)] * 8
-    assert not any(unit.damaged for unit in found)
+    units = fed(receiver(encoding), *packets(encoding, sent))
+    assert [unit.size for unit in units] == [(96, 64)] * 8 + [(160, 120)] * 8
+    assert not any(unit.damaged for unit in units)
 
 
 def test_packets_of_other_kinds_are_counted():
@@ -368,38 +368,38 @@ def test_packets_of_other_kinds_are_counted():
 
 
 def followed(groups, payloads):
-    """The packets of `groups`, those of each followed by others with `payloads`."""
+    """Append packets with `payloads` to each of `groups`, and number them again."""
     numbers = itertools.count(3)
     groups = [[*group, *(group[-1][:12] + payload for payload in payloads)] for group in groups]
     return [[packet[:2] + struct.pack(">H", next(numbers)) + packet[4:] for packet in group] for group in groups]
 
 
 NOTHING = {
-    "H264": [b"", b"\x1e\x80\x01", b"\x1f\x80", b"\0\x80\0\x02"],  # types 30, 31 and 0, which RFC 6184 has ignored
+    "H264": [b"", b"\x1e\x80\x01", b"\x1f\x80", b"\0\x80\0\x02"],  # types 30, 31 and 0, which RFC 6184 says to ignore
     "H265": [b"", b"\x66\x01\x80", b"\x7e\x01"],  # types 51 and 63
 }
-ENDS = {"H264": [b"\x0a", b"\x0b"], "H265": [b"\x48\x01", b"\x4a\x01"]}  # of a sequence, of the stream
+ENDS = {"H264": [b"\x0a", b"\x0b"], "H265": [b"\x48\x01", b"\x4a\x01"]}  # end of a sequence, end of the stream
 
 
 @BOTH
 @pytest.mark.parametrize("marked", [True, False])
-def test_packets_that_hold_nothing_for_us_and_ends_of_sequences_damage_no_picture(encoding, marked):
+def test_ignored_packets_and_ends_of_sequences_damage_no_picture(encoding, marked):
     sent = coded(encoding, 16)
     groups = followed(packets(encoding, sent, marker=marked), NOTHING[encoding] + ENDS[encoding])
     ours = receiver(encoding)
-    found = [*fed(ours, *groups), *ours.poll(DEADLINE_NS)]
-    assert len(found) == 16
-    assert not any(unit.damaged for unit in found)
+    units = [*fed(ours, *groups), *ours.poll(DEADLINE_NS)]
+    assert len(units) == 16
+    assert not any(unit.damaged for unit in units)
     assert not ours.counts.malformed
 
 
 @BOTH
-def test_packets_that_announce_padding_and_have_none_are_read(encoding):
+def test_packets_with_announced_but_missing_padding_are_read(encoding):
     sent = coded(encoding, 8)
     groups = [[b"\xa0" + packet[1:] + b"\0" for packet in group] for group in packets(encoding, sent, limit=60_000)]
-    found = fed(receiver(encoding), *groups)
-    assert [len(nals_of(unit)) for unit in found] == [len(nals) for _, nals in sent]
-    assert not any(unit.damaged for unit in found)
+    units = fed(receiver(encoding), *groups)
+    assert [len(nals_of(unit)) for unit in units] == [len(nals) for _, nals in sent]
+    assert not any(unit.damaged for unit in units)
 
 
 @BOTH
@@ -408,30 +408,30 @@ def test_padding_behind_joined_nal_units_is_left_out(encoding, padding):
     sent = coded(encoding, 8)
     groups = packets(encoding, sent, limit=60_000)
     groups[0][0] += padding
-    found = fed(receiver(encoding), *groups)
-    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
+    units = fed(receiver(encoding), *groups)
+    assert [nals_of(unit) for unit in units] == [nals for _, nals in sent]
 
 
 @BOTH
 @pytest.mark.parametrize(("limit", "first"), [(60, b""), (60_000, b""), (60_000, b"\0\0\1"), (60_000, b"\0\0\0\1")])
-def test_nal_units_that_a_sender_took_for_one_are_taken_apart(encoding, limit, first):
+def test_nal_units_sent_as_one_are_split(encoding, limit, first):
     sent = coded(encoding, 16)
     glued = [(timestamp, (first + b"\0\0\0\1".join(nals),)) for timestamp, nals in sent]
-    found = fed(receiver(encoding), *packets(encoding, glued, limit=limit))
-    assert [nals_of(unit) for unit in found] == [nals for _, nals in sent]
-    assert [unit.key for unit in found] == [True, *[False] * 7] * 2
-    assert not any(unit.damaged for unit in found)
+    units = fed(receiver(encoding), *packets(encoding, glued, limit=limit))
+    assert [nals_of(unit) for unit in units] == [nals for _, nals in sent]
+    assert [unit.key for unit in units] == [True, *[False] * 7] * 2
+    assert not any(unit.damaged for unit in units)
 
 
 @BOTH
-def test_an_empty_packet_as_a_connection_can_carry_it_changes_nothing(encoding):
+def test_an_empty_packet_changes_nothing(encoding):
     first, *others = packets(encoding, coded(encoding, 16))
-    found = fed(ours := receiver(encoding), first, [b""], *others)
-    assert len(trusted(found)) == 16
+    units = fed(ours := receiver(encoding), first, [b""], *others)
+    assert len(trusted(units)) == 16
     assert ours.counts.malformed == 0
 
 
-def test_an_endless_picture_is_given_up():
+def test_an_endless_picture_is_dropped():
     ours = receiver("H264")
     fed(ours, *packets("H264", coded("H264", 1)))
     head = b"\x7c\x85" + bytes(60_000)
@@ -444,7 +444,7 @@ def test_an_endless_picture_is_given_up():
     assert ours.counts.pictures <= 2
 
 
-def test_parameter_sets_do_not_pile_up():
+def test_the_number_of_parameter_sets_is_limited():
     sets = [bytes((0x68, 0x80 >> (n % 3) | n % 32, n)) + bytes((n,)) * 3 for n in range(200)]
     ours = receiver("H264", sets=sets)
     assert len(ours._assembler._sets) <= MAX_SETS
@@ -452,7 +452,7 @@ def test_parameter_sets_do_not_pile_up():
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_whatever_is_lost_or_reordered_no_picture_that_is_trusted_differs_from_the_one_that_was_sent(data):
+def test_trusted_pictures_are_exact_with_any_loss_and_reordering(data):
     encoding = data.draw(st.sampled_from(["H264", "H265"]))
     options = data.draw(st.sampled_from([{}, {"b": 2}]))
     if options:
@@ -463,13 +463,13 @@ def test_whatever_is_lost_or_reordered_no_picture_that_is_trusted_differs_from_t
     lost = data.draw(st.sets(st.integers(1, len(flat) - 1), max_size=6))
     moved = data.draw(st.dictionaries(st.integers(1, len(flat) - 1), st.integers(1, 10), max_size=6))
     order = sorted((n for n in range(len(flat)) if n not in lost), key=lambda n: n + moved.get(n, 0))
-    found = fed(receiver(encoding, window=data.draw(st.integers(0, 12))), [flat[n] for n in order])
-    assert all(isinstance(unit, AccessUnit) for unit in found)
+    units = fed(receiver(encoding, window=data.draw(st.integers(0, 12))), [flat[n] for n in order])
+    assert all(isinstance(unit, AccessUnit) for unit in units)
     by_time = {0xFFFF_0000 + timestamp & 0xFFFF_FFFF: nals for timestamp, nals in sent}
-    for unit in trusted(found):
+    for unit in trusted(units):
         assert set(by_time[unit.timestamp]) <= set(nals_of(unit))
     exact = dict(decoded(encoding, [_unit(0xFFFF_0000 + t & 0xFFFF_FFFF, nals) for t, nals in sent]))
-    for pts, picture in decoded(encoding, trusted(found)):
+    for pts, picture in decoded(encoding, trusted(units)):
         assert (exact[pts] == picture).all()
 
 
@@ -479,7 +479,7 @@ def _unit(timestamp, nals):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_the_short_way_of_parts_in_the_middle_changes_nothing(data):
+def test_the_fast_path_for_inner_fragments_changes_nothing(data):
     encoding = data.draw(st.sampled_from(["H264", "H265"]))
     flat = list(itertools.chain(*packets(encoding, coded(encoding, 12), limit=data.draw(st.sampled_from([40, 80])))))
     for place in data.draw(st.sets(st.integers(0, len(flat) - 1), max_size=5)):
@@ -489,19 +489,19 @@ def test_the_short_way_of_parts_in_the_middle_changes_nothing(data):
     lost = data.draw(st.sets(st.integers(0, len(flat) - 1), max_size=3))
     moved = data.draw(st.dictionaries(st.integers(0, len(flat) - 1), st.integers(1, 6), max_size=3))
     order = sorted((n for n in range(len(flat)) if n not in lost), key=lambda n: n + moved.get(n, 0))
-    ours, long = receiver(encoding, window=4), receiver(encoding, window=4)
-    long._continue_fragments = lambda *_: False
+    ours, slow = receiver(encoding, window=4), receiver(encoding, window=4)
+    slow._continue_fragments = lambda *_: False
     for number, place in enumerate(order):
-        one = flat[place]
-        assert fed(ours, [one], now=number * MILLISECOND) == fed(long, [one], now=number * MILLISECOND)
-    assert vars(ours.counts) == vars(long.counts)
-    assert vars(ours.reception) == vars(long.reception)
-    assert ours.has_pending == long.has_pending
+        packet = flat[place]
+        assert fed(ours, [packet], now=number * MILLISECOND) == fed(slow, [packet], now=number * MILLISECOND)
+    assert vars(ours.counts) == vars(slow.counts)
+    assert vars(ours.reception) == vars(slow.reception)
+    assert ours.has_pending == slow.has_pending
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_no_packets_make_it_raise(data):
+def test_no_packets_raise_an_exception(data):
     encoding = data.draw(st.sampled_from(["H264", "H265"]))
     ours, now = receiver(encoding), 0
     flat = list(itertools.chain(*packets(encoding, coded(encoding, 12), limit=100)))

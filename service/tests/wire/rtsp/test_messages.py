@@ -23,21 +23,21 @@ from embereye.wire.rtsp.messages import (
 ANSWER = b"RTSP/1.0 200 OK\r\nCSeq: 3\r\nContent-Type: application/sdp\r\nContent-Length: 4\r\n\r\nv=0\n"
 
 
-def test_a_request_is_written_as_servers_read_it():
+def test_a_request_is_written_as_servers_expect_it():
     assert request("PLAY", "rtsp://cam/1", 4, {"Session": "9"}) == (
         b"PLAY rtsp://cam/1 RTSP/1.0\r\nCSeq: 4\r\nSession: 9\r\n\r\n"
     )
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_answers_requests_and_packets_are_told_apart_however_they_are_split(size):
+def test_answers_requests_and_packets_are_separated_in_any_split(size):
     stream = ANSWER + interleaved(0, b"RTP") + b"\r\n" + interleaved(1, b"") + b"junk" + ANSWER
     stream += b"GET_PARAMETER rtsp://cam RTSP/1.0\r\nCSeq: 8\r\n\r\n" + interleaved(0, b"$" * 500)
-    parser, found = RtspParser(), []
+    parser, items = RtspParser(), []
     for start in range(0, len(stream), size):
-        found += parser.feed(stream[start : start + size])
-    packets = [item for item in found if isinstance(item, Interleaved)]
-    answers = [item for item in found if not isinstance(item, Interleaved)]
+        items += parser.feed(stream[start : start + size])
+    packets = [item for item in items if isinstance(item, Interleaved)]
+    answers = [item for item in items if not isinstance(item, Interleaved)]
     assert [(packet.channel, packet.data) for packet in packets] == [(0, b"RTP"), (1, b""), (0, b"$" * 500)]
     assert [(answer.status, answer.sequence, answer.body) for answer in answers] == [
         (200, 3, b"v=0\n"), (200, 3, b"v=0\n"), (0, 8, b""),
@@ -48,15 +48,15 @@ def test_answers_requests_and_packets_are_told_apart_however_they_are_split(size
 @pytest.mark.parametrize(
     "junk", [b"JUNK", b"A", b"X" * 30, b"GET \r\n", b"RTP/1 ", b"$\xf3\xff\xff", b"R$\x80\xff\xf0TEN \0"]
 )
-def test_junk_between_packets_costs_no_packet_whatever_it_begins_with(junk, size):
-    packet, parser, found = interleaved(0, bytes(50)), RtspParser(), []
+def test_junk_between_packets_loses_no_packet(junk, size):
+    packet, parser, items = interleaved(0, bytes(50)), RtspParser(), []
     stream = packet + b"\0" + junk + packet + b"\0" + junk + ANSWER + packet + packet
     for start in range(0, len(stream), size):
-        found += [
+        items += [
             bytes(item.data) if isinstance(item, Interleaved) else item.sequence
             for item in parser.feed(stream[start : start + size])
         ]
-    assert found == [bytes(50), bytes(50), 3, bytes(50), bytes(50)]
+    assert items == [bytes(50), bytes(50), 3, bytes(50), bytes(50)]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_junk_between_packets_costs_no_packet_whatever_it_begins_with(junk, size
         (b"\0" * 100_000, "no RTSP"),
     ],
 )
-def test_what_is_no_rtsp_is_refused_with_a_sentence(data, text):
+def test_bytes_other_than_rtsp_are_refused_with_a_sentence(data, text):
     parser = RtspParser()
     with pytest.raises(RtspError, match=text):
         [parser.feed(data[start : start + 1000]) for start in range(0, len(data), 1000)]
@@ -107,17 +107,17 @@ def test_a_description_gives_tracks_with_their_urls_formats_and_sizes():
     ("control", "url"),
     [("*", "rtsp://c/a/"), ("", "rtsp://c/a/"), ("t=1", "rtsp://c/a/t=1"), ("RTSP://d/x", "RTSP://d/x")],
 )
-def test_a_control_url_is_appended_or_stands_for_itself(control, url):
+def test_a_control_url_is_appended_or_used_as_it_is(control, url):
     assert resolve("rtsp://c/a/", control) == url
 
 
 @pytest.mark.parametrize("control", ["?ctype=video", "/track1"])
-def test_no_slash_is_put_before_a_control_url_that_needs_none(control):
+def test_no_slash_is_added_to_a_control_url_that_needs_none(control):
     assert resolve("rtsp://c/a", control) == f"rtsp://c/a{control}"
 
 
 @pytest.mark.parametrize(
-    ("said", "url"),
+    ("stated", "url"),
     [
         ("rtsp://10.0.0.9:8554/b/", "rtsp://10.0.0.9:8554/b/"),
         ("/b/", "rtsp://c:5554/b/"),
@@ -129,25 +129,25 @@ def test_no_slash_is_put_before_a_control_url_that_needs_none(control):
         ("rtsp://rtsp://cam.lan:554/b/", "rtsp://cam.lan:554/b/"),
     ],
 )
-def test_a_base_that_is_no_whole_url_is_understood_or_left_out(said, url):
-    assert base_url(said, "rtsp://c:5554/a?x=1") == url
+def test_an_incomplete_base_is_completed_or_ignored(stated, url):
+    assert base_url(stated, "rtsp://c:5554/a?x=1") == url
 
 
-def test_formats_and_parameters_that_stand_in_the_wrong_place_are_found():
+def test_formats_and_parameters_in_the_wrong_place_are_found():
     sdp = b"m=video 0 RTP/AVP smart/1/90000\r\na=rtpmap:96 H264/90000\r\nm=audio 0 RTP/AVP 8\r\n"
     (video, _), _ = read_description(sdp + b"a=fmtp:96 sprop-parameter-sets=Z0I=\r\n", "rtsp://c/")
     assert (video.encoding, video.payload_type, video.parameter_sets) == ("H264", 96, [b"gB"])
 
 
-def test_payload_types_that_are_no_payload_types_are_left_out():
-    endless = "9" * 5_000  # digits, more than Python makes a number of
+def test_invalid_payload_types_are_left_out():
+    endless = "9" * 5_000  # more digits than Python converts to a number
     for number in (endless, "128"):
         sdp = f"m=video 0 RTP/AVP {number} 96\r\na=rtpmap:{number} JPEG/90000\r\na=rtpmap:96 H264/90000\r\n"
         ((video,), _) = read_description(sdp.encode(), "rtsp://c/")
         assert (video.encoding, video.payload_type) == ("H264", 96)
 
 
-def test_what_a_long_description_costs_grows_with_its_length_alone():
+def test_the_cost_of_a_description_grows_only_with_its_length():
     formats = " ".join(map(str, range(96, 113)))
     lines = [f"m=video 0 RTP/AVP {formats}"] * 40 + ["a=fmtp:1 x=1", "a=rtcp-fb:1 nack"] * 200
     calls = 0
@@ -165,7 +165,7 @@ def test_what_a_long_description_costs_grows_with_its_length_alone():
     assert calls < 100 * len(lines)
 
 
-def test_parameter_sets_go_without_the_start_codes_that_some_cameras_put_before_them():
+def test_start_codes_in_front_of_parameter_sets_are_removed():
     sets = ",".join(base64.b64encode(code + b"gB").decode() for code in (b"", b"\0\0\1", b"\0\0\0\1"))
     sdp = f"m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 sprop-parameter-sets={sets},%,\r\n"
     ((video,), _) = read_description(sdp.encode(), "rtsp://c/")
@@ -181,7 +181,7 @@ def test_transports_and_sessions_are_read():
     assert read_session("4711") == ("4711", 60.0)
 
 
-def test_digests_are_those_of_the_standards_own_examples():
+def test_digests_match_the_examples_of_the_standards():
     # RFC 2069 (as corrected) and RFC 7616, 3.9.1.
     plain = strongest(['Digest realm="testrealm@host.com", nonce="dcd98b7102dd2f0e8b11d0f600bfb0c093", opaque="x"'])
     assert plain is not None
@@ -203,21 +203,21 @@ def test_digests_are_those_of_the_standards_own_examples():
     ):
         challenge = strongest([header.format(algorithm)])
         assert challenge is not None
-        said = authorize(
+        authorization = authorize(
             challenge, "GET", "/dir/index.html", "Mufasa", "Circle of Life",
             client_nonce="f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ",
         )  # fmt: skip
-        assert f'response="{response}"' in said
-        assert "nc=00000001" in said
+        assert f'response="{response}"' in authorization
+        assert "nc=00000001" in authorization
 
 
-def test_the_strongest_of_several_challenges_is_met():
+def test_the_strongest_of_several_challenges_is_chosen():
     md5, sha = (
         'Digest realm="r", nonce="a", algorithm=MD5',
         'Digest realm="r", nonce="b", algorithm=SHA-256, stale=TRUE',
     )
-    found = strongest(['Basic realm="r"', md5, sha])
-    assert (found.algorithm, found.stale, found.named) == ("SHA-256", True, True)
+    challenge = strongest(['Basic realm="r"', md5, sha])
+    assert (challenge.algorithm, challenge.stale, challenge.named) == ("SHA-256", True, True)
     assert strongest([f'Basic realm="r", {md5}']).scheme == "digest"
     assert strongest(['Digest realm="r", nonce="n", algorithm=SHA-512-256', 'Basic realm="r"']).scheme == "basic"
     assert strongest(["Negotiate"]) is None

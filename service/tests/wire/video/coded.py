@@ -1,4 +1,4 @@
-"""Streams of H.264 and H.265 for tests, coded by libx264 and libx265."""
+"""Code streams of H.264 and H.265 for tests with libx264 and libx265."""
 
 from fractions import Fraction
 from functools import cache
@@ -25,7 +25,7 @@ def drawn(number, width, height, noise=0):
 
 @cache
 def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
-    """(timestamp at 90 kHz, NAL units) of every access unit, in the order of decoding."""
+    """(timestamp at 90 kHz, NAL units) of every access unit, in decoding order."""
     noise, draw, packets = options.pop("noise", 0), options.pop("draw", drawn), []
     quiet = {"x265-params": "log-level=none:" + options.pop("x265", "bframes=0")} if encoding == "H265" else {}
     context = av.CodecContext.create(ENCODERS[encoding], "w")
@@ -47,14 +47,14 @@ def coded(encoding="H264", count=24, width=96, height=64, gop=8, **options):
 
 
 def decoded(encoding, units):
-    """(timestamp, picture) of every picture that libavcodec makes of `units`."""
+    """(timestamp, picture) of every picture that libavcodec decodes from `units`."""
     context = av.CodecContext.create(DECODERS[encoding], "r")
     assert isinstance(context, VideoCodecContext)
     context.thread_count = 1
-    found = []
+    pictures = []
     for unit in units:
         packet = av.Packet(unit.data)
         packet.pts = unit.timestamp
-        found += context.decode(packet)
-    found += context.decode(None)
-    return [(frame.pts, frame.to_ndarray(format="gray")) for frame in found]
+        pictures += context.decode(packet)
+    pictures += context.decode(None)
+    return [(frame.pts, frame.to_ndarray(format="gray")) for frame in pictures]

@@ -24,56 +24,56 @@ def inspected(encoding, units):
 @pytest.mark.parametrize("size", [(96, 64), (100, 54), (640, 360), (1920, 1080)])
 def test_the_size_of_pictures_is_read_from_their_parameter_set(encoding, size):
     units = inspected(encoding, coded(encoding, 1, *size))
-    assert [found.size for found in units[0] if found.size != (0, 0)] == [size]
+    assert [unit.size for unit in units[0] if unit.size != (0, 0)] == [size]
 
 
 @pytest.mark.parametrize("profile", ["baseline", "main", "high", "high422", "high444"])
-def test_every_profile_of_h264_says_its_size(profile):
+def test_the_size_is_read_in_every_profile_of_h264(profile):
     pixels = {"high422": "yuv422p", "high444": "yuv444p"}.get(profile, "yuv420p")
     options = {"profile": profile, "pixels": pixels}
     if profile != "baseline":
         options["x264"] = "cqm=jvt" if profile.startswith("high") else "ref=4"
     units = inspected("H264", coded("H264", 1, 102, 58, **options))
-    assert [found.size for found in units[0] if found.size != (0, 0)] == [(102, 58)]
+    assert [unit.size for unit in units[0] if unit.size != (0, 0)] == [(102, 58)]
 
 
 def test_interlaced_pictures_have_the_height_of_both_fields():
     units = inspected("H264", coded("H264", 2, 96, 68, x264="interlaced=1", interlaced=True))
-    assert (96, 68) in [found.size for found in units[0]]
+    assert (96, 68) in [unit.size for unit in units[0]]
 
 
 @pytest.mark.parametrize("encoding", CODECS)
-def test_key_frames_are_known_by_their_type(encoding):
+def test_key_frames_are_recognised_by_their_type(encoding):
     units = inspected(encoding, coded(encoding, 24, gop=8))
-    keys = [any(found.key for found in nals) for nals in units]
+    keys = [any(unit.key for unit in nals) for nals in units]
     assert [number for number, key in enumerate(keys) if key] == [0, 8, 16]
 
 
 @pytest.mark.parametrize(("encoding", "options"), [
     ("H264", {"x264": "bframes=1:b-adapt=0:b-pyramid=none"}), ("H265", {"x265": "bframes=1:b-adapt=0:b-pyramid=0"}),
 ])  # fmt: skip
-def test_pictures_to_which_no_other_refers_are_known(encoding, options):
+def test_unreferenced_pictures_are_recognised(encoding, options):
     units = inspected(encoding, coded(encoding, 24, gop=24, **options))
-    needed = [any(found.reference for found in nals if found.kind is NalKind.SLICE) for nals in units]
+    needed = [any(unit.reference for unit in nals if unit.kind is NalKind.SLICE) for nals in units]
     assert 8 <= needed.count(False) <= 12
 
 
-def test_a_recovery_point_says_after_how_many_pictures_all_is_well():
+def test_the_count_of_a_recovery_point_is_read():
     units = inspected("H264", coded("H264", 24, gop=12, x264="intra-refresh=1:bframes=0"))
-    counts = [found.recovery for nals in units for found in nals if found.recovery >= 0]
+    counts = [unit.recovery for nals in units for unit in nals if unit.recovery >= 0]
     assert counts
     assert all(count > 0 for count in counts)
 
 
 @pytest.mark.parametrize("end", [b"\x06\x01\x80\x80", b"\x06\x7f\0\x80", b"\x06\xff\xff\xff"])
-def test_what_a_camera_says_of_its_own_is_no_recovery_point_and_no_damage(end):
-    own = bytes(40) + end  # three bytes of zero and more are sent with others between them
-    sent = re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", b"\x06\x05" + bytes([len(own)]) + own + b"\x80")
+def test_proprietary_data_is_neither_a_recovery_point_nor_an_error(end):
+    payload = bytes(40) + end  # emulation prevention is added to series of zeros
+    sent = re.sub(rb"\0\0(?=[\0-\3])", b"\0\0\3", b"\x06\x05" + bytes([len(payload)]) + payload + b"\x80")
     assert CODECS["H264"].inspect(sent).recovery == -1
-    assert CODECS["H264"].inspect(b"\x06\x05\x03abc" + end).kind is NalKind.PREFIX  # of a length that is not true
+    assert CODECS["H264"].inspect(b"\x06\x05\x03abc" + end).kind is NalKind.PREFIX  # with a wrong length
 
 
-def test_slices_and_parameter_sets_of_both_codecs_are_told_apart():
+def test_slices_and_parameter_sets_of_both_codecs_are_distinguished():
     for encoding, codec in CODECS.items():
         _, nals = coded(encoding, 1)[0]
         kinds = [codec.inspect(nal).kind for nal in nals]
@@ -82,18 +82,18 @@ def test_slices_and_parameter_sets_of_both_codecs_are_told_apart():
 
 
 @pytest.mark.parametrize("nal", [b"", b"\x67", b"\x67\x64", b"\xe7\x64\0\x1f", b"\x62\0\0", b"\x67" + b"\0" * 40])
-def test_what_is_no_h264_is_refused(nal):
+def test_malformed_h264_is_refused(nal):
     with pytest.raises(VideoError):
         H264().inspect(nal)
 
 
 @pytest.mark.parametrize("nal", [b"", b"\x42\x01", b"\x42\0\1", b"\xc2\1\1\1", b"\x42\x01" + b"\0" * 60])
-def test_what_is_no_h265_is_refused(nal):
+def test_malformed_h265_is_refused(nal):
     with pytest.raises(VideoError):
         H265().inspect(nal)
 
 
-def test_a_size_that_no_camera_has_is_refused():
+def test_a_size_beyond_any_cameras_is_refused():
     bits = "01000010" + "0" * 16 + "1" + "1" + "1" + "1" + "1" + "0"  # baseline; all codes 0
     side = (1 << 12) - 1  # macroblocks
     code = "0" * 12 + format(side + 1, "b")
@@ -105,14 +105,14 @@ def test_a_size_that_no_camera_has_is_refused():
 
 @settings(max_examples=400, deadline=None)
 @given(st.binary(max_size=80), st.sampled_from(["H264", "H265"]))
-def test_no_nal_unit_makes_the_inspection_raise_anything_else(data, encoding):
+def test_inspecting_any_nal_unit_raises_only_video_errors(data, encoding):
     with contextlib.suppress(VideoError):
         CODECS[encoding].inspect(data)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_no_damage_to_a_parameter_set_makes_the_inspection_raise_anything_else(data):
+def test_inspecting_damaged_parameter_sets_raises_only_video_errors(data):
     encoding = data.draw(st.sampled_from(["H264", "H265"]))
     nals = coded(encoding, 1)[0][1]
     nal = bytearray(data.draw(st.sampled_from([nal for nal in nals if len(nal) < 200])))
@@ -124,7 +124,7 @@ def test_no_damage_to_a_parameter_set_makes_the_inspection_raise_anything_else(d
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=60))
-def test_emulation_prevention_is_removed_as_the_standard_says(data):
+def test_emulation_prevention_is_removed_as_in_the_standard(data):
     protected, zeros = bytearray(), 0
     for byte in data:
         if zeros == 2 and byte <= 3:
@@ -154,7 +154,7 @@ def test_nal_units_are_split_at_start_codes_of_three_and_four_bytes():
     assert list(nal_units(b"nothing")) == []
 
 
-def test_a_number_of_endless_bytes_is_not_counted_one_by_one():
+def test_an_endless_number_is_not_read_byte_by_byte():
     class Counted(bytes):
         reads = 0
 
@@ -168,5 +168,5 @@ def test_a_number_of_endless_bytes_is_not_counted_one_by_one():
     assert H264().inspect(b"\x06\xff\x01\x00\x06\x01\x88\x80").recovery == 0  # behind a message of type 256
 
 
-def test_of_nal_units_that_are_joined_by_the_million_few_are_taken_apart():
+def test_the_number_of_nal_units_split_is_limited():
     assert len(list(split_joined(b"\x67abc" + b"\0\0\1\x09" * 1_000_000))) == JOINED
